@@ -8,6 +8,7 @@ import torch
 
 from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
@@ -25,9 +26,7 @@ from lmtool.neural.outputs.options import (
 )
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.models.class_model import Classes, ClassNgramModel
-from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.models.skip_model import EveryWord, SkipNgramModel
+from lmtool.ngram.models.ngram_model import NgramModel, Units
 from lmtool.ngram.models.word_classes import learned_classes
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
@@ -43,15 +42,15 @@ def ngram(corpus: Corpus, order: int, smoother: Smoother | None = None) -> Ngram
     return NgramModel(estimate(counts, smoother or ModifiedKneserNey(order)), corpus.vocabulary)
 
 
-def class_ngram(corpus: Corpus, order: int) -> ClassNgramModel:
+def class_ngram(corpus: Corpus, order: int) -> LanguageModel:
     classes, about = learned_classes(corpus.split("train").ids, corpus.vocabulary, 5, 9, merging=True)
-    units = Classes(corpus, classes, about)
+    units = Units(MappedCorpus(corpus, classes.class_of, classes.classes), classes=classes, about=about)
     counts = count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order)
     return units.model(estimate(counts, ModifiedKneserNey(order)))
 
 
-def skip_ngram(corpus: Corpus, order: int) -> SkipNgramModel:
-    units = EveryWord(corpus, 2)
+def skip_ngram(corpus: Corpus, order: int) -> LanguageModel:
+    units = Units(SkipCorpus(corpus, 2), step=2)
     counts = count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order)
     return units.model(estimate(counts, ModifiedKneserNey(order)))
 

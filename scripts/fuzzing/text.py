@@ -154,7 +154,7 @@ def _bases() -> dict[str, bytes]:
         lmtool.export("small", name)
     vocabulary = readings.small_vocabulary()
     class_of = np.array([0, 1, 2, 0, 3, 1, 3, 1, 3, 4, 5, 6])
-    WordClasses.of(class_of, "ABCDEFG", vocabulary).save(Path("small.classes"), vocabulary.words)
+    WordClasses.of(class_of, "ABCDEFG", vocabulary).save(Path("small.classes"))
     words = pa.table({"words": ["the", "cat", "</s>", "the cat", "ünï"], "count": [3, 2, 2, 1, 1]})
     pq.write_table(words, "small.parquet")
     tokenizer = Tokenizer(models.BPE())

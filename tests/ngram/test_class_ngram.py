@@ -13,9 +13,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.models.class_model import CLASSES_FILE, Classes, ClassNgramModel
+from lmtool.ngram.models.ngram_model import CLASSES_FILE, Units
 from lmtool.ngram.models.word_classes import WordClasses, learned_classes, read_classes
 from lmtool.ngram.smoothers.absolute_discounting import KneserNey
 from lmtool.ngram.smoothers.base import Smoother
@@ -41,8 +42,8 @@ def members(classes: WordClasses, words: tuple[str, ...]) -> set[frozenset[str]]
     return {frozenset(words[w] for w in np.flatnonzero(classes.class_of == c)) for c in range(len(classes.classes))}
 
 
-def model_of(corpus: Corpus, classes: WordClasses, order: int, smoother: Smoother) -> ClassNgramModel:
-    units = Classes(corpus, classes, [])
+def model_of(corpus: Corpus, classes: WordClasses, order: int, smoother: Smoother) -> LanguageModel:
+    units = Units(MappedCorpus(corpus, classes.class_of, classes.classes), classes=classes)
     return units.model(estimate(count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order), smoother))
 
 
@@ -60,7 +61,7 @@ def test_probabilities_by_hand(corpus: Corpus, tmp_path: Path) -> None:
     np.testing.assert_allclose(p, [1 / 4, 3 / 4 * 4 / 7, 3 / 4 * 2 / 7, 3 / 4 / 7, 1 / 4, 1], rtol=1e-6)
     np.testing.assert_allclose(np.exp(model.log_dist(contexts)).sum(axis=1), 1, atol=1e-6)
     text = corpus.split("train")
-    both = model.log_prob_text(text.ids, text.offsets), model.log_prob_text(text.ids, text.offsets, 1 << 40)
+    both = model.score_text(text), model.score_text(text, memory_limit=1 << 40)
     # a x </s> twice: p = 3/4 (3/4) (4/7) (1); b y </s>: 1/4 (3/4) (2/7); a </s>: 3/4 (1/4).
     assert np.exp(both[0].sum()) == pytest.approx((9 / 28) ** 2 * (3 / 56) * (3 / 16), rel=1e-6)
     np.testing.assert_array_equal(*both)
@@ -146,7 +147,7 @@ def test_classes_are_saved_as_they_are(tmp_path: Path) -> None:
     vocabulary = Vocabulary(words, np.array([5, 3, 3, 0, 2, 0, 0]), 4, 5)
     classes = WordClasses.of([0, 1, 1, 0, 2, 3, 4], ["A", "B b", "E", "U", "S"], vocabulary)
     path = tmp_path / CLASSES_FILE
-    classes.save(path, words)
+    classes.save(path)
     assert path.read_text().splitlines()[:2] == ["B\\sb\t0.5\t\\s", "B\\sb\t0.5\t\\t"]
     found = WordClasses.open(path, vocabulary)
     np.testing.assert_array_equal(found.class_of, classes.class_of)

@@ -13,7 +13,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import SkipCorpus, every
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.models.skip_model import EveryWord
+from lmtool.ngram.models.ngram_model import Units
 from lmtool.ngram.smoothers.base import Smoother
 
 Run = Callable[..., str]
@@ -33,7 +33,7 @@ def test_probabilities_by_hand(tmp_path: Path) -> None:
     assert cut.folder is None and cut.fingerprint != corpus.fingerprint
     # valid is a q </s>: the parts are a </s> and q, which is out of vocabulary.
     assert corpus.split("valid").oov_positions.tolist() == [1] and cut.split("valid").oov_positions.tolist() == [2]
-    units = EveryWord(corpus, 2)
+    units = Units(SkipCorpus(corpus, 2), step=2)
     model = units.model(estimate(count_ngrams(units.corpus.text("train"), corpus.vocabulary, 2), Smoother(2)))
     assert model.context_size == 2
     ids = corpus.vocabulary.ids
@@ -47,9 +47,9 @@ def test_probabilities_by_hand(tmp_path: Path) -> None:
         np.testing.assert_allclose(dist[:, ids[word]], p, rtol=1e-6)
     text = corpus.split("train")
     contexts_of_text, targets = text.windows(np.arange(text.tokens), 2)
-    log_prob = model.log_prob_text(text.ids, text.offsets)
+    log_prob = model.score_text(text)
     np.testing.assert_allclose(log_prob, model.log_prob(contexts_of_text, targets), rtol=1e-9)
-    np.testing.assert_array_equal(log_prob, model.log_prob_text(text.ids, text.offsets, 1 << 40))
+    np.testing.assert_array_equal(log_prob, model.score_text(text, memory_limit=1 << 40))
 
 
 def perplexity(folder: str) -> float:
@@ -72,9 +72,9 @@ def test_from_the_command_line(lmtool: Run) -> None:
 
 @pytest.mark.parametrize("step", [2, 3])
 def test_running_text_is_scored_as_context_by_context(step: int, toy: Corpus) -> None:
-    units = EveryWord(toy, step)
+    units = Units(SkipCorpus(toy, step), step=step)
     model = units.model(estimate(count_ngrams(units.corpus.text("train"), toy.vocabulary, 3), Smoother(3)))
     valid = toy.split("train")
     contexts, targets = valid.windows(np.arange(valid.tokens), 2 * step)
-    log_prob = model.log_prob_text(valid.ids, valid.offsets)
+    log_prob = model.score_text(valid)
     np.testing.assert_allclose(log_prob, model.log_prob(contexts, targets), rtol=1e-9)

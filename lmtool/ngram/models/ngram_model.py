@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import every
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.files.hdf5 import open_table, save_table
+from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.query.scoring import TOKENS_PER_PIECE, distributions, score_candidates, score_text
 from lmtool.ngram.query.states import advance, first_state
@@ -22,7 +25,7 @@ from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
-NGRAM_FILE = "model.h5"  # in a run folder
+NGRAM_FILE, CLASSES_FILE = "model.h5", "classes.txt"  # in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
 SUMMED, SUMMED_PER_CHUNK = 256, 16  # contexts whose distributions quantized_notes sums
 
@@ -71,10 +74,6 @@ class NgramModel(LanguageModel):
         """
         return cls(open_table(path, vocabulary.fingerprint()), vocabulary)
 
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
-        return self._score_targets("log_prob", contexts, targets)[0]
-
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
@@ -83,7 +82,9 @@ class NgramModel(LanguageModel):
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
         """Return the length of the longest n-gram of the table that ends in each target, `[N]`."""
-        return self._score_targets("matched_lengths", contexts, targets)[1]
+        contexts = self._checked_contexts("matched_lengths", contexts)
+        targets = self._checked_words("matched_lengths: targets", targets, (len(contexts),))
+        return self._score(contexts, targets[:, None])[1][:, 0]
 
     @property
     def context_classes(self) -> int:
@@ -145,13 +146,6 @@ class NgramModel(LanguageModel):
         """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
         return advance(self.lookup, special_tokens, states, words)[:2]
 
-    def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
-        contexts = self._checked_contexts(method, contexts)
-        targets = self._checked_words(f"{method}: targets", targets, (len(contexts),))
-        log_prob, matched = self._score(contexts, targets[:, None])
-        return log_prob[:, 0], matched[:, 0]
-
     def _score(self, contexts: IntArray, candidates: IntArray) -> tuple[FloatArray, IntArray]:
         """Return log-probabilities and matched lengths of candidates `[N, K]`, each `[N, K]`."""
         log_prob = np.empty(candidates.shape, dtype=np.float64)
@@ -173,7 +167,7 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
 
     contexts: int64 `[N, C]` of a text, N > 0; None: contexts of the model's n-grams, evenly spaced.
     """
-    ngrams = model if isinstance(model, NgramModel) else getattr(model, "ngrams", None)
+    ngrams = model.ngrams if isinstance(model, UnitNgramModel) else model
     if not isinstance(ngrams, NgramModel) or ngrams.table.quantized_bits is None or not ngrams.normalised:
         return []
     table = ngrams.table
@@ -190,33 +184,94 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
     ]
 
 
-class Units(Protocol):
-    """The units of a corpus whose n-grams are counted: words, classes of words, or every s-th word.
+class UnitNgramModel(LanguageModel):
+    """An n-gram model of words that reads every s-th word of a context, or the classes of its words.
+
+    A context has s (n-1) words, of which every s-th is read, the newest s words back (Goodman 2001, section 4). With
+    classes, p(w|h) = p(w|c(w)) p(c(w) | the classes of the words of h) (Brown et al. 1992, eq. 2), and the entry of
+    `<s>` in `log_dist` is what the smoother keeps for classes outside their vocabulary. For all else see NgramModel.
+    """
+
+    def __init__(
+        self, table: BackoffTable, units: Vocabulary, *, step: int = 1, classes: WordClasses | None = None
+    ) -> None:
+        """table: of n-grams of the units. units: words or classes. step: s."""
+        self.ngrams = NgramModel(table, units)
+        self.step, self.classes = step, classes
+
+    @classmethod
+    def load(
+        cls, folder: Path, vocabulary: Vocabulary, *, step: int = 1, classes: WordClasses | None = None
+    ) -> UnitNgramModel:
+        """Return the model of a run folder. Raises UserError if its table is missing, damaged, or of other units."""
+        units = vocabulary if classes is None else classes.classes
+        return cls(open_table(folder / NGRAM_FILE, units.fingerprint()), units, step=step, classes=classes)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.ngrams.vocabulary_size if self.classes is None else len(self.classes.class_of)
+
+    @property
+    def context_size(self) -> int:
+        """C = s (n - 1)."""
+        return self.step * self.ngrams.context_size
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
+        return self.ngrams.normalised
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
+        contexts = self._checked_contexts("log_prob_candidates", contexts)[:, :: self.step]
+        candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        if self.classes is None:
+            return self.ngrams.log_prob_candidates(contexts, candidates)
+        unit_of, within = self.classes.class_of, self.classes.log_within
+        return self.ngrams.log_prob_candidates(unit_of[contexts], unit_of[candidates]) + within[candidates]
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
+        contexts = self._checked_contexts("log_dist", contexts)[:, :: self.step]
+        if self.classes is None:
+            return self.ngrams.log_dist(contexts)
+        dist: FloatArray = self.ngrams.log_dist(self.classes.class_of[contexts])[:, self.classes.class_of]
+        dist += self.classes.log_within
+        return dist
+
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`."""
+        places, begins = every(self.step, text.offsets)
+        log_prob, ids = np.empty(text.tokens), text.ids[places]
+        units = ids if self.classes is None else self.classes.class_of[ids]
+        log_prob[places] = self.ngrams.log_prob_text(units, begins, memory_limit)
+        if self.classes is not None:
+            log_prob += self.classes.log_within[text.ids]
+        return log_prob
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of a corpus whose n-grams are counted: its words, every `step`-th word, or classes of words.
 
     corpus: the text in these units, over their vocabulary. about: lines for the user on how they were found.
     """
 
     corpus: Corpus
-    about: list[str]
+    step: int | None = None
+    classes: WordClasses | None = None
+    about: list[str] = field(default_factory=list)
 
     def model(self, table: BackoffTable) -> LanguageModel:
         """Return the model over words, given a table over the units."""
+        units = self.corpus.vocabulary
+        if self.step is None and self.classes is None:
+            return NgramModel(table, units)
+        return UnitNgramModel(table, units, step=self.step or 1, classes=self.classes)
 
     def save(self, table: BackoffTable, folder: Path) -> None:
         """Write that model into a run folder. Raises UserError if it cannot be written."""
-
-
-class Words:
-    """Words as units."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self.about: list[str] = []
-
-    def model(self, table: BackoffTable) -> LanguageModel:
-        """Return the n-gram model."""
-        return NgramModel(table, self.corpus.vocabulary)
-
-    def save(self, table: BackoffTable, folder: Path) -> None:
-        """Write the table."""
+        if self.classes is not None:
+            self.classes.save(folder / CLASSES_FILE)
         save_table(table, folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

@@ -38,11 +38,13 @@ class WordClasses:
 
     class_of: int64 `[V]`, the class of each word. log_within: float64 `[V]`, log p(w|c(w)), 0 for `<s>`. classes: the
     classes as a vocabulary, most frequent first; `<s>` and `</s>` are separate classes; unk is the class of `<unk>`.
+    words: `[V]`.
     """
 
     class_of: IntArray
     log_within: FloatArray
     classes: Vocabulary
+    words: tuple[str, ...]
 
     @classmethod
     def of(cls, class_of: Sequence[int] | IntArray, names: Sequence[str], vocabulary: Vocabulary) -> WordClasses:
@@ -65,17 +67,17 @@ class WordClasses:
         log_within[predicted] = np.log(halves[predicted] / total[old[predicted]])
         eos = None if vocabulary.eos is None else int(new[old[vocabulary.eos]])
         classes = Vocabulary(tuple(names[c] for c in order), counts[order], eos, int(new[old[vocabulary.unk]]))
-        return cls(new[old], log_within, classes)
+        return cls(new[old], log_within, classes, vocabulary.words)
 
-    def save(self, path: Path, words: Sequence[str]) -> None:
+    def save(self, path: Path) -> None:
         """Write the classes, whole or not at all, most frequent first; `<s>`, which no class predicts, has p = 1.
 
-        words: `[V]`. Raises UserError if the file cannot be written.
+        Raises UserError if the file cannot be written.
         """
         order = np.argsort(self.class_of, kind="stable").tolist()
         names = [name.translate(_LETTERS) for name in self.classes.words]
         class_of, within = self.class_of.tolist(), np.exp(self.log_within).tolist()
-        lines = (f"{names[class_of[w]]}\t{within[w]!r}\t{words[w].translate(_LETTERS)}\n" for w in order)
+        lines = (f"{names[class_of[w]]}\t{within[w]!r}\t{self.words[w].translate(_LETTERS)}\n" for w in order)
         with atomic_write(path) as temporary:
             temporary.write_bytes("".join(lines).encode())
 
