@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from lmtool.config.data import DataConfig, Unit
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
-from lmtool.data.tokenizer import EOS_ID, CharTokenizer, WordTokenizer
+from lmtool.data.tokenizer import EOS_ID, CharTokenizer, Tokenizer, WordTokenizer
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag
 from lmtool.system.memory import pieces_of
@@ -38,8 +38,8 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 class Provisional:
     """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: number in each split, if
-    known. words: number of words and sentence ends in each split, if its tokens are characters and it is known.
+    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters, words: number in each
+    split, with the sentence ends among the words, if known.
     empty_lines: number of those skipped. sources: where the ids of each source of train end, if there are several.
     moved: whether a cut by tokens was within a sentence, and was moved to its end.
     """
@@ -53,12 +53,11 @@ class Provisional:
     moved: bool = False
 
 
-def tokenizer_of(data: DataConfig) -> WordTokenizer | CharTokenizer:
+def tokenizer_of(data: DataConfig) -> Tokenizer:
     """Return a new tokenizer by a data set's settings."""
-    lowercase, blank = data.vocabulary.lowercase, data.takes_blank_lines()
-    if data.vocabulary.unit is Unit.char:
-        return CharTokenizer(sentences=data.sentences, lowercase=lowercase, blank_lines=blank)
-    return WordTokenizer(sentences=data.sentences, tags=data.drops_tags(), lowercase=lowercase, blank_lines=blank)
+    kind = CharTokenizer if data.vocabulary.unit is Unit.char else WordTokenizer
+    blank, lowercase = data.takes_blank_lines(), data.vocabulary.lowercase
+    return kind(sentences=data.sentences, lowercase=lowercase, tags=data.drops_tags(), blank_lines=blank)
 
 
 @contextmanager
@@ -84,8 +83,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     ends: dict[str, int] = {}
     moved = False
     for name, blocks in source.splits.items():
-        before = tokenizer.characters
-        words_before = tokenizer.words if isinstance(tokenizer, CharTokenizer) else 0
+        characters_before, words_before = tokenizer.characters, tokenizer.words
         handle = files.enter_context(_temporary(store, name))
         written = 0
         sources = source.sources if name == "train" else {}
@@ -98,9 +96,8 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             if sources:
                 ends[part] = written
         splits[name] = _mapped(handle)
-        characters[name] = tokenizer.characters - before
-        if isinstance(tokenizer, CharTokenizer):
-            words[name] = tokenizer.words - words_before
+        characters[name] = tokenizer.characters - characters_before
+        words[name] = tokenizer.words - words_before
     if source.parts is not None:
         whole = splits["train"]
         cuts = cut_points(len(whole), *source.parts)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool import __version__
-from lmtool.config.data import DataConfig
+from lmtool.config.data import DataConfig, Unit
 from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import (
     choose_pieces,
@@ -158,8 +158,8 @@ def _write(
             vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            words = types if source.drawn is not None else listed_words(source, rules)
-            vocabulary, remap, oov = select(types, counts, rules, given=words, sentences=data.sentences)
+            given = types if source.drawn is not None else listed_words(source, rules)
+            vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     with atomic_hdf5(path, _store_size(provisional, len(vocabulary), remap)) as file:
         group, rows = file.create_group("vocabulary"), []
@@ -170,9 +170,10 @@ def _write(
         if subwords is not None:
             write_subwords(group, subwords)
         for name, ids in provisional.ids.items():
-            characters, among = provisional.characters.get(name, 0), provisional.words.get(name)
-            among = len(ids) if subwords is not None else among
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=among))
+            words = None if data.vocabulary.unit is Unit.word else provisional.words.get(name)
+            words = len(ids) if subwords is not None else words
+            characters = provisional.characters.get(name, 0)
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=words))
         sources = _source_ends(provisional, remap)
         if sources:
             write_sources(file, sources)

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -26,9 +27,8 @@ LONGEST_LINE = 64 << 20  # bytes; more than this in one line is not text
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
-LONGEST = 64 << 20  # bytes of a line of JSON
 ROWS = 1 << 12
-DOCUMENT_BLOCK = 1 << 20  # bytes of text in a block of documents, about
+DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
 MEMBER = "::"  # archive.zip::folder/file.txt
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
 OTHER_MARKS = {
@@ -45,9 +45,9 @@ def read_blocks(
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
     column: name of the text column in files of documents; None for lines of text. setting: what the user calls it.
-    at_once: bytes of documents per block; 0 makes each a block. names: paths and addresses; for a .zip `PATH::MEMBER`,
-    where MEMBER may be a pattern such as `*.txt`, or the path alone for all its files, in the order of their names.
-    Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8 text, and if all of them are empty.
+    at_once: characters of documents per block; 0 makes each a block. names: paths and addresses; for a .zip
+    `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all its files, in the order of
+    their names. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
     """
     what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
     return _not_empty((block for name in names for block in _file_blocks(name, column, setting, at_once)), what)
@@ -59,17 +59,19 @@ def _file_blocks(name: str, column: str | None, setting: str, at_once: int) -> I
     with read_errors(name):
         if column is None:
             yield from checked_blocks(open_files(path, member), name)
-        else:
-            for handle in open_files(path, member):
-                for block in document_blocks(handle, member or path, column, setting, at_once):
-                    check_text(block, name, 1)
-                    yield block
+            return
+        for handle in open_files(path, member):
+            if form_of(name) == PARQUET:
+                documents = parquet_texts(handle, member or path, column, setting)
+            else:
+                lines = chain.from_iterable(map(io.BytesIO, whole_lines(handle, name)))
+                documents = json_texts(lines, member or path, column, setting)
+            yield from blocks_of_documents(documents, name, at_once)
 
 
 def require_column(name: str, column: str | None, setting: str) -> None:
     """Raise UserError if a file holds documents, by its name, and no column is named."""
-    path, _, member = name.partition(MEMBER)
-    if column is None and form_of(member or path) is not None:
+    if column is None and form_of(name) is not None:
         raise UserError(f"{name} holds documents, not lines of text: name the column of their text by {setting}")
 
 
@@ -145,7 +147,9 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
         waiting.append(block[cut:])
         waiting_bytes += len(block) - cut
         if waiting_bytes > LONGEST_LINE:
-            raise UserError(f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence per line?")
+            raise UserError(
+                f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
+            )
     if waiting_bytes:
         yield b"".join([*waiting, b"\n"])
 
@@ -192,52 +196,36 @@ def decimal(text: str) -> float:
 
 
 def form_of(name: str) -> str | None:
-    """Return the format of a file by its name: PARQUET, or one of JSON_LINES; None for plain text."""
+    """Return the format of a file (or `PATH::MEMBER`) by its name: PARQUET, one of JSON_LINES, or None for text."""
     path = PurePosixPath(name)
     if path.suffix in PACKED:
         path = path.with_suffix("")
     return path.suffix if path.suffix in (*JSON_LINES, PARQUET) else None
 
 
-def document_blocks(
-    handle: IO[bytes], name: str, column: str, setting: str = "data.column", at_once: int = DOCUMENT_BLOCK
-) -> Iterator[bytes]:
-    """Yield the documents of a file in blocks of whole lines, UTF-8.
-
-    setting: what the user calls the column. at_once: approximate bytes of text per block; 0 makes each document a
-    block.
-
-    Raises UserError, naming the line or row, for anything other than a document with that column.
-    """
-    documents = (
-        parquet_texts(handle, name, column, setting)
-        if form_of(name) == PARQUET
-        else json_texts(_lines(handle, name), name, column, setting)
-    )
-    return blocks_of_documents(documents, at_once)
-
-
-def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises UserError if one is too long for memory."""
-    while line := handle.readline(LONGEST + 1):
-        if len(line) > LONGEST:
-            raise UserError(f"{name} has a line of over {LONGEST >> 20} MiB: is it one object per line?")
-        yield line
-
-
-def blocks_of_documents(documents: Iterator[str], at_once: int = DOCUMENT_BLOCK) -> Iterator[bytes]:
-    """Yield documents in blocks of whole lines, UTF-8; each begins a line."""
-    waiting: list[bytes] = []
-    size = 0
-    for document in documents:
-        text = document_lines(document)
+def batches_of(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield texts in batches of about `size` characters; 0 makes each text a batch."""
+    waiting: list[str] = []
+    characters = 0
+    for text in texts:
         waiting.append(text)
-        size += len(text)
-        if size > at_once:
-            yield b"".join(waiting)
-            waiting, size = [], 0
+        characters += len(text) + 1
+        if characters >= size:
+            yield waiting
+            waiting, characters = [], 0
     if waiting:
-        yield b"".join(waiting)
+        yield waiting
+
+
+def blocks_of_documents(documents: Iterable[str], name: str, at_once: int = DOCUMENT_BLOCK) -> Iterator[bytes]:
+    """Yield documents in blocks of whole lines, UTF-8; each begins a line. Raises UserError if they are not text.
+
+    name: what errors call them. at_once: approximate characters per block; 0 makes each document a block.
+    """
+    for batch in batches_of(documents, at_once):
+        block = b"".join(map(document_lines, batch))
+        check_text(block, name, 1)
+        yield block
 
 
 def document_lines(document: str) -> bytes:
@@ -267,11 +255,14 @@ def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, fir
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
     """Yield the text of each row. Raises UserError as parquet_columns does, and for a value that is not text."""
-    row = 0
-    for (values,) in parquet_columns(handle, name, [column], f"{setting} names one of"):
-        for value in values:
-            row += 1
-            yield text_of(value, f"{name}, row {row}", column, setting)
+    values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
+    return texts_of_rows(chain.from_iterable(values), name, column, setting)
+
+
+def texts_of_rows(values: Iterable[Any], name: str, column: str, setting: str) -> Iterator[str]:
+    """Yield the text of the value of each row. Raises UserError, naming the row, for a value that is not text."""
+    for row, value in enumerate(values, start=1):
+        yield text_of(value, f"{name}, row {row}", column, setting)
 
 
 def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:

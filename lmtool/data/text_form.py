@@ -17,6 +17,7 @@ from lmtool.data.tokenizer import (
     CharTokenizer,
     Ids,
     TextBlock,
+    Tokenizer,
     WordTokenizer,
     ends_in,
     line_ends,
@@ -44,14 +45,12 @@ class TextForm:
     subwords: Subwords | None = None
     blank_lines: bool = False
 
-    def tokenizer(self, vocabulary: Vocabulary | None = None) -> WordTokenizer | CharTokenizer:
+    def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
         """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
-        sentences, lowercase, blank = self.vocabulary.eos is not None, self.lowercase, self.blank_lines
-        if self.chars:
-            return CharTokenizer(sentences=sentences, lowercase=lowercase, blank_lines=blank, vocabulary=vocabulary)
-        return WordTokenizer(
-            sentences=sentences, tags=self.tags, lowercase=lowercase, blank_lines=blank, vocabulary=vocabulary
-        )
+        kind = CharTokenizer if self.chars else WordTokenizer
+        sentences, blank = self.vocabulary.eos is not None, self.blank_lines
+        rules = {"sentences": sentences, "lowercase": self.lowercase, "tags": self.tags, "blank_lines": blank}
+        return kind(**rules, vocabulary=vocabulary)
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
@@ -194,7 +193,6 @@ def split_of_text(
     parts = [tokenizer(block, name) for block in blocks]
     provisional, ends = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
     types = tokenizer.types()
-    words = tokenizer.words if isinstance(tokenizer, CharTokenizer) else len(provisional)
     if form.subwords is not None:
         ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
         oov = np.empty(0, dtype=np.int64)
@@ -210,7 +208,7 @@ def split_of_text(
         vocabulary.bos,
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
-        words=words,
+        words=tokenizer.words,
         oov_words=[types[k] for k in provisional[oov].tolist()],
     )
     return split, tokenizer.empty_lines

@@ -21,6 +21,7 @@ from lmtool.data.readers import (
     MEMBER,
     PARQUET,
     ROWS,
+    batches_of,
     checked_blocks,
     document_lines,
     form_of,
@@ -78,20 +79,7 @@ def block_of(texts: Iterable[str]) -> TextBlock:
 
 def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
     """Yield texts in blocks of about BLOCK_BYTES bytes."""
-    return map(block_of, _portions(texts))
-
-
-def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
-    waiting: list[str] = []
-    size = 0
-    for text in texts:
-        waiting.append(text)
-        size += len(text) + 1
-        if size >= BLOCK_BYTES:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
+    return map(block_of, batches_of(texts, BLOCK_BYTES))
 
 
 def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlock]]:
@@ -103,8 +91,8 @@ def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlo
                 yield partial(_lines_block, content)
             return
         for handle in open_files(path, member):
-            if form_of(member or path) == PARQUET:
-                for texts in _portions(parquet_texts(handle, name, column, SETTING)):
+            if form_of(name) == PARQUET:
+                for texts in batches_of(parquet_texts(handle, name, column, SETTING), BLOCK_BYTES):
                     yield partial(block_of, texts)
                 continue
             line = 1
@@ -115,7 +103,7 @@ def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlo
 
 def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:
     """Raise UserError if the records of files cannot be written unchanged to a file of this name."""
-    in_parquet = [form_of(name.partition(MEMBER)[2] or name.partition(MEMBER)[0]) == PARQUET for name in names]
+    in_parquet = [form_of(name) == PARQUET for name in names]
     if column is None or not any(in_parquet):
         if form_of(to) == PARQUET:
             raise UserError(
@@ -139,7 +127,7 @@ def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flag
             path, _, member = name.partition(MEMBER)
             with read_errors(name):
                 for handle in open_files(path, member):
-                    if column is not None and form_of(member or path) == PARQUET:
+                    if column is not None and form_of(name) == PARQUET:
                         for table in _chosen_rows(handle, flags):
                             with _write_errors(called):
                                 writer = writer or files.enter_context(_parquet_file(to, table))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numba
@@ -148,48 +150,66 @@ def _tokenize(
     state[TYPES], state[IN_LINE] = types, in_line
 
 
-class WordTokenizer:
-    """Words are separated by ASCII white space; a line with words is a sentence.
+@dataclass(kw_only=True)
+class Tokenizer(ABC):
+    """The rules by which lines become ids, and what was counted so far.
 
-    sentences: whether `</s>` follows each sentence. tags: whether words are word/tag, and the tag is dropped.
-    lowercase: whether words become lower case. blank_lines: whether other lines are sentences, too. vocabulary: whose
-    ids are given; None for provisional ids, of which RESERVED are the first. Memory then: the types seen so far, about
-    24 bytes each and their letters.
+    sentences: whether `</s>` follows each sentence. lowercase: whether text becomes lower case. tags: whether words are
+    word/tag, and the tag is dropped. blank_lines: whether lines without words (or characters) are sentences, too.
+    vocabulary: whose ids are given; None for provisional ids, of which RESERVED are the first. empty_lines: those
+    skipped. characters: number in the text. words: with the sentence ends, where ids are provisional.
     """
 
-    def __init__(
-        self,
-        *,
-        sentences: bool,
-        tags: bool,
-        lowercase: bool,
-        blank_lines: bool = False,
-        vocabulary: Vocabulary | None = None,
-    ) -> None:
-        self._lowercase, self._grows = lowercase, vocabulary is None
-        eos, bos = (EOS_ID, BOS_ID) if vocabulary is None else (vocabulary.eos, vocabulary.bos)
-        self._rules = (sentences, blank_lines, tags, OOV if eos is None else eos, bos, self._grows)
-        self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
-        self.empty_lines = 0
-        self.characters = 0
+    sentences: bool
+    lowercase: bool
+    tags: bool = False
+    blank_lines: bool = False
+    vocabulary: Vocabulary | None = None
+    empty_lines: int = field(default=0, init=False)
+    characters: int = field(default=0, init=False)
+    words: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._grows = self.vocabulary is None
 
     def __call__(self, block: bytes, name: str) -> Ids:
         """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
 
-        name: of the text, for errors. Raises UserError for `<s>` or `</s>` in the text.
+        name: of the text, for errors. Raises UserError for the words `<s>` and `</s>` in the text.
         """
         return self.texts(TextBlock(block, np.array([len(block)])), name)[0]
 
+    @abstractmethod
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
 
-        name: as in a call. Raises UserError for `<s>` or `</s>` in the text if there is no vocabulary.
+        name: as in a call. Raises UserError for the words `<s>` and `</s>` in the text if there is no vocabulary.
         """
+
+    @abstractmethod
+    def types(self, first: int = 0) -> list[str]:
+        """Return the types from provisional id `first` on, in their order."""
+
+
+class WordTokenizer(Tokenizer):
+    """Words are separated by ASCII white space; a line with words is a sentence.
+
+    Memory for provisional ids: the types seen so far, about 24 bytes each and their letters.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        vocabulary = self.vocabulary
+        eos, bos = (EOS_ID, BOS_ID) if vocabulary is None else (vocabulary.eos, vocabulary.bos)
+        self._rules = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, self._grows)
+        self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
+
+    def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         content, ends = block
-        if self._lowercase or self._grows:
+        if self.lowercase or self._grows:
             text = content.decode("utf-8", "surrogatepass")
             self.characters += len(text) - text.count("\r\n")  # which is one line end
-            if self._lowercase:
+            if self.lowercase:
                 content = text.lower().encode("utf-8", "surrogatepass")
                 ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
@@ -229,10 +249,10 @@ class WordTokenizer:
                 break
             table.double()
         self.empty_lines += int(state[EMPTY])
+        self.words += int(state[WRITTEN])
         return ids[: state[WRITTEN]].copy(), id_ends
 
     def types(self, first: int = 0) -> list[str]:
-        """Return the types from provisional id `first` on, in their order."""
         return self._table.words(first)
 
 
@@ -244,39 +264,23 @@ def _reserved_word(text: bytes, start: int, name: str) -> UserError:
     )
 
 
-class CharTokenizer:
+class CharTokenizer(Tokenizer):
     """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n".
 
-    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case.
-    blank_lines: whether lines without characters are sentences, too. vocabulary: as of WordTokenizer. Its `words`
-    counts what stands between white space, as WordTokenizer cuts it, and the `</s>`.
+    Its `words` counts what stands between white space, as WordTokenizer cuts it, and the `</s>`.
     """
 
-    def __init__(
-        self, *, sentences: bool, lowercase: bool, blank_lines: bool = False, vocabulary: Vocabulary | None = None
-    ) -> None:
-        self._sentences, self._blank_lines = sentences, blank_lines
-        self._lowercase, self._grows = lowercase, vocabulary is None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        vocabulary = self.vocabulary
         self._types = list(RESERVED if vocabulary is None else vocabulary.words)
         self._eos = EOS_ID if vocabulary is None or vocabulary.eos is None else vocabulary.eos
         self._ids = np.full(0x110000, OOV, dtype=np.int32)  # the id of each code point
         for index, word in enumerate(self._types):
             if len(word) == 1:
                 self._ids[ord(word)] = index
-        self.empty_lines = 0
-        self.characters = 0
-        self.words = 0
-
-    def __call__(self, block: bytes, name: str) -> Ids:
-        """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
-
-        name: of the text, for errors.
-        """
-        ids, _, empty = self._number(block)
-        return ids if empty is None else ids[~empty]
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N."""
         ids, newline, empty = self._number(block.content)
         ends = np.append(0, ends_in(block, np.flatnonzero(newline) + 1, len(ids)))
         return (ids, ends) if empty is None else (ids[~empty], np.append(0, np.cumsum(~empty))[ends])
@@ -285,30 +289,29 @@ class CharTokenizer:
         """Return the ids of all characters, which are newlines, and which of these are not sentences."""
         text = block.decode("utf-8", "surrogatepass").replace("\r\n", "\n")
         self.characters += len(text)
-        text = text.lower() if self._lowercase else text
+        text = text.lower() if self.lowercase else text
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         newline = points == NEWLINE
-        empty = newline & np.concatenate([[True], newline[:-1]]) & (not self._blank_lines)
+        empty = newline & np.concatenate([[True], newline[:-1]]) & (not self.blank_lines)
         skipped = int(empty.sum())
         self.empty_lines += skipped
         if self._grows:
             self._add(points, newline, skipped)
         ids = self._ids[points]
-        if self._sentences:
+        if self.sentences:
             ids[newline] = self._eos
-        return ids, newline, empty if self._sentences and skipped else None
+        return ids, newline, empty if self.sentences and skipped else None
 
     def _add(self, points: npt.NDArray[np.uint32], newline: npt.NDArray[np.bool_], skipped: int) -> None:
         """Add the new types among code points, and count words; skipped: number of empty lines."""
         white = (points == 32) | ((points >= 9) & (points <= 13))
         self.words += int((~white & np.concatenate([[True], white[:-1]])).sum())
-        if self._sentences:
+        if self.sentences:
             self.words += int(newline.sum()) - skipped
-        for point in np.unique(points[~newline] if self._sentences else points):
+        for point in np.unique(points[~newline] if self.sentences else points):
             if self._ids[point] < 0:
                 self._ids[point] = len(self._types)
                 self._types.append(chr(point))
 
     def types(self, first: int = 0) -> list[str]:
-        """Return the types from provisional id `first` on, in their order."""
         return self._types[first:]

@@ -145,8 +145,8 @@ def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pyte
         list(read_blocks(str(path), column="text"))
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: not JSON"):
         list(text_blocks([str(path)], "text"))
-    monkeypatch.setattr(readers, "LONGEST", 1 << 20)
-    path.write_text('{"text": "' + "a " * (1 << 19) + '"}\n')
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 20)
+    path.write_text('{"text": "' + "a " * (5 << 19) + '"}\n')
     with pytest.raises(UserError, match=r"a\.jsonl has a line of over 1 MiB"):
         list(read_blocks(str(path), column="text"))
 

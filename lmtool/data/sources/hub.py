@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, setting
-from lmtool.data.readers import blocks_of_documents, check_text, text_of
+from lmtool.data.readers import blocks_of_documents, texts_of_rows
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line
@@ -119,13 +120,6 @@ class HubData(DataConfig):
         return part
 
     def _blocks(self, part: Dataset, name: str) -> Blocks:
-        def documents() -> Iterator[str]:
-            row = 0
-            for batch in part.select_columns([self.column]).iter(ROWS):
-                for value in batch[self.column]:
-                    row += 1
-                    yield text_of(value, f"{self.path}, {name}, row {row}", self.column, "data.column")
-
-        for block in blocks_of_documents(documents()):
-            check_text(block, f"{self.path}, {name}", 1)
-            yield block
+        values = chain.from_iterable(batch[self.column] for batch in part.select_columns([self.column]).iter(ROWS))
+        called = f"{self.path}, {name}"
+        return blocks_of_documents(texts_of_rows(values, called, self.column, "data.column"), called)
