@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmtool.commands import _lr_range as lr_range
+from lmtool.commands import _train_neural
 from lmtool.config.training import Gradients
 from lmtool.neural.forms import only_plain
 from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients
@@ -116,13 +116,13 @@ def test_evaluation_and_prediction(lmtool: Run) -> None:
 def test_the_kind_of_gradients(monkeypatch: pytest.MonkeyPatch, lmtool: Run) -> None:
     """The range test has that of the training."""
     parameters: list[int] = []
-    make = lr_range.make_optimizers
+    make = _train_neural.make_optimizers
 
     def counting(model: Any, optim: Any) -> Any:
         parameters.append(len(model.sparse_parameters()))
         return make(model, optim)
 
-    monkeypatch.setattr(lr_range, "make_optimizers", counting)
+    monkeypatch.setattr(_train_neural, "make_optimizers", counting)
     words = [*HIERARCHICAL, *SMALL, "lr_range=true", "lr_range_steps=12"]
     for gradients in ([], [DENSE]):
         lmtool("train", *words, *gradients)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "text_model": BELOW_MODELS | {"evaluation", "states", "neural"},
     "runs": BELOW_MODELS | {"ngram", "neural", "mixtures", "text_model"},
     "training": LEAVES | {"data", "neural", "evaluation", "runs"},
-    "report": LEAVES | {"results", "data", "trees", "neural", "evaluation", "plots", "runs"},
+    "report": LEAVES | {"results", "data", "trees", "neural", "evaluation", "plots", "runs", "sweeps"},
     "session": LEAVES | {"runs"},
     "results": LEAVES | {"language_model", "evaluation", "runs", "text_model", "trees"},
     "sweeps": LEAVES | {"runs", "session"},

@@ -270,7 +270,7 @@ def test_a_proposed_rate_in_doubt_says_so(lmtool: Run) -> None:
     assert 1e-8 <= found["proposed"] <= 1e-6 and found["doubt"].endswith("try a higher last rate, or more steps")
 
 
-def test_range_test_from_the_command_line(lmtool: Run) -> None:
+def test_range_test_from_the_command_line(lmtool: Run, with_curves: None) -> None:
     words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
     said = lmtool(*words, "model.embedding_dim=8", "model.hidden_dim=16")
     assert "proposed: optim.lr=" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import tempfile
 import warnings
@@ -16,6 +15,8 @@ from typing import Any
 from lmtool.api.settings import compose, overrides_of
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import config_dir_of
+from lmtool.commands import command_of
+from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.overrides import key_of, value_of
 from lmtool.config.settings import data_settings, plain_values, typed
@@ -58,9 +59,8 @@ def call(
         stack.enter_context(folder_in_use(settings.get("options")))
         line = with_current_names(with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings)))))
         composed, choices = compose(line)
-        command = importlib.import_module(f"lmtool.commands.{verb}")
         config_dir = config_dir_of(line.flags)
-        config = typed(composed, command.SETTINGS, config_dir)
+        config = typed(composed, SETTINGS[verb], config_dir)
         resumed = next((value_of(word) for word in line.overrides if key_of(word) == "hydra.run.dir"), None)
         if out is not None or resumed is not None:
             folder = Path(out if out is not None else str(resumed))
@@ -79,7 +79,7 @@ def call(
             keeps=keeps or out is not None,
             on_evaluation=callback,
         )
-        result = command.run(config, session)
+        result = command_of(verb)(config, session)
         for warning in session.warnings:
             warnings.warn(warning, stacklevel=3)
         return result

@@ -18,7 +18,7 @@ from lmtool.system.spelling import nearest
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb, run by the module of the same name in lmtool.commands, with its summary and three examples.
+    """A verb, run by lmtool.commands.command_of, with its summary and three examples.
 
     argument: the key of a word given without a key; `words...` if several words are allowed.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
@@ -26,7 +25,9 @@ from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.cli.line_settings import with_current_names
+from lmtool.commands import command_of
 from lmtool.config.index import require_bounded_aliases
+from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
 from lmtool.errors import of_paths
@@ -70,9 +71,9 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     typed_words = line.overrides
     line = with_current_names(torchrun.only_the_first_writes(resume.with_earlier_words(line)))
     require_no_search_path(line, typed_words)
+    assert line.verb is not None, "a line without a verb is not run"
     failed: list[Exception] = []
-    command = _command(f"lmtool.commands.{line.verb}", quiet=quiet)
-    task = _as_task(hydra_errors.explaining(command, line), failed)
+    task = _as_task(hydra_errors.explaining(_command(line.verb, quiet=quiet), line), failed)
     with sweep.watched() as watched, _as_command_line(line.words):
         try:
             _run(line, typed_words, task)
@@ -172,13 +173,12 @@ def register_option_folders() -> None:
         Plugins.instance().register(OptionFolders)
 
 
-def _command(module: str, *, quiet: bool) -> Callable[[Any], float | None]:
+def _command(verb: str, *, quiet: bool) -> Callable[[Any], float | None]:
     """Return a command from composed settings to the metric that sweeps compare."""
 
     def run(composed: Any) -> float | None:
-        command = importlib.import_module(module)
         with of_paths():
-            result = command.run(typed(composed, command.SETTINGS), Session.of_hydra(quiet=quiet))
+            result = command_of(verb)(typed(composed, SETTINGS[verb]), Session.of_hydra(quiet=quiet))
         return result.metric if isinstance(result, Result) else None
 
     return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import Precision
+from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
@@ -22,20 +22,24 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
+from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import require_splits, save_trained
 from lmtool.runs.load import tree_words
 from lmtool.runs.resume import require_same, restore_settings
-from lmtool.runs.run import METRICS, Run, has_state
+from lmtool.runs.run import METRICS, RATES, Run, has_state, start_of
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 from lmtool.system.process import keep_freed_memory
+from lmtool.training.batches import Batches
 from lmtool.training.loop import train
+from lmtool.training.lr_range_test import range_test
+from lmtool.training.optimizers import make_optimizers, use_gradients
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
@@ -104,21 +108,18 @@ def _run(
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
                     Run.open(out).save_unfinished()
         tree = _tree(config, corpus, session, processes, resumed=state is not None)
-        network = _network(config, model, corpus, tree, device)
+        torch.manual_seed(config.seed)
+        network = build_neural(model, config.output, corpus.vocabulary, tree).to(device)
         if config.lr_range:
-            from lmtool.commands._lr_range import try_rates
-
-            return try_rates(
-                config,
-                network,
-                corpus.split("train").as_stream(network.across_sentences, model.context_reset_prob),
-                session,
-            )
-        splits = _train_split(corpus, training.memory, model), corpus.split("valid").as_stream(network.across_sentences)
+            train_split = corpus.split("train").as_stream(network.across_sentences, model.context_reset_prob)
+            return _try_rates(training, config, network, train_split, session)
+        assert config.schedule is not None, "each neural conf/model/*.yaml chooses one"
+        about, is_log_prob = {"settings": settings, "store": corpus.fingerprint}, config.output.loss_is_log_prob
         trained = train(
             network,
-            *splits,
-            _plan(config, settings, corpus),
+            _train_split(corpus, training.memory, model),
+            corpus.split("valid").as_stream(network.across_sentences),
+            Plan(training, config.optim, config.schedule, config.seed, about, is_log_prob),
             out,
             processes=processes,
             resume=state,
@@ -134,7 +135,7 @@ def _run(
             )
         result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
         if processes.first:
-            _keep(result, config, model, settings, corpus, session)
+            _save(result, config, model, settings, corpus, session)
     run = TrainedRun.of(out, result, config.store_dir, session.notes)
     if processes.first:
         session.say(run.line())
@@ -204,21 +205,6 @@ def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Proc
     return tree_of_all
 
 
-def _network(
-    config: TrainConfig, model: EncoderConfig, corpus: Corpus, tree: Tree | None, device: torch.device
-) -> NeuralModel:
-    assert config.output is not None, "each neural conf/model/*.yaml chooses one"
-    torch.manual_seed(config.seed)
-    return build_neural(model, config.output, corpus.vocabulary, tree).to(device)
-
-
-def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan:
-    assert config.training is not None and config.optim is not None and config.schedule is not None, "chosen as well"
-    assert config.output is not None, "as above"
-    about = {"settings": settings, "store": corpus.fingerprint}
-    return Plan(config.training, config.optim, config.schedule, config.seed, about, config.output.loss_is_log_prob)
-
-
 def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
     across, reset_share = bool(model.across_sentences), model.context_reset_prob
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
@@ -226,7 +212,7 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
     return corpus.split("train").as_stream(across, reset_share)
 
 
-def _keep(
+def _save(
     result: dict[str, Any],
     config: TrainConfig,
     model: EncoderConfig,
@@ -253,3 +239,42 @@ def _keep(
     session.say(
         f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
     )
+
+
+def _try_rates(
+    training: TrainingConfig, config: TrainConfig, model: NeuralModel, train_split: Split, session: Session
+) -> RateTest:
+    """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
+    lr_range.png. The model is not saved.
+
+    Raises UserError if the loss diverges within 10 steps.
+    """
+    assert config.optim is not None, "each neural conf/model/*.yaml chooses one"
+    low, high = config.lr_range_limits
+    use_gradients(model, training.embedding_gradients)
+    batches = Batches(train_split, training.batch_size, model.context_size, config.seed, device=model.device)
+    with only_plain(training.forms is Forms.plain):
+        test = range_test(
+            model,
+            make_optimizers(model, config.optim),
+            iter(batches),
+            limits=(low, high),
+            steps=config.lr_range_steps,
+            max_grad_norm=training.max_grad_norm,
+        )
+    if len(test.rates) < 10:
+        raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
+    write_json(session.out / RATES, asdict(test))
+    result = RateTest(test.rates, test.losses, test.smoothed, test.proposed, notes=session.notes)
+    session.say(f"{result.table_text()}\n\n{result.heading()}; in {session.out / RATES}")
+    if test.doubt:
+        session.note(f"lr_range_limits={[low, high]}: {test.doubt}")
+    if can_plot():
+        from lmtool.plots.charts import loss_against_rate
+        from lmtool.plots.style import save_png
+
+        title = f"optim={config.optim.kind}, data={config.data.name}"
+        figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title, start_of(test.rates))
+        save_png(figure, session.out / "lr_range.png")
+        session.say(f"drawn in {session.out / 'lr_range.png'}")
+    return result

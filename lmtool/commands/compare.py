@@ -16,7 +16,6 @@ from lmtool.system.terminal import Cell, csv_text, markdown_table
 if TYPE_CHECKING:
     from lmtool.commands._members import Member
 
-SETTINGS = CompareConfig
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
 MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6

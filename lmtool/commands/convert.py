@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.ngram.models.ngram_model import NgramModel
 
-SETTINGS = ConvertConfig
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.system.arrays import IntArray
 
-SETTINGS = DistilConfig
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 

@@ -14,8 +14,6 @@ from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
-SETTINGS = EnsembleConfig
-
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""

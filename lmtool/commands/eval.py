@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lmtool.language_model import LanguageModel
     from lmtool.text_model import TextModel
 
-SETTINGS = EvalConfig
 TOKENS_PER_CHUNK = 1 << 16  # whose matched lengths are found at once
 
 

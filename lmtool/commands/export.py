@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lmtool.text_model import TextModel
 
 
-SETTINGS = ExportConfig
 GOOGLE = "counts in a folder"
 BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
 COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models and their counts

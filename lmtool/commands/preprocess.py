@@ -12,8 +12,6 @@ from lmtool.system.terminal import text_table
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
-SETTINGS = PreprocessConfig
-
 
 def run(config: PreprocessConfig, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
-SETTINGS = ReportConfig
-
-
 def run(config: ReportConfig, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
     if not can_plot():
@@ -73,17 +70,20 @@ def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
-    from lmtool.report.reading import Bootstrap, read_entry, read_sweep
+    from lmtool.report.reading import Bootstrap, read_entry
+    from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
 
     kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
-    sweeps = {source.folder: read_sweep(source.folder) for source in kinds[Kind.sweep]}
+    sweeps = {source.folder: rows_of(source.folder) for source in kinds[Kind.sweep]}
     bootstrap = Bootstrap(config.resamples, config.seed, config.block)
     entries = []
     for source in folders:
         if source.kind in (Kind.run, Kind.scores):
-            settings = None
+            settings: dict[str, str] = {}
             if source.sweep is not None:
-                settings = sweeps[source.sweep].settings_of(str(source.folder.relative_to(source.sweep)))
+                rows, job = sweeps[source.sweep], str(source.folder.relative_to(source.sweep))
+                keys = [key for key in varied_settings(rows) if key != SPLIT]
+                settings = {key: row.settings.get(key, "") for row in rows if row.job == job for key in keys}
             name = f"{source.name.partition('/')[0]}: {settings_text(settings)}" if settings else source.name
             entries.append(read_entry(source, bootstrap, name))
     # A sweep may have a hundred jobs: their curves share one chart, without maps and trees.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lmtool.system.arrays import FloatArray
     from lmtool.text_model import TextModel
 
-SETTINGS = ScoreConfig
 STANDARD_INPUT = "-"
 
 

@@ -1,14 +1,27 @@
-"""`lmtool train`: store -> model, in a run folder."""
+"""`lmtool train`: store -> model, in a run folder; a count-based model is estimated here: counts -> back-off table."""
 
 from __future__ import annotations
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import CountModelConfig, EncoderConfig, EstimationRequest, neither
+from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
-from lmtool.results import RateTest, TrainedRun
+from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, finite_or_null, sizes_text
 from lmtool.session import Session, processes_started
+from lmtool.system.files import write_json
+from lmtool.system.lock import folder_lock
 
-SETTINGS = TrainConfig
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.split import Split
+    from lmtool.ngram.counting.counts import Counts
+    from lmtool.ngram.smoothers.base import Smoother
+    from lmtool.ngram.tables.storage import Storage
 
 
 def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
@@ -19,14 +32,182 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
         return train_neural(config, config.model, session)
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
-    from lmtool.commands._train_ngram import train_ngram
-    from lmtool.system.lock import folder_lock
+    with folder_lock(session.out):
+        return _train_ngram(config, config.model, session)
+
+
+def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
+    """Estimate the model of the settings into the run folder."""
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.derived_corpus import limited
+    from lmtool.data.oov import report_oov_rates
+    from lmtool.data.readers import read_text
+    from lmtool.data.text_files import text_files
+    from lmtool.data.tokenizer import split_words
+    from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 
     if processes_started() > 1:
-        raise UserError(
-            f"model={config.model.kind} is estimated by one process with several threads: run it without torchrun"
-        )
+        raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
     if config.resume is not None:
-        raise UserError(f"resume={config.resume}: model={config.model.kind} is estimated in one pass; leave resume out")
-    with folder_lock(session.out):
-        return train_ngram(config, config.model, session)
+        raise UserError(f"resume={config.resume}: model={model.kind} is estimated in one pass; leave resume out")
+    out = session.out
+    session.require_new()
+    session.use_threads(config.threads)
+    start = time.perf_counter()
+    assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
+    prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
+    with Corpus(prepared.store) as whole:
+        require_splits(whole)
+        corpus, listed = whole, None
+        if config.limit_vocabulary is not None:
+            text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
+            corpus = limited(whole, split_words(text.lower() if config.data.vocabulary.lowercase else text))
+            listed = ~corpus.oov
+        report_oov_rates(corpus, session.say, session.warn)
+        result = _estimate(config, model, whole, corpus, listed, session)
+        result |= {"seconds": time.perf_counter() - start, "options": session.choices}
+        write_json(out / "result.json", finite_or_null(result))
+        save_trained(out, plain_values(config), session.choices, corpus)
+    trained = TrainedRun.of(out, result, config.store_dir, session.notes)
+    session.say(trained.line())
+    return trained
+
+
+def _estimate(
+    config: TrainConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
+) -> dict[str, Any]:
+    """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
+
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
+    """
+    from lmtool.commands._ngram_runs import prune_to_size
+    from lmtool.evaluation.metrics import perplexity
+    from lmtool.language_model import LanguageModel
+    from lmtool.ngram.estimation.estimate import estimate
+    from lmtool.ngram.models.ngram_model import quantized_notes
+    from lmtool.ngram.smoothers.base import MergingSmoother
+
+    assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
+    tuning_split = config.smoother.tuning_split()
+    if tuning_split is not None and tuning_split not in corpus.splits:
+        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    cutoffs = _cutoffs(config.prune_counts, model.order)
+    storage = config.counts.storage(whole)
+    if storage.note is not None:
+        session.note(storage.note)
+    start = time.perf_counter()
+    units = model.units(whole)
+    for line in units.about:
+        session.say(line)
+    counted_corpus = units.corpus
+    smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
+    if listed is not None and isinstance(smoother, MergingSmoother):
+        raise UserError(f"limit_vocabulary: must be null with smoother={config.smoother.kind}, which keeps all words")
+    chosen = counted = time.perf_counter()
+    merged: dict[str, Any] = {}
+    table = None
+    if tuning_split is None and config.prune_to is None and listed is None:
+        request = EstimationRequest(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
+        table = config.counts.estimate(request)
+    if table is None:
+        counts = config.counts.count(counted_corpus, model.order, storage)
+        if isinstance(smoother, MergingSmoother):
+            counts = _with_sources(counts, counted_corpus, config.smoother.kind)
+        counted = time.perf_counter()
+        if tuning_split is not None:
+            merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+        fit = tuning_split is None
+        table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+        units = units if listed is None else model.units(corpus)
+        eos = units.corpus.vocabulary.eos
+        if config.prune_entropy is not None:
+            from lmtool.ngram.pruning.entropy import prune_by_entropy
+
+            table = prune_by_entropy(table, config.prune_entropy, eos)
+        elif config.prune_to is not None:
+            from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+
+            by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+            table = prune_to_size(
+                config.prune_to, table, eos, session, None if config.prune_method == "entropy" else by_gain
+            )
+            del by_gain  # which holds the table as it was
+    if config.quantize is not None:
+        table = table.quantized(config.quantize, storage)
+    estimated = time.perf_counter()
+    for note in table.notes:
+        session.note(note)
+    units.save(table, session.out)
+    language_model = units.model(table)
+    if not isinstance(language_model, LanguageModel):
+        name = type(language_model).__name__
+        raise UserError(f"model={model.kind}: {name} must be a subclass of lmtool.language_model.LanguageModel")
+    for note in quantized_notes(language_model):
+        session.note(note)
+    sizes = list(table.sizes)
+    session.say(sizes_text(sizes))
+    valid = corpus.split("valid")
+    if storage.memory is None:
+        log_prob = language_model.score_text(valid)
+    else:  # by the file just written, so that the temporary ones go
+        del table, language_model
+        language_model = model.load(session.out, corpus.vocabulary)
+        log_prob = language_model.score_text(valid, memory_limit=storage.limit)
+    examples = corpus.tokens("train")
+    unequal = {} if language_model.normalised else {"normalised": False}
+    if unequal:
+        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
+    return (
+        unequal
+        | merged
+        | {
+            "valid_perplexity": perplexity(log_prob),
+            "parameters": sum(sizes),
+            "ngrams": sizes,
+            "examples": examples,
+            "examples_per_second": examples / (estimated - start),
+            "epochs": 1,
+            "counting_seconds": counted - chosen,
+            "estimation_seconds": estimated - counted,
+        }
+    )
+
+
+def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
+    """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
+    from lmtool.ngram.counting.counts import count_sources
+
+    if corpus.train_counted_externally:
+        raise UserError(
+            f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
+        )
+    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
+
+
+def _tune(
+    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
+) -> dict[str, Any]:
+    """Tune the smoother on a split; return the weights of sources and discounts, if any, for result.json."""
+    from lmtool.ngram.estimation.tuning import fit_and_tune
+    from lmtool.ngram.smoothers.base import MergingSmoother
+
+    tuned = fit_and_tune(counts, smoother, held_out, storage)
+    session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+    for k, row in enumerate(smoother.values.tolist(), start=1):
+        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    if not isinstance(smoother, MergingSmoother) or counts.sources is None:
+        return {}
+    names = counts.sources.names
+    weights = dict(zip(names, smoother.weights_of(names).tolist(), strict=True))
+    for source, weight in weights.items():
+        session.say(f"  weight of {source}: {weight:.6g}")
+    return {"source_weights": weights, "discounts": smoother.values.tolist()}
+
+
+def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
+    """Return one cut-off per order; the last one given holds for all higher orders."""
+    if not prune:
+        return None
+    if len(prune) > order:
+        raise UserError(f"prune_counts={prune}: {len(prune)} cut-offs, but model.order={order}")
+    return prune + prune[-1:] * (order - len(prune))

@@ -14,8 +14,6 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.spelling import nearest
 
-SETTINGS = TreeVerbConfig
-
 
 def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     """Build the configured tree and describe it."""

@@ -16,7 +16,6 @@ from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
 
-SETTINGS = VerifyConfig
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,20 +12,11 @@ from lmtool.config.options import settings_class
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-from lmtool.plots.charts import Job
-from lmtool.report.find import SWEEP, Kind, ReportFolder
+from lmtool.report.find import Kind, ReportFolder
 from lmtool.runs.run import RATES, RangeTest, Run
 from lmtool.system.files import read_json
-from lmtool.system.terminal import csv_rows
 
 REMEDY = "make it again"
-METRICS = {  # the columns of metrics in sweep.csv
-    "valid_perplexity": "perplexity on valid",
-    "perplexity": "perplexity",
-    "cloze_perplexity": "cloze perplexity",
-    "metric": "metric",
-}
-NORMALISED, SPLIT = "normalised", "split"  # columns there
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +68,6 @@ class Entry:
         assert self.run is not None and self.output is not None, "asked of neural runs"
         layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
         return cast(type[OutputConfig], layer).loss_is_log_prob
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """The table of a sweep. keys: varying settings. metric: its name. rows: one per job, under the header."""
-
-    keys: list[str]
-    metric: str
-    header: list[str]
-    rows: list[list[str]]
-
-    @property
-    def jobs(self) -> list[Job]:
-        """Settings and metrics of the jobs with a finite metric; without models whose scores do not sum to one, unless
-        there are no others.
-        """
-        done = [(row, float(row[1 + len(self.keys)] or "nan")) for row in self.rows if row[-1] == "done"]
-        finite = [(row, value) for row, value in done if math.isfinite(value)]
-        comparable = [(row, value) for row, value in finite if self.is_comparable(row)]
-        return [(self._settings(row), value) for row, value in comparable or finite]
-
-    def is_comparable(self, row: list[str]) -> bool:
-        """Return whether a row is of a model whose scores sum to one."""
-        return NORMALISED not in self.header or row[self.header.index(NORMALISED)] == "yes"
-
-    def settings_of(self, job: str) -> dict[str, str]:
-        """Return the varying settings of a job except the split, by its folder's name; none if it is not listed."""
-        row = next((row for row in self.rows if row[0] == job), None)
-        settings = {} if row is None else self._settings(row)
-        return {key: value for key, value in settings.items() if key != SPLIT}
-
-    def _settings(self, row: list[str]) -> dict[str, str]:
-        return dict(zip(self.keys, row[1:], strict=False))
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
@@ -179,22 +136,6 @@ def model_name(run: Run) -> str:
         return f"{smoother.get('kind', 'n-gram')} of order {model.get('order', '?')}"
     text = " + ".join(str(part["kind"]) for part in (model, output) if part.get("kind"))
     return f"{text} ({tree['kind']})" if tree.get("kind") else text
-
-
-def read_sweep(folder: Path) -> Sweep:
-    """Read the table of a sweep. Raises UserError if it is damaged."""
-    path = folder / SWEEP
-    try:
-        header, *rows = csv_rows(path.read_bytes().decode("utf-8"))
-        whole = header[0] == "job" and header[-2:] == ["seconds", "status"] and len(header) >= 4
-        if not whole or any(len(row) != len(header) for row in rows):
-            raise ValueError("its columns are not those of a sweep")
-        column = next(k for k, name in enumerate(header) if name in METRICS)
-        sweep = Sweep(header[1:column], METRICS[header[column]], header, rows)
-        _ = sweep.jobs
-    except (OSError, ValueError, IndexError, StopIteration, csv.Error) as error:
-        raise UserError(f"{path} is damaged ({error}): start the sweep again, which skips finished jobs") from None
-    return sweep
 
 
 def read_rates(folder: Path) -> RangeTest:

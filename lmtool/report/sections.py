@@ -26,9 +26,10 @@ from lmtool.plots.curves import History, highest_shown, read_history, training_c
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
-from lmtool.report.reading import NORMALISED, REMEDY, SPLIT, Entry, Sweep, read_object, read_rates
+from lmtool.report.reading import REMEDY, Entry, read_object, read_rates
 from lmtool.results import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
+from lmtool.sweeps.result_table import NORMALISED, SPLIT, Row, jobs_table, metric_of, varied_settings
 from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
 
@@ -96,26 +97,24 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     )
 
 
-def sweep_table(sweep: Sweep) -> Table:
+METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+
+
+def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
-    first, last = len(sweep.keys) + 1, len(sweep.header) - 1  # the columns of numbers
-    columns = [column for column, name in enumerate(sweep.header) if name != NORMALISED]
-    header = [sweep.header[column] for column in columns]
-    table = Table(header, [], tuple(range(first, len(header) - 1)), folded=f"The table of {len(sweep.rows)} jobs")
-    for row in sweep.rows:
+    header, lines = jobs_table(rows)
+    names = [name for name in header if name != NORMALISED]
+    numeric = tuple(range(names.index(metric_of(rows)), len(names) - 1))
+    table = Table(names, [], numeric, folded=f"The table of {len(rows)} jobs")
+    for row, line in zip(rows, lines, strict=True):
         cells: list[Cell] = []
-        for column in columns:
-            if first <= column < last:
-                cells.append(_written(row[column], seconds=sweep.header[column] == "seconds"))
-            else:
-                cells.append(row[column].partition("\n")[0])
-        (table.rows if sweep.is_comparable(row) else table.unnormalized).append(cells)
+        for name, cell in zip(header, line, strict=True):
+            if isinstance(cell, float):
+                cells.append(number(cell, 1 if name == "seconds" else 2 if cell >= 10 else 4))
+            elif name != NORMALISED:
+                cells.append(None if cell is None else str(cell).partition("\n")[0])
+        (table.rows if row.normalised else table.unnormalized).append(cells)
     return table
-
-
-def _written(cell: str, *, seconds: bool) -> str | None:
-    value = float(cell) if cell else None
-    return number(value, 1 if seconds else 2 if value is None or value >= 10 else 4)
 
 
 INTERVAL = (
@@ -191,21 +190,25 @@ def comparison(source: ReportFolder, names: Names) -> Section:
     return section
 
 
-def sweep_section(source: ReportFolder, sweep: Sweep, names: Names) -> Section:
-    """Return a sweep: a chart of its metric by its settings for each split, and its table."""
-    section = Section(f"Sweep: {source.name}")
+def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Section:
+    """Return a sweep: a chart of its metric by its settings for each split, and its table. Not drawn are jobs without a
+    finite metric, and those of models whose scores do not sum to one, unless there are no others.
+    """
+    section, metric = Section(f"Sweep: {source.name}"), metric_of(rows)
+    keys = [key for key in varied_settings(rows) if key != SPLIT]
+    finite = [row for row in rows if row.metric in (metric, None) and row.value is not None and row.value < math.inf]
+    drawn = [row for row in finite if row.normalised] or finite
     groups: dict[str, list[Job]] = {}
-    for settings, value in sweep.jobs:
-        others = {key: text for key, text in settings.items() if key != SPLIT}
-        groups.setdefault(settings.get(SPLIT, ""), []).append((others, value))
+    for row in drawn:
+        groups.setdefault(row.split, []).append(({key: row.settings.get(key, "") for key in keys}, row.value or 0.0))
     for split, jobs in groups.items():
-        if len(jobs) > 1 and jobs[0][0]:
-            metric = f"{sweep.metric} on {split}" if split else sweep.metric
-            section.parts.append(_sweep_chart(source.name, jobs, metric, names))
-    undrawn = len(sweep.rows) - len(sweep.jobs)
-    if undrawn and section.parts:
-        section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {undrawn}.")
-    section.parts.append(sweep_table(sweep))
+        if len(jobs) > 1 and keys:
+            name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
+            section.parts.append(_sweep_chart(source.name, jobs, name, names))
+    if len(rows) > len(drawn) and section.parts:
+        missing = len(rows) - len(drawn)
+        section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
+    section.parts.append(sweep_table(rows))
     return section
 
 

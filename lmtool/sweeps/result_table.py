@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,9 +105,9 @@ def exit_code(rows: list[Row]) -> int:
     return 1 if 1 in codes else max(codes, default=0)
 
 
-def jobs_table(rows: list[Row]) -> Table:
+def jobs_table(rows: Sequence[Row]) -> Table:
     """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status."""
-    varied, metric = _varied(rows), _metric(rows)
+    varied, metric = varied_settings(rows), metric_of(rows)
     split = SPLIT not in varied and any(row.split for row in rows)
     cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
     apart = not all(row.normalised for row in rows)
@@ -125,7 +126,7 @@ def seeds_table(rows: list[Row]) -> Table | None:
     only in the seed. Jobs without a metric do not count.
     """
     apart = not all(row.normalised for row in rows)
-    varied = [key for key in _varied(rows) if key != SEED]
+    varied = [key for key in varied_settings(rows) if key != SEED]
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     for row in rows:
         if SEED in row.settings:
@@ -141,7 +142,7 @@ def seeds_table(rows: list[Row]) -> Table | None:
         normalised = all(row.normalised for row in group)
         line: list[Cell] = [*settings, len(values), mean, spread, *_normalised(apart, normalised)]
         ranked.append(((not normalised, mean is None, mean or 0.0), line))
-    header = [*varied, "seeds", f"mean {_metric(rows)}", "standard deviation", *[NORMALISED] * apart]
+    header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALISED] * apart]
     return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -149,12 +150,14 @@ def _normalised(shown: bool, normalised: bool) -> list[Cell]:
     return ["yes" if normalised else "no"] if shown else []
 
 
-def _varied(rows: list[Row]) -> list[str]:
+def varied_settings(rows: Sequence[Row]) -> list[str]:
+    """Return the settings in which jobs differ."""
     keys = dict.fromkeys(key for row in rows for key in row.settings)
     return [key for key in keys if len({row.settings.get(key) for row in rows}) > 1]
 
 
-def _metric(rows: list[Row]) -> str:
+def metric_of(rows: Sequence[Row]) -> str:
+    """Return the name of the metric that most commands report, if a job has one."""
     names = [row.metric for row in rows if row.metric]
     return next((name for name in METRICS if name in names), names[0] if names else "metric")
 

@@ -61,7 +61,7 @@ def cell_text(cell: Cell) -> str:
 
 def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     """Return rows as CSV without formulas for spreadsheets: a text that would begin one gets a `'` before it (see OWASP
-    on CSV injection). csv_rows reads it back.
+    on CSV injection).
     """
     import csv
 
@@ -70,28 +70,16 @@ def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     return written.getvalue()
 
 
-def csv_rows(text: str) -> list[list[str]]:
-    """Return the rows of a CSV of csv_text. Raises csv.Error if it is not one."""
-    import csv
-
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    return [[cell[1:] if cell[:1] == "'" and _begins_formula(cell) else cell for cell in row] for row in rows]
-
-
 def _without_formula(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and _begins_formula(cell) else cell
-
-
-def _begins_formula(text: str) -> bool:
-    """Return whether a spreadsheet takes a text, without `'` before it, for a formula; numbers are not formulas."""
-    text = text.lstrip("'")
-    if text[:1] not in FORMULA:
-        return False
+    """Return a cell, with `'` before a text that a spreadsheet takes for a formula; numbers are not formulas."""
+    text = str(cell).lstrip("'")
+    if not isinstance(cell, str) or text[:1] not in FORMULA:
+        return cell
     try:
         float(text)
     except ValueError:
-        return bool(text)
-    return "_" in text  # a number for Python, not for spreadsheets
+        return f"'{cell}"
+    return f"'{cell}" if "_" in text else cell  # a number for Python, not for spreadsheets
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

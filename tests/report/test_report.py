@@ -18,8 +18,9 @@ from lmtool.config.model_verbs import MapKind
 from lmtool.errors import UserError
 from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import Picture, Section, Table, page
-from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates, read_sweep
+from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates
 from lmtool.report.sections import comparison, summary, sweep_section, trees
+from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
 from tests.conftest import NEURAL, answer
 
@@ -278,7 +279,6 @@ def test_a_mistake_is_one_line_and_no_file(
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "sweep.csv": read_sweep,
     "lr_range.json": read_rates,
     "compare": lambda path: comparison(ReportFolder(path, Kind.compare), str),
     "tree": lambda path: trees([], [ReportFolder(path, Kind.tree)], str),
@@ -289,10 +289,6 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     ("reader", "file", "content"),
     [
-        ("sweep.csv", "sweep.csv", "job,x\n"),
-        ("sweep.csv", "sweep.csv", ""),
-        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,y,2,done\n"),
-        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,3,2\n"),
         ("lr_range.json", "lr_range.json", '{"rates": []}'),
         ("lr_range.json", "lr_range.json", '{"rates": [1], "losses": [1, 2], "smoothed": [1], "proposed": 1}'),
         ("lr_range.json", "lr_range.json", '{"rates": [0], "losses": [1], "smoothed": [1], "proposed": 1}'),
@@ -367,20 +363,24 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     assert text.index(">none<") < text.index(note) < text.index(">stupid<")
 
 
-SWEEP = """job,run,split,perplexity,cloze_perplexity,normalised,seconds,status
-0,a,valid,10.5,3.25,yes,0.5,done
-1,b,valid,11.0,,yes,0.5,done
-2,a,test,12.0,3.5,yes,0.5,done
-3,b,test,inf,4.0,yes,0.5,done
-4,c,test,5.0,4.5,no,0.5,done
-5,c,valid,,,yes,0.5,no such run
-"""
+def job(name: str, run: str, split: str, value: float | None, cloze: float | None, normalised: bool = True) -> Row:
+    found = {} if cloze is None else {"perplexity": cloze}
+    status = "no such run" if value is None else "done"
+    metric = None if value is None else "perplexity"
+    return Row(name, {"run": run, "split": split}, metric, value, 0.5, status, 0, split, found, normalised)
 
 
-def test_a_sweep_has_a_chart_for_each_split(tmp_path: Path) -> None:
-    (tmp_path / "sweep.csv").write_text(SWEEP)
-    source = ReportFolder(tmp_path, Kind.sweep, "s")
-    chart, note, table = sweep_section(source, read_sweep(tmp_path), str).parts
+def test_a_sweep_has_a_chart_for_each_split() -> None:
+    rows = [
+        job("0", "a", "valid", 10.5, 3.25),
+        job("1", "b", "valid", 11.0, None),
+        job("2", "a", "test", 12.0, 3.5),
+        job("3", "b", "test", math.inf, 4.0),
+        job("4", "c", "test", 5.0, 4.5, normalised=False),
+        job("5", "c", "valid", None, None),
+    ]
+    source = ReportFolder(Path("s"), Kind.sweep, "s")
+    chart, note, table = sweep_section(source, rows, str).parts
     assert isinstance(chart, Picture) and chart.description.startswith("perplexity on valid against run: 2 jobs")
     assert note == "Jobs without a finite, comparable metric, which are not drawn: 3."
     assert table == Table(

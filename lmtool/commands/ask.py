@@ -1,0 +1,96 @@
+"""`lmtool predict`, `generate`, `neighbors`: a run and words -> next words, sampled texts, similar words."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
+from lmtool.errors import UserError
+from lmtool.session import Session
+from lmtool.system.files import write_json
+from lmtool.system.terminal import Cell, text_table
+
+
+def predict(config: PredictConfig, session: Session) -> None:
+    """Print the most probable words after a text, or after each line of standard input."""
+    from lmtool.data.text_form import visible
+    from lmtool.runs.load import load_named
+
+    session.use_threads(config.threads)
+    texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
+    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    session.say(f"run {model.name}")
+    header, answers = ["rank", "word", "probability", "log10 p"], []
+    for number, text in enumerate(texts, start=1):
+        try:
+            predicted = model.predict(text, config.top, sentence_start=config.sentence_start, oov=config.oov.value)
+        except UserError as error:
+            raise UserError(f"line {number}: {error}" if config.text is None else str(error)) from None
+        if config.text is None:
+            session.say(f"\n{text}")
+        session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
+        words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
+        answers.append({"text": text, "words": words})
+    if not model.model.normalised:
+        session.note("these scores do not sum to one")
+    write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
+
+
+def input_lines(example: str) -> list[str]:
+    """Return the lines of standard input, without their line ends. example: a command line for the error message.
+
+    Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
+    """
+    missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise missing
+    try:
+        lines = [line.rstrip("\r\n") for line in sys.stdin]
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if not lines:
+        raise missing
+    return lines
+
+
+def generate(config: GenerateConfig, session: Session) -> None:
+    """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
+    from lmtool.runs.load import load_named
+    from lmtool.text_model import random_seed
+
+    session.use_threads(config.threads)
+    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    seed = random_seed() if config.seed is None else config.seed
+    texts = model.generate(
+        config.text,
+        count=config.count,
+        length=config.length,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        seed=seed,
+        sentence_start=config.sentence_start,
+        oov=config.oov.value,
+    )
+    session.say(f"run {model.name}, seed={seed}\n")
+    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts), exact=True)
+    write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
+
+
+def neighbors(config: NeighborsConfig, session: Session) -> None:
+    """Print the nearest neighbors of each word, by the vectors of a neural run."""
+    from lmtool.data.text_form import visible
+    from lmtool.runs.load import load
+    from lmtool.runs.run import run_folder
+
+    session.use_threads(config.threads)
+    folder, by = run_folder(config.run), config.by.value
+    loaded = load(folder, "cpu", store_dir=config.store_dir)
+    found = {word: loaded.neighbors(word, config.top, by=by, of=config.of.value) for word in config.words}
+    session.say(f"run {folder}")
+    for word, near in found.items():
+        rows: list[list[Cell]] = [[k, visible(other), value] for k, (other, value) in enumerate(near, 1)]
+        session.say(f"\n{visible(word)}\n{text_table(['rank', 'word', by], rows)}")
+    answers = [{"word": word, "neighbors": [{"word": w, by: v} for w, v in near]} for word, near in found.items()]
+    write_json(session.out / "result.json", {"run": str(folder), "of": config.of.value, "words": answers})
