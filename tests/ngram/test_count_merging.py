@@ -11,10 +11,9 @@ import pytest
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import Counts, SourceCounts, count_ngrams, count_sources
-from lmtool.ngram.estimation._held_out import HeldOut
-from lmtool.ngram.estimation._merging_tuning import loss_and_gradient
+from lmtool.ngram.estimation._merging import loss_and_gradient
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.estimation.tuning import fit_and_tune
+from lmtool.ngram.estimation.tuning import fit_and_tune, held_out_nodes
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.tables.storage import Storage
@@ -140,7 +139,8 @@ def test_equal_weights_are_the_text_as_one_source() -> None:
 def test_gradients_are_those_of_differences() -> None:
     counts, text, vocabulary = counted(*SOURCES, order=3)
     assert counts.sources is not None
-    held_out = HeldOut.of(counts, Split(text.ids[::-1].copy(), np.array([0, text.tokens]), NONE, 0, vocabulary.bos))
+    backwards = Split(text.ids[::-1].copy(), np.array([0, text.tokens]), NONE, 0, vocabulary.bos)
+    held_out = list(held_out_nodes(counts, backwards))
     weights, values = np.array(WEIGHTS), np.array(VALUES)
     _, by_weight, by_value = loss_and_gradient(counts, counts.sources, held_out, 14, weights, values)
 

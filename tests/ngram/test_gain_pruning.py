@@ -14,8 +14,7 @@ from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_cou
 from lmtool.ngram.estimation.estimate import Selection, estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning import gain as gain_pruning
-from lmtool.ngram.pruning._size_search import largest_within
-from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
+from lmtool.ngram.pruning.entropy import largest_within, prune_by_entropy, prune_to_size_by_entropy
 from lmtool.ngram.pruning.gain import BINS, ExpectedCounts, bins_of, histogram, prune_to_size_by_gain
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Counting, Smoother

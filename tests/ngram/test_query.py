@@ -19,7 +19,7 @@ from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.compiled import borrowed
+from lmtool.ngram.tables.packed import borrowed
 from lmtool.ngram.tables.trie_search import child
 from tests.ngram.plain import fixed_lookup, kneser_ney, text_of
 

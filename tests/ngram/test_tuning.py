@@ -11,14 +11,14 @@ from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.estimation.tuning import fit_and_tune
+from lmtool.ngram.estimation.tuning import fit_and_tune, held_out_nodes
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import JelinekMercer
 from lmtool.ngram.smoothers.relative_frequencies import Laplace
 from lmtool.ngram.tables.storage import Storage
-from tests.ngram.plain import text_of
+from tests.ngram.plain import Text, random_sentences, text_of
 
 SMOOTHERS = {
     "modified_kneser_ney": lambda types: ModifiedKneserNey(3),
@@ -70,3 +70,21 @@ def test_tuning_begins_at_the_end_of_a_range(smoother: Smoother) -> None:
     assert tuned.after == pytest.approx(np.exp(-(3 * np.log(3 / 4) + np.log(1 / 4)) / 16), rel=1e-6)
     assert tuned.before > 1.5
     assert smoother.values[1, -1] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_held_out_nodes_are_those_of_each_context(stream: bool) -> None:
+    text, vocabulary = text_of(random_sentences(5))
+    counts = count_ngrams(Text(text.ids[:200], np.append(text.offsets[text.offsets < 200], 200)), vocabulary, 4)
+    offsets = text.offsets[[0, -1]] if stream else text.offsets
+    other = Split(text.ids, offsets, np.empty(0, int), 0, vocabulary.bos)
+    contexts, targets = other.windows(np.arange(other.tokens), 3)
+    nodes = counts.trie.find_contexts(contexts, counts.bos, 3)
+    orders = list(held_out_nodes(counts, other))
+    np.testing.assert_array_equal(orders[0], [np.zeros(other.tokens), targets])
+    for k, (context, ngram) in enumerate(orders[1:], start=2):
+        known = nodes[:, k - 2] >= 0
+        assert known.any() and (k == 2 or not known.all())
+        np.testing.assert_array_equal(context, np.where(known, nodes[:, k - 2] - counts.trie.first(k - 1), -1))
+        follows = counts.trie.find_followers(nodes[:, k - 2], targets)
+        np.testing.assert_array_equal(ngram, np.where(follows >= 0, follows - counts.trie.first(k), -1))

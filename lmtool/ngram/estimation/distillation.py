@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.pruning.entropy import renormalised
 from lmtool.ngram.tables.backoff import BackoffTable, log
-from lmtool.ngram.tables.compiled import borrowed
-from lmtool.ngram.tables.packed import read
+from lmtool.ngram.tables.packed import borrowed, read
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 from lmtool.ngram.tables.trie_search import children_of, find_contexts
 from lmtool.system.arrays import FloatArray, IntArray

@@ -13,6 +13,7 @@ contexts, so that temporary arrays stay small.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,11 +39,11 @@ Array = npt.NDArray[Any]
 class Selection:
     """A choice of n-grams that stay in the model. mask: bool `[nodes]`, True for 1-grams and contexts of what stays.
 
-    adjusted: a of each order, which may depend on what is left out.
+    adjusted: a of each order, which may depend on what is left out; `estimate` needs it, a search for a size does not.
     """
 
     mask: Array
-    adjusted: list[Packed]
+    adjusted: Sequence[Packed] = ()
 
     @property
     def size(self) -> int:

@@ -8,16 +8,16 @@ smoother's formulas are evaluated on tensors instead of arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lmtool.data.split import Split
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.estimation._held_out import HeldOut, minimize
-from lmtool.ngram.estimation._merging_tuning import tune_merged
+from lmtool.ngram.counting.counts import Counts, SourceCounts
+from lmtool.ngram.estimation._merging import loss_and_gradient
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.estimation.formulas import contexts_of, num_unseen_types
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
@@ -25,9 +25,14 @@ from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # Share of its range that a tuned parameter keeps from its bounds: at a discount of 0 or a lambda of 1, the optimum for
 # held-out text without unseen words, unseen words would have probability 0.
 BOUND_MARGIN = 1e-9
+MAX_STEPS = 200  # of L-BFGS for merged counts
+MIN_CHANGE = 1e-6  # of the mean log p of a token in a step: the last step changes it by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,20 @@ class Tuned:
     after: float
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What the likelihood of N held-out tokens depends on in one order: a(hw) int64 `[N]`, the sums of Contexts float64
-    `[4, N]`, and whether the context was seen, bool `[N]`.
+def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the nodes of N held-out tokens in each order k from 1 to n: of their contexts, within order k-1, and of
+    their n-grams, within order k; both int64 `[N]`, -1 if they are not in the counts.
     """
-
-    a: IntArray
-    contexts: FloatArray
-    seen: Any
+    trie, words = counts.trie, text.ids.astype(np.int64)
+    yield np.zeros_like(words), words
+    starts = text.offsets[:-1][np.diff(text.offsets) > 0]
+    ngram = words
+    for k in range(2, counts.order + 1):
+        # In running text the context of a word is the n-gram of the order below that ends in the word before it.
+        context = np.append(np.int64(-1), ngram[:-1])
+        context[starts] = counts.bos if k == 2 else -1
+        ngram = trie.find_followers(context, words)
+        yield np.where(context >= 0, context - trie.first(k - 1), -1), np.where(ngram >= 0, ngram - trie.first(k), -1)
 
 
 def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
@@ -55,22 +65,22 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     Raises UserError if the smoother is not interpolated.
     """
     if isinstance(smoother, MergingSmoother):
-        return Tuned(*tune_merged(counts, smoother, held_out))
+        return _tune_merged(counts, smoother, held_out)
     if smoother.form is not Form.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch
 
-    tokens = HeldOut.of(counts, held_out)
-    observed = [_observe(counts, smoother, k, tokens, storage) for k in range(1, counts.order + 1)]
+    tensors = [
+        (torch.from_numpy(a), Contexts(*torch.from_numpy(sums)), torch.from_numpy(seen))
+        for k, nodes in enumerate(held_out_nodes(counts, held_out), start=1)
+        for a, sums, seen in [_observe(counts, smoother, k, *nodes, storage)]
+    ]
     types = counts.trie.vocabulary_size - 1 + num_unseen_types(counts, smoother)
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
     fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
     logits = torch.logit(fraction).requires_grad_(True)  # unconstrained
-    tensors = [
-        (torch.from_numpy(o.a), Contexts(*torch.from_numpy(o.contexts)), torch.from_numpy(o.seen)) for o in observed
-    ]
 
     def bounded() -> Any:
         return low + span * (BOUND_MARGIN + (1 - 2 * BOUND_MARGIN) * torch.sigmoid(logits))
@@ -89,19 +99,22 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     smoother.values = start
     with torch.no_grad():
         before = float(loss().exp())
-    minimize([logits], loss_of_logits, max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12)
+    _minimize([logits], loss_of_logits, max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12)
     with torch.no_grad():
         after = float(loss_of_logits().exp())
         smoother.values = smoother.values.numpy() if after < before else start.numpy()
     return Tuned(before, min(before, after))
 
 
-def _observe(counts: Counts, smoother: Smoother, k: int, tokens: HeldOut, storage: Storage) -> Observed:
-    """Return what order k knows of the held-out tokens, after fitting the smoother's parameters of that order."""
+def _observe(
+    counts: Counts, smoother: Smoother, k: int, context: IntArray, ngram: IntArray, storage: Storage
+) -> tuple[IntArray, FloatArray, Any]:
+    """Return what the likelihood of N held-out tokens depends on in order k, after fitting the smoother to that order:
+    a(hw) int64 `[N]`, the sums of Contexts float64 `[4, N]`, and whether the context was seen, bool `[N]`.
+    """
     a = adjusted_counts(counts, k, smoother.counting, storage)
     n = count_of_counts(a)
     smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
-    context, ngram = tokens.context[k - 1], tokens.ngram[k - 1]
     distinct, place = np.unique(context[context >= 0], return_inverse=True)
     sums = np.ones((4, len(context)))
     sums[:, context >= 0] = _context_sums(counts, k, a, distinct)[:, place]
@@ -109,7 +122,7 @@ def _observe(counts: Counts, smoother: Smoother, k: int, tokens: HeldOut, storag
     token_counts[ngram >= 0] = a.at(ngram[ngram >= 0])
     seen = (context >= 0) & (sums[0] > 0)
     sums[0, ~seen] = 1.0  # no division by zero if the shorter context decides
-    return Observed(token_counts, sums, seen)
+    return token_counts, sums, seen
 
 
 def _context_sums(counts: Counts, k: int, a: Packed, contexts: IntArray) -> FloatArray:
@@ -122,3 +135,47 @@ def _context_sums(counts: Counts, k: int, a: Packed, contexts: IntArray) -> Floa
         some = contexts[here] - first
         sums[:, here] = h.total[some], h.ones[some], h.twos[some], h.more[some]
     return sums
+
+
+def _tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> Tuned:
+    """Tune the smoother's weights and values to the highest likelihood of held-out text."""
+    import torch
+
+    sources = counts.sources or SourceCounts.of_one(counts)
+    types = counts.trie.vocabulary_size - 1 + num_unseen_types(counts, smoother)
+    fixed = counts, sources, list(held_out_nodes(counts, text)), types
+    low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
+    fraction = (torch.from_numpy(smoother.values) - low) / (high - low)
+    # Unconstrained: weights = softmax(scores), values = low + (high - low) sigmoid(logits).
+    scores = torch.from_numpy(smoother.weights_of(sources.names)).log().requires_grad_(True)
+    logits = torch.logit(fraction.clamp(1e-4, 1 - 1e-4)).requires_grad_(True)
+    losses: list[float] = []
+
+    def loss() -> Any:
+        weights, values = torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits)
+        value, by_weight, by_value = loss_and_gradient(*fixed, weights.detach().numpy(), values.detach().numpy())
+        losses.append(value)
+        linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
+        return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
+
+    _minimize([scores, logits], loss, max_iter=MAX_STEPS, tolerance_grad=1e-7, tolerance_change=MIN_CHANGE)
+    with torch.no_grad():
+        smoother.weights = torch.softmax(scores, 0).numpy()
+        smoother.values = (low + (high - low) * torch.sigmoid(logits)).numpy()
+    after = loss_and_gradient(*fixed, smoother.weights, smoother.values)[0]
+    return Tuned(float(np.exp(losses[0])), float(np.exp(after)))
+
+
+def _minimize(parameters: list[Tensor], loss: Callable[[], Tensor], **limits: Any) -> None:
+    """Minimize `loss` by L-BFGS, changing the parameters in place. limits: max_iter and tolerances of torch's LBFGS."""
+    import torch
+
+    optimizer = torch.optim.LBFGS(parameters, line_search_fn="strong_wolfe", **limits)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]

@@ -11,14 +11,15 @@ context of one that stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.ngram.estimation.estimate import Selection
 from lmtool.ngram.estimation.formulas import backoff_weights
-from lmtool.ngram.pruning._size_search import largest_within
 from lmtool.ngram.query.find import compiled_table
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.tables.backoff import BackoffTable, log
@@ -28,6 +29,10 @@ from lmtool.system.arrays import FloatArray, IntArray
 FloatArray32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 PIECE = 1 << 20  # n-grams scored at once
+CLOSE_ENOUGH = 0.998  # fraction of the wanted size at which the search ends
+FIRST_THRESHOLD, STEP = 1e-7, 8.0  # STEP: factor between thresholds until one is too low and one high enough
+MIN_THRESHOLD = 1e-30  # the lowest one above 0 that is tried
+MAX_STEPS = 60
 
 
 def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> BackoffTable:
@@ -45,31 +50,57 @@ def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) ->
     return _left(table, found), threshold
 
 
-@dataclass(frozen=True, slots=True)
-class _Marked:
-    """The n-grams that stay: mask, bool `[nodes]`."""
+def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, Selection]:
+    """Return the lowest threshold found that keeps at most `size` n-grams, and what it keeps.
 
-    mask: Mask
+    at: returns what a threshold keeps: the higher it is, the less. 1-grams, at most `size` of them, always stay.
+    """
+    best = at(0.0)
+    if best.size <= size:
+        return 0.0, best
+    low, low_size = 0.0, best.size
+    high, found = FIRST_THRESHOLD, at(FIRST_THRESHOLD)
+    while found.size > size:
+        low, low_size = high, found.size
+        high *= STEP
+        found = at(high)
+    while low == 0.0:  # 0 has no logarithm
+        lower = high / STEP
+        if lower < MIN_THRESHOLD:
+            return high, found
+        below = at(lower)
+        if below.size > size:
+            low, low_size = lower, below.size
+        else:
+            high, found = lower, below
+    for step in range(MAX_STEPS):
+        if found.size >= CLOSE_ENOUGH * size or high / low < 1 + 1e-9:
+            break
+        share = math.log(low_size / size) / math.log(low_size / found.size)
+        # False position in logarithms; every third step is half-way, since one end may stay for long.
+        share = min(max(share, 0.02), 0.98) if step % 3 < 2 else 0.5
+        middle = low * (high / low) ** share
+        between = at(middle)
+        if between.size > size:
+            low, low_size = middle, between.size
+        else:
+            high, found = middle, between
+    return high, found
 
-    @property
-    def size(self) -> int:
-        """Number of n-grams that stay."""
-        return int(np.count_nonzero(self.mask))
 
-
-def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> _Marked:
+def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> Selection:
     """Return the n-grams that stay, given the relative changes of orders n to 2; all 1-grams stay."""
     mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
     for k, changes in orders:
         mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
         if k < trie.order:
             keep_contexts(trie, k, mask)
-    return _Marked(mask)
+    return Selection(mask)
 
 
-def _left(table: BackoffTable, marked: _Marked) -> BackoffTable:
+def _left(table: BackoffTable, selection: Selection) -> BackoffTable:
     """Return the table of the n-grams that stay, with new back-off weights."""
-    return renormalised(replace(table.select(marked.mask), suffix_closed=False))
+    return renormalised(replace(table.select(selection.mask), suffix_closed=False))
 
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:

@@ -27,8 +27,7 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.estimation.estimate import Selection, estimate
 from lmtool.ngram.estimation.formulas import contexts_of
-from lmtool.ngram.pruning._size_search import largest_within
-from lmtool.ngram.pruning.entropy import keep_contexts
+from lmtool.ngram.pruning.entropy import keep_contexts, largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.query.find import QUERIES_PER_BLOCK, compiled_table, find, find_hashed
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.compiled import borrowed
-from lmtool.ngram.tables.packed import read
+from lmtool.ngram.tables.packed import borrowed, read
 from lmtool.ngram.tables.quantized import code_of, decoded, value_of
 from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of, find_suffixes
 from lmtool.system.arrays import FloatArray

@@ -15,7 +15,7 @@ import numpy as np
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.query.scoring import back_off
-from lmtool.ngram.tables.compiled import borrowed
+from lmtool.ngram.tables.packed import borrowed
 from lmtool.ngram.tables.quantized import value_of
 from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, first_child
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers

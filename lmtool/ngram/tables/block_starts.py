@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.tables.compiled import interpreted
-from lmtool.ngram.tables.packed import read, read_bits
+from lmtool.ngram.tables.packed import interpreted, read, read_bits
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.tables.compiled import interpreted
-from lmtool.ngram.tables.packed import Packed, read
+from lmtool.ngram.tables.packed import Packed, interpreted, read
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]

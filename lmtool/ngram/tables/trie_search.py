@@ -11,8 +11,7 @@ import numba
 import numpy as np
 
 from lmtool.ngram.tables.block_starts import look_up_blocks, span_of, start_of
-from lmtool.ngram.tables.compiled import borrowed
-from lmtool.ngram.tables.packed import read, read_short
+from lmtool.ngram.tables.packed import borrowed, read, read_short
 
 # What stands for the node of a context's last m words if there is none:
 SHORT = np.int64(-1)  # the sentence has no context of this length yet
