@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from lmtool.config.model_verbs import Likeness
 from lmtool.errors import UserError
@@ -37,7 +37,7 @@ from lmtool.neural import (
 )
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel, nearest
-from lmtool.neural.rows import Pairs, pairs_of
+from lmtool.neural.rows import pairs_of
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees import (
     Tree,
@@ -132,20 +132,7 @@ FORMS = [NODES, MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=5, node_dim=4
 def test_scores_of_nodes(nodes: DotNodes | MorinBengioNodes) -> None:
     h, rows = torch.ones(2, D), torch.tensor([[0, 3], [21, 0]])
     pairs = pairs_of(rows)
-    torch.testing.assert_close(nodes.scores(h, pairs), nodes.all_scores(h).gather(1, rows).flatten())
-    wrong: dict[str, tuple[Tensor, Any]] = {
-        "scores: pairs.rows must be ids from 0 to 21; got a maximum of 22": (h, pairs_of(rows + 1)),
-        "got a minimum of -1": (h, pairs_of(rows - 1)),
-        r"scores: pairs.starts must be int64 \[4\]": (torch.ones(3, D), pairs),
-        "pairs.starts must ascend from 0 to 4": (h, Pairs(pairs.rows, torch.tensor([0, 4, 2]), pairs.owner)),
-        "pairs.owner must be ids from 0 to 1": (h, Pairs(pairs.rows, pairs.starts, pairs.owner + 1)),
-        "pairs.owner must be the example of each pair": (h, Pairs(pairs.rows, pairs.starts, pairs.owner.flip(0))),
-        "pairs must be Pairs; got int64": (h, rows),
-        r"scores: h must be a float32 tensor \[B, 6\]": (h[:, :2], pairs),
-    }
-    for error, arguments in wrong.items():
-        with pytest.raises(ValueError, match=error):
-            nodes.scores(*arguments)
+    torch.testing.assert_close(nodes.scores_of(h, pairs), nodes.all_scores(h).gather(1, rows).flatten())
     with pytest.raises(ValueError, match="all_scores: h must be"):
         nodes.all_scores(h[0])
 
@@ -165,13 +152,13 @@ REFUSED: dict[str, Callable[[], Any]] = {
     r"NCELoss: vectors must be .*; got float32 \[23, 5\]": lambda: NCELoss(D, COUNTS, cell(O, 5), noise=1),
     r"noise=1\.5": lambda: NCELoss(D, COUNTS, noise=1.5),  # type: ignore[arg-type]
     r"samples=2\.0": lambda: SampledSoftmax(D, COUNTS, samples=2.0),  # type: ignore[arg-type]
-    "loss_with: noise must be ids from 0 to 22; got a maximum of 23": lambda: NCELoss(D, COUNTS, noise=2).loss_with(
+    "loss_with: draws must be ids from 0 to 22; got a maximum of 23": lambda: NCELoss(D, COUNTS, noise=2).loss_with(
         torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, 23])
     ),
-    r"loss_with: noise must be int64 \[k\] or \[2, k\]; got int64 \[3, 2\]": lambda: NCELoss(
+    r"loss_with: draws must be int64 \[k\] or \[2, k\]; got int64 \[3, 2\]": lambda: NCELoss(
         D, COUNTS, noise=2
     ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.ones(3, 2).long()),
-    "loss_with: samples must be ids from 0 to 22; got a minimum of -3": lambda: SampledSoftmax(
+    "loss_with: draws must be ids from 0 to 22; got a minimum of -3": lambda: SampledSoftmax(
         D, COUNTS, samples=2
     ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, -3])),
     "loss_with: y must be ids from 0 to 22": lambda: SampledSoftmax(D, COUNTS, samples=2).loss_with(
@@ -185,9 +172,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
         D, TREE, nodes=DotNodes(D, torch.zeros(5))
     ),
     "of dimension 6; got 22 of dimension 4": lambda: HierarchicalSoftmax(D, TREE, nodes=DotNodes(4, torch.zeros(22))),
-    "paths: leaves must be ids from 0 to 22; got a maximum of 23": lambda: HierarchicalSoftmax(D, TREE).paths(
-        torch.tensor([23])
-    ),
     r"DotNodes: log_odds must be a floating-point tensor \[N\]; got int64 \[3\]": lambda: DotNodes(
         D, torch.zeros(3).long()
     ),

@@ -17,22 +17,10 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.config.rules import is_number
-from lmtool.neural.rows import Pairs
-from lmtool.system import arrays
-from lmtool.system.arrays import as_array, out_of_range
+from lmtool.system.arrays import as_array, described, out_of_range
 
 Shape = tuple[int | str, ...]  # a letter stands for any size
 INTEGERS = {torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
-
-
-def described(value: object) -> str:
-    """Describe a tensor or array by dtype, shape and device, and anything else by its type, for messages."""
-    if isinstance(value, np.ndarray):
-        return arrays.described(value)
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    layout = "" if value.layout is torch.strided else f" {str(value.layout).removeprefix('torch.')}"
-    return f"{_name(value.dtype)} {list(value.shape)}{layout}{_place(value.device)}"
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -112,22 +100,6 @@ def all_below(ids: Any, count: int) -> bool:
     for k in range(len(ids)):
         outside += np.uint64(ids[k]) >= np.uint64(count)  # a negative number is a large one without its sign
     return bool(outside == 0)
-
-
-def require_pairs(of: object, argument: str, pairs: Pairs, h: Tensor, rows: int) -> Pairs:
-    """Return pairs of the examples of h `[B, D]` and R rows. Raises ValueError for others, and inconsistent ones."""
-    if not isinstance(pairs, Pairs):
-        raise ValueError(f"{type(of).__name__}{argument} must be Pairs; got {described(pairs)}")
-    examples, count = len(h), len(pairs.rows)
-    require_ids(of, f"{argument}.rows", pairs.rows, (("P",),), rows, h)
-    starts = require_ids(of, f"{argument}.starts", pairs.starts, ((examples + 1,),), count + 1, pairs.starts)
-    owner = require_ids(of, f"{argument}.owner", pairs.owner, ((count,),), examples, h)
-    sizes, ends = starts.diff().cpu(), starts[[0, -1]].tolist()
-    if ends != [0, count] or bool((sizes < 0).any()):
-        raise ValueError(f"{type(of).__name__}{argument}.starts must ascend from 0 to {count}, the pairs; got {ends}")
-    if not torch.equal(owner.cpu(), torch.arange(examples).repeat_interleave(sizes)):
-        raise ValueError(f"{type(of).__name__}{argument}.owner must be the example of each pair, as starts have it")
-    return pairs
 
 
 def require_counts(where: str, counts: object, words: int | None = None) -> Tensor:

@@ -24,9 +24,15 @@ def as_array(where: str, value: object) -> npt.NDArray[Any]:
         raise ValueError(f"{where} cannot be read as an array: {str(error).splitlines()[0]}") from None
 
 
-def described(array: npt.NDArray[Any]) -> str:
-    """Return the dtype and shape of an array, for messages."""
-    return f"{array.dtype} {list(array.shape)}"
+def described(value: Any) -> str:
+    """Return the dtype and shape of an array or tensor, with its layout and device unless they are the usual ones; the
+    type of anything else. For messages.
+    """
+    if not hasattr(value, "dtype"):
+        return f"a {type(value).__name__}"
+    layout, device = str(getattr(value, "layout", "torch.strided")), str(getattr(value, "device", "cpu"))
+    unusual = ("" if layout == "torch.strided" else f" {layout}") + ("" if device == "cpu" else f" on {device}")
+    return f"{value.dtype} {list(value.shape)}{unusual}".replace("torch.", "")
 
 
 def out_of_range(low: int, high: int) -> str:

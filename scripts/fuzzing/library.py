@@ -174,7 +174,6 @@ CALLS = [
     "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], {list})({hidden}, {ids})",
     "neural.DotNodes({size}, {counts}, sparse={options}).all_scores({hidden})",
     "neural.MorinBengioNodes({size}, torch.zeros(5), hidden_dim={size}, node_dim={size}).all_scores({hidden})",
-    "neural.DotNodes(4, torch.zeros(5)).scores({hidden}, {ids})",
     "neural.RowSGD({gradients}, {lr}, {number}, {number}).step()",
     "neural.RowAdagrad({gradients}, {lr}, {number}, {number}).step()",
     "neural.RowAdam({gradients}, {lr}, weight_decay={number}, correct_skipped_steps={options}).step()",

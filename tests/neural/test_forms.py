@@ -40,6 +40,7 @@ from lmtool.system import parallel
 from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
 from lmtool.trees.builders import union
 from tests.conftest import nplm
+from tests.neural.test_hidden_units import kept
 
 O = 23  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
@@ -257,7 +258,7 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden_units, "_draw", lambda: DRAW)
 
     def dropout(x: Tensor, share: float) -> Tensor:
-        return x * hidden_units.kept(x.shape, share, DRAW) / (1 - share)
+        return x * kept(x.shape, share, DRAW) / (1 - share)
 
     monkeypatch.setattr(F, "dropout", dropout)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,18 @@ from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import chosen, only_plain
 from lmtool.neural.forms import hidden_units as file
-from lmtool.neural.forms.hidden_units import NUMBERS, hashed_dropout, hidden_units, kept, slopes_of
+from lmtool.neural.forms.hidden_units import NUMBERS, hashed_dropout, hidden_units, slopes_of
 from lmtool.system import parallel
 from tests.conftest import nplm
 
 H = 37
+
+
+def kept(shape: torch.Size, share: float, draw: int) -> Tensor:
+    """Which numbers of a tensor of this shape dropout keeps, bool; draw: the number of the step."""
+    ones = torch.ones(shape).view(-1, shape[-1])
+    dropped: Tensor = file._HiddenUnits.apply(ones, 1, np.empty(0), file.IDENTITY, share, draw)  # type: ignore[no-untyped-call]
+    return dropped.view(shape) > 0
 
 
 def network(dtype: torch.dtype = torch.float32, **settings: object) -> NPLM:

@@ -17,7 +17,7 @@ from lmtool.neural.encoders.nplm import FUNCTIONS
 from lmtool.neural.encoders.options import Activation, NplmModel
 from lmtool.neural.forms import network_step as file
 from lmtool.neural.forms import only_plain, softmax_chunks, tiles
-from lmtool.neural.forms.network_step import Network, NetworkStep, network_step, weights_of
+from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.options import NceOutput, SoftmaxOutput
 from lmtool.training.optim import AdamOptim, SgdOptim
@@ -36,7 +36,7 @@ def network(activation: Activation, *, direct: bool) -> Network:
 
 def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> tuple[float, list[Tensor]]:
     """The loss, and the weights after a step of torch."""
-    weights = [weight.clone().requires_grad_() for weight in weights_of(net)]
+    weights = [weight.clone().requires_grad_() for weight in net.weights]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)
     a = FUNCTIONS[net.activation](read @ hidden.T + hidden_bias)
@@ -67,7 +67,7 @@ def test_equals_autograd(
         x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
         loss, want = by_autograd(net, x, y, max_norm)
         assert steps.step(x, y, RATE, 1e6) == pytest.approx(loss, rel=1e-12)
-        for ours, theirs in zip(weights_of(net), want, strict=True):
+        for ours, theirs in zip(net.weights, want, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -75,10 +75,10 @@ def test_equals_autograd(
 def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", most)
     net = network(Activation.tanh, direct=False)
-    before = [weight.clone() for weight in weights_of(net)]
+    before = [weight.clone() for weight in net.weights]
     x, y = torch.randint(WORDS, (7, CONTEXT)), torch.randint(WORDS - 1, (7,))
     assert NetworkStep(net, DECAY).step(x, y, RATE, 0.1) > 0.1
-    for ours, theirs in zip(weights_of(net), before, strict=True):
+    for ours, theirs in zip(net.weights, before, strict=True):
         assert torch.equal(ours, theirs)
     with torch.no_grad():
         net.output_bias[3] = torch.nan

@@ -171,14 +171,14 @@ def test_leaves_are_code_by_code(tree: Tree) -> None:
 
 def leaves_by_codes(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
     """log p of each leaf, `[B, L]`, from the nodes of its code."""
-    pairs, signs = layer.paths(torch.arange(layer.tree.leaves))
+    pairs, signs = layer.paths_to(torch.arange(layer.tree.leaves))
     decisions = F.logsigmoid(layer.nodes.all_scores(h)[:, pairs.rows] * signs)
     return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, decisions)
 
 
 def test_paths_by_hand() -> None:
     layer = HierarchicalSoftmax(1, from_codes([(0, "0"), (1, "10"), (2, "11")]))
-    pairs, signs = layer.paths(torch.tensor([2, 0, 2]))
+    pairs, signs = layer.paths_to(torch.tensor([2, 0, 2]))
     assert pairs.rows.tolist() == [0, 1, 0, 0, 1] and signs.tolist() == [1, 1, -1, 1, 1]
     assert pairs.starts.tolist() == [0, 2, 3, 5] and pairs.owner.tolist() == [0, 0, 1, 2, 2]
 
@@ -213,8 +213,8 @@ def test_on_any_tree_it_can_be_any_distribution(tree: Tree) -> None:
 
     def closure() -> Tensor:
         fit.zero_grad()
-        pairs, signs = layer.paths(every)
-        each = F.softplus(layer.nodes.scores(h, pairs) * -signs)
+        pairs, signs = layer.paths_to(every)
+        each = F.softplus(layer.nodes.scores_of(h, pairs) * -signs)
         loss = (each * want[pairs.owner]).sum()
         loss.backward()
         return loss

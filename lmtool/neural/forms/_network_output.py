@@ -24,31 +24,20 @@ WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its s
 class FactoredGradients:
     """Gradients in the dtype of the weights. The gradient of U, delta h, is added to U as a product and never stored;
     delta is p minus the one-hot targets, divided by B.
+
+    loss: the mean of -log p. grad_h: `[B, D]`. grad_bias: of b, `[O]`.
     """
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory, of the shape of
-        `memory`.
-        """
-        self._output, self._h, self._targets = output, h, targets.numpy()
-        self._delta = torch.mm(output, h.T, out=scores)  # [O, B]
-        losses, self._share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
-        _exp_columns(scores.numpy(), bias.numpy(), self._targets, losses, self._share, largest)
+        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory for B O scores."""
+        self._output, self._h = output, h
+        self._delta = torch.mm(output, h.T, out=scores.view(len(output), len(h)))
+        words, delta = targets.numpy(), self._delta.numpy()
+        losses, share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
+        _exp_columns(delta, bias.numpy(), words, losses, share, largest)
         self.loss = float(losses.sum(dtype=np.float64)) / len(h)
-
-    @staticmethod
-    def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
-        """Return the shape and the dtype of the memory for scores."""
-        return (outputs, examples), dtype
-
-    def hidden_gradient(self) -> Tensor:
-        """Return the gradient of h, `[B, D]`; must be called once, before the methods below."""
-        _softmax_gradient(self._delta.numpy(), self._targets, self._share)
-        return torch.mm(self._delta.T, self._output)
-
-    def bias_gradient(self) -> Tensor:
-        """Return the gradient of b, `[O]`."""
-        return self._delta.sum(1)
+        _softmax_gradient(delta, words, share)
+        self.grad_h, self.grad_bias = torch.mm(self._delta.T, output), self._delta.sum(1)
 
     def square(self) -> float:
         """Return the squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
@@ -64,23 +53,11 @@ class Bf16Gradients:
     """Gradients by products in bfloat16; the gradient of U is computed with that of h."""
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """Arguments: those of FactoredGradients, all in float32."""
-        losses, self._grad_h, both = loss_and_gradients(h, output, bias, targets, scores, len(h))
+        """Arguments: those of FactoredGradients, all in float32 except the scores, in bfloat16."""
+        memory = scores.view(len(h), len(output))
+        losses, self.grad_h, both = loss_and_gradients(h, output, bias, targets, memory, len(h))
         self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
-        self._output, self._grad, self._grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
-
-    @staticmethod
-    def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
-        """Return the shape and the dtype of the memory for scores."""
-        return (examples, outputs), torch.bfloat16
-
-    def hidden_gradient(self) -> Tensor:
-        """Return the gradient of h, `[B, D]`."""
-        return self._grad_h
-
-    def bias_gradient(self) -> Tensor:
-        """Return the gradient of b, `[O]`."""
-        return self._grad_bias
+        self._output, self._grad, self.grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
 
     def square(self) -> float:
         """Return the squared norm of the gradient of U."""

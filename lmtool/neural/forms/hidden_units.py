@@ -77,13 +77,6 @@ def slopes_of(z: Tensor, activation: int) -> Tensor:
     return slope
 
 
-def kept(shape: torch.Size, share: float, draw: int) -> Tensor:
-    """Return which numbers of a tensor of this shape dropout keeps, bool; draw: the number of the step."""
-    ones = torch.ones(shape).view(-1, shape[-1])
-    dropped: Tensor = _HiddenUnits.apply(ones, 1, np.empty(0), IDENTITY, share, draw)  # type: ignore[no-untyped-call]
-    return dropped.view(shape) > 0
-
-
 def _draw() -> int:
     return int(torch.randint(1 << 32, ()))
 

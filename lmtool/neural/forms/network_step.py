@@ -57,6 +57,11 @@ class Network:
     direct: bool
     bf16: bool = False
 
+    @property
+    def weights(self) -> list[Tensor]:
+        """The five weights."""
+        return [self.embeddings, self.hidden, self.hidden_bias, self.output, self.output_bias]
+
 
 class NetworkStep:
     """Steps of one network, and the memory that they need."""
@@ -65,7 +70,7 @@ class NetworkStep:
         """decay: of the weights. max_norm: of the gradients; None for no limit."""
         self._network, self._decay, self._max_norm = network, decay, max_norm
         self.bf16 = network.bf16
-        self._arrays = as_arrays(*weights_of(network))
+        self._arrays = as_arrays(*network.weights)
         self._memory: list[Array] = []
         self._scores = torch.empty(0)
 
@@ -104,31 +109,29 @@ class NetworkStep:
         a = FUNCTIONS[network.activation](z)
         h = torch.cat([a, x], 1) if network.direct else a
         form = Bf16Gradients if network.bf16 else FactoredGradients
-        shape, dtype = form.memory(size, len(network.output), h.dtype)
-        if self._scores.shape != shape:
-            self._scores = torch.empty(shape, dtype=dtype)
+        if len(self._scores) != size * len(network.output):
+            dtype = torch.bfloat16 if network.bf16 else h.dtype
+            self._scores = torch.empty(size * len(network.output), dtype=dtype)
         of_output = form(network.output, network.output_bias, h, targets, self._scores)
-        loss = of_output.loss
+        loss, grad_h = of_output.loss, of_output.grad_h
         if not loss < limit:
             return loss
-        grad_h = of_output.hidden_gradient()
         grad_z = slopes_of(z, NUMBERS[network.activation]).mul_(grad_h[:, :width])
         grad_x = torch.mm(grad_z, network.hidden)
         if network.direct:
             grad_x += grad_h[:, width:]
         grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
-        grad_output_bias = of_output.bias_gradient()
         groups = Groups(ids)
         rows, grad_rows = torch.from_numpy(groups.unique), groups.sums(grad_x.view(len(ids), -1))
         scale = 1.0
         if self._max_norm is not None:
             square = of_output.square()
-            for grad in (grad_hidden, grad_bias, grad_output_bias, grad_rows):
+            for grad in (grad_hidden, grad_bias, of_output.grad_bias, grad_rows):
                 square += float(grad.square().sum(dtype=torch.float64))
             scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
         change, keep = -rate * scale, 1 - rate * self._decay
         of_output.apply(keep, change)
-        network.output_bias.add_(grad_output_bias, alpha=change)
+        network.output_bias.add_(of_output.grad_bias, alpha=change)
         network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
         network.hidden_bias.add_(grad_bias, alpha=change)
         network.embeddings.index_copy_(0, rows, network.embeddings[rows].mul_(keep).add_(grad_rows, alpha=change))
@@ -153,11 +156,6 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     layer = cast(nn.Linear, encoder.layers[0])
     weights = vectors, layer.weight, layer.bias, output.vectors, output.bias
     return NetworkStep(Network(*weights, settings.activation, settings.direct_connections, bf16), decay, max_norm)
-
-
-def weights_of(network: Network) -> list[Tensor]:
-    """Return the five weights, in the order of Network."""
-    return [network.embeddings, network.hidden, network.hidden_bias, network.output, network.output_bias]
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")

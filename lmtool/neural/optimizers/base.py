@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.rules import is_number
-from lmtool.neural.checks import all_below, described, require_number
+from lmtool.neural.checks import all_below, require_number
 from lmtool.neural.forms.loops import as_arrays, coalesced
 from lmtool.system import parallel
-from lmtool.system.arrays import Array
+from lmtool.system.arrays import Array, described
 
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 

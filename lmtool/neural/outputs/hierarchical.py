@@ -27,18 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural.checks import (
-    described,
-    require_counts,
-    require_hidden,
-    require_ids,
-    require_odds,
-    require_pairs,
-    require_size,
-)
+from lmtool.neural.checks import require_counts, require_hidden, require_odds, require_size
 from lmtool.neural.forms import Formed
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, rows_of, segments
+from lmtool.system.arrays import described
 from lmtool.trees.tree import Tree
 
 EXAMPLES_PER_CHUNK = 256  # examples whose distributions are computed at once
@@ -56,10 +49,6 @@ class TreeNodes(Formed, ABC):
         """Return a weight `[N]`, whose dtype and device hidden states must have."""
 
     @abstractmethod
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients, or none."""
-
-    @abstractmethod
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Compute s of each pair, `[P]`."""
 
@@ -67,21 +56,10 @@ class TreeNodes(Formed, ABC):
     def node_scores(self, h: Tensor) -> Tensor:
         """Compute s of every node, `[B, N]`."""
 
-    @property
-    def node_count(self) -> int:
-        """N."""
-        return len(self.reference())
-
-    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Return s of each pair, `[P]`, after hidden states `[B, D]`; in the dtype of h, with gradients.
-
-        Raises ValueError for hidden states that do not fit and for pairs of other nodes or examples.
-        """
-        h = require_hidden(self, ".scores: h", h, self.input_dim, self.reference())
-        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
-
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute `scores`, `[P]`, of hidden states `[B, D]` and P pairs that are known to fit; nothing is checked."""
+        """Compute s of each pair, `[P]`, after hidden states `[B, D]`; in the dtype of h, with gradients. The pairs are
+        not checked.
+        """
         scores: Tensor = self.computed("pair_scores", h, pairs)
         return scores
 
@@ -209,10 +187,11 @@ class HierarchicalSoftmax(OutputLayer):
             nodes = DotNodes(dim, odds, sparse=sparse)
         if not isinstance(nodes, DotNodes | MorinBengioNodes):
             raise ValueError(f"HierarchicalSoftmax: nodes must be DotNodes or MorinBengioNodes; got {described(nodes)}")
-        if (nodes.node_count, nodes.input_dim) != (tree.nodes, dim):
+        count = len(nodes.reference())
+        if (count, nodes.input_dim) != (tree.nodes, dim):
             raise ValueError(
                 f"HierarchicalSoftmax: nodes must be {tree.nodes:,}, as the tree has, of dimension {dim}; got "
-                f"{nodes.node_count:,} of dimension {nodes.input_dim}"
+                f"{count:,} of dimension {nodes.input_dim}"
             )
         self.nodes = nodes
         self._one_code = tree.leaves == tree.words
@@ -241,15 +220,10 @@ class HierarchicalSoftmax(OutputLayer):
         """Return a weight of the nodes, whose dtype and device hidden states must have."""
         return self.nodes.reference()
 
-    def paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """Return the paths to leaves `[B]`, int64: the nodes on each, and the signs `[P]` of their scores, int32.
-
-        Raises ValueError for leaves outside the tree.
-        """
-        return self.paths_to(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
-
     def paths_to(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """Compute `paths` of leaves `[B]` that are known to be in the tree."""
+        """Return the paths to leaves `[B]` of the tree, int64: the nodes on each, and the signs `[P]` of their scores,
+        int32.
+        """
         starts, owner, place = segments(self._offsets, leaves)
         signs = 2 * self._path_bits[place].to(torch.int32) - 1
         return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
@@ -305,8 +279,7 @@ class HierarchicalSoftmax(OutputLayer):
         """Sum p over the codes of each word: log p `[B, O]` from log p of the leaves, `[B, L]`."""
         if self._one_code:
             return leaves
-        words = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device)
-        shape = len(leaves), self.tree.words
+        words, shape = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device), (len(leaves), self.tree.words)
         largest = leaves.new_full(shape, -torch.inf).scatter_reduce_(1, words.expand_as(leaves), leaves, "amax")
         return largest + leaves.new_zeros(shape).index_add_(1, words, (leaves - largest[:, words]).exp()).log()
 

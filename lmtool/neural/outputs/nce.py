@@ -20,6 +20,7 @@ Complexity: O(D k) for each example in training, whatever O; O(D O) for exact pr
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -40,12 +41,6 @@ def noise_distribution(counts: Tensor, power: float) -> Tensor:
     return (power * log_unigram(counts)).log_softmax(0)
 
 
-def require_draws(name: str, number: object, words: int) -> None:
-    """Raise ValueError, naming an argument, unless the number of words that a loss draws is from 1 to all of them."""
-    if not isinstance(number, int) or not 1 <= number <= words:
-        raise ValueError(f"{name}={number}: must be from 1 to {words}, the number of words")
-
-
 class Noise:
     """Words drawn from a fixed distribution by the alias method.
 
@@ -64,7 +59,38 @@ class Noise:
         return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
 
 
-class NCELoss(WordScores):
+class DrawnWords(WordScores):
+    """Scores of words with a loss over the target and k words drawn from q, the unigram distribution to a power."""
+
+    def __init__(
+        self,
+        dim: int,
+        counts: Tensor,
+        vectors: nn.Parameter | None,
+        *,
+        name: str,
+        number: int,
+        power: float,
+        sparse: bool,
+    ) -> None:
+        """name: the subclass's argument of the number of draws, for its error. Other arguments: those of NCELoss."""
+        super().__init__(dim, counts, vectors, sparse=sparse)
+        if not isinstance(number, int) or not 1 <= number <= len(self.bias):
+            raise ValueError(f"{name}={number}: must be from 1 to {len(self.bias)}, the number of words")
+        self.table = Noise(noise_distribution(require_counts(f"{type(self).__name__}: counts", counts), power))
+
+    @abstractmethod
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+        """Compute the mean loss over `[B, D]` and `[B]`, draws being `[k]`, the same for all examples, or `[B, k]`."""
+
+    def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+        """Return the mean loss with given draws, int64: `[k]` for the whole batch or `[B, k]`."""
+        h, y = self._checked("loss_with", h, y, empty=False)
+        shapes = (("k",), (len(h), "k"))
+        return self.drawn_loss(h, y, require_ids(self, ".loss_with: draws", draws, shapes, self.word_count, h))
+
+
+class NCELoss(DrawnWords):
     """Loss that discriminates the data word from k noise words (Gutmann & Hyvärinen 2010; Mnih & Teh 2012, eq. 8 to
     10).
 
@@ -93,11 +119,8 @@ class NCELoss(WordScores):
         distribution that noise is drawn from. sparse: whether the gradients of u and b are sparse. Raises ValueError
         for k below 1 or above O, and for counts and vectors that do not fit.
         """
-        counts = require_counts("NCELoss: counts", counts)
-        super().__init__(dim, counts, vectors, sparse=sparse)
-        require_draws("noise", noise, len(counts))
+        super().__init__(dim, counts, vectors, name="noise", number=noise, power=power, sparse=sparse)
         self.noise, self.shared = noise, shared
-        self.table = Noise(noise_distribution(counts, power))
         log_kq = self.table.log_q + math.log(noise)
         self.register_buffer("log_kq", log_kq.to(torch.get_default_dtype()), persistent=False)
         self.log_kq: Tensor
@@ -109,22 +132,16 @@ class NCELoss(WordScores):
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
         shape = (self.noise,) if self.shared else (len(y), self.noise)
-        return self.noise_loss(h, y, self.table.draw(*shape).to(h.device))
+        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device))
 
-    def noise_loss(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-        """Compute the mean of J with noise words `[k]`, the same for all examples, or `[B, k]`."""
-        real, fake = self.target_and_other_scores(h, y, noise)  # s_y [B], s_w [B, k]
-        real, fake = real - self.log_kq[y], fake - self.log_kq[noise]
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+        """Compute the mean of J with noise words `[k]` or `[B, k]`."""
+        real, fake = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
+        real, fake = real - self.log_kq[y], fake - self.log_kq[draws]
         if self.normaliser is not None:
             log_z = self.normaliser(h)  # [B, 1]
             real, fake = real - log_z[:, 0], fake - log_z
         return -(F.logsigmoid(real) + F.logsigmoid(-fake).sum(1)).mean()
-
-    def loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-        """Return the mean of J with given noise words, int64: `[k]` for the whole batch or `[B, k]`."""
-        h, y = self._checked("loss_with", h, y, empty=False)
-        shapes = (("k",), (len(h), "k"))
-        return self.noise_loss(h, y, require_ids(self, ".loss_with: noise", noise, shapes, self.word_count, h))
 
     def trained_scores(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""

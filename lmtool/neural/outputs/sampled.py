@@ -25,12 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.nce import Noise, noise_distribution, require_draws
-from lmtool.neural.outputs.softmax import WordScores
+from lmtool.neural.outputs.nce import DrawnWords
 
 
-class SampledSoftmax(WordScores):
+class SampledSoftmax(DrawnWords):
     """Cross-entropy over the target and k words drawn for the batch, each score less log q (Jean et al. 2015).
 
     log_prob and log_dist are exact.
@@ -52,26 +50,17 @@ class SampledSoftmax(WordScores):
         power: of the unigram distribution that they are drawn from. sparse: whether the gradients of u and b are
         sparse. Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
         """
-        counts = require_counts("SampledSoftmax: counts", counts)
-        super().__init__(dim, counts, vectors, sparse=sparse)
-        require_draws("samples", samples, len(counts))
+        super().__init__(dim, counts, vectors, name="samples", number=samples, power=power, sparse=sparse)
         self.samples = samples
-        self.table = Noise(noise_distribution(counts, power))
         self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
         self.log_q: Tensor
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
-        return self.sampled_loss(h, y, self.table.draw(self.samples).to(h.device))
+        return self.drawn_loss(h, y, self.table.draw(self.samples).to(h.device))
 
-    def sampled_loss(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        """Compute the mean of J with samples `[k]`, the same for all examples."""
-        real, others = self.target_and_other_scores(h, y, samples)  # s_y [B], s_w [B, k]
-        scores = torch.cat([(real - self.log_q[y])[:, None], others - self.log_q[samples]], 1)  # [B, 1 + k]
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+        """Compute the mean of J with samples `[k]` or `[B, k]`."""
+        real, others = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
+        scores = torch.cat([(real - self.log_q[y])[:, None], others - self.log_q[draws]], 1)  # [B, 1 + k]
         return F.cross_entropy(scores, torch.zeros_like(y))
-
-    def loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        """Return the mean of J with given samples `[k]`, int64."""
-        h, y = self._checked("loss_with", h, y, empty=False)
-        shapes = (("k",),)
-        return self.sampled_loss(h, y, require_ids(self, ".loss_with: samples", samples, shapes, self.word_count, h))
