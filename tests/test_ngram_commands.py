@@ -239,7 +239,7 @@ MISTAKES = [
     (f"{NGRAM} prune_to=150%", ["prune_to=150%", "below 100%"]),
     (f"{NGRAM} prune_to=2.5", ["prune_to=2.5", "500k or 1M"]),
     (f"{NGRAM} prune_to=3", ["prune_to=3", "the 1-grams stay"]),
-    (f"{NGRAM} prune_to=50% prune_entropy=1e-8", ["prune_entropy=1e-08", "null beside prune_to=50%"]),
+    (f"{NGRAM} prune_to=50% prune_entropy=1e-8", ["prune_entropy=1e-08", "cannot be used with prune_to=50%"]),
     (f"{NGRAM} prune_to=50% prune_counts=[0,1]", ["prune_counts=[0, 1]", "prune_method=entropy"]),
     (f"{NGRAM} prune_to=50% prune_method=best", ["prune_method=best", "gain or entropy"]),
     (f"{NGRAM} prune_to=50% smoother.interpolate=false", ["prune_method=gain", "prune_method=entropy"]),

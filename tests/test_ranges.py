@@ -35,6 +35,7 @@ NEEDS = {
     "clusters": ["tree.run=a"],
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
+    "convert": ["runs=[a,b]"],
     "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
     "distil": ["run=a", "like=b"],
 }
@@ -237,6 +238,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_block_is_not_null() -> None:
     with (
         initialize_config_dir(str(conf_dir()), version_base=None),
-        pytest.raises(UserError, match="block=None: must be"),
+        pytest.raises(UserError, match="block=null: must be"),
     ):
         typed(compose("compare", ["runs=[a,b]", "block=null"]), CLASSES[""]["compare"])

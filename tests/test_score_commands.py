@@ -200,7 +200,9 @@ def test_nbest_settings_that_contradict(unigram: Run) -> None:
     Path("lists").write_text("0 ||| a\n")
     assert "1.0000" in unigram("eval", "run=one", "nbest=lists")
     assert "nbest_weight=-1.0: must be" in unigram("eval", "run=one", "nbest=lists", "nbest_weight=-1", code=2)
-    assert "null without nbest" in unigram("eval", "run=one", "nbest_weight=1", code=2)
-    assert "left out with nbest" in unigram("eval", "run=one", "nbest=lists", "text=train.txt", code=2)
+    assert "nbest_weight=1.0: needs nbest=FILE" in unigram("eval", "run=one", "nbest_weight=1", code=2)
+    assert "text=train.txt: cannot be used with nbest=lists; remove" in unigram(
+        "eval", "run=one", "nbest=lists", "text=train.txt", code=2
+    )
     Path("lists").write_text("0 ||| zzz\n")
     assert "gives 'zzz' of lists probability 0" in unigram("eval", "run=one", "nbest=lists", code=2)

@@ -199,9 +199,9 @@ MISTAKES = [
     ("runs=[kn3,mle]", "weights=null: set one for each run"),
     ("runs=[kn3,mle] weights=[.5,.6]", "sum to 1"),
     ("runs=[kn3,mle] weights=[1]", "one for each member"),
-    ("runs=[kn3] run=mle", "run=mle: must be left out with runs="),
+    ("runs=[kn3] run=mle", "run=mle: cannot be used with runs="),
     ("runs=[]", "runs=[]"),
-    ("weights=[1] run=kn3", "null without runs="),
+    ("weights=[1] run=kn3", "needs runs="),
     ("runs=[mix]", "is not an n-gram model"),
     ("runs=[nowhere]", "no run folder nowhere"),
 ]

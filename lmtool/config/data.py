@@ -57,18 +57,13 @@ class VocabularyConfig(Settings):
     prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
-    size: int | None = setting(min=1)
+    size: int | None = setting(min=1, excludes=("file=FILE",))
     min_count: int = setting(min=1)
     lowercase: bool = MISSING
     unit: Unit = MISSING
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
-        if self.file is not None and self.size is not None:
-            raise UserError(
-                f"data.vocabulary.size={self.size}: data.vocabulary.file={self.file} is the whole vocabulary; "
-                "remove one of the two"
-            )
         if self.unit.is_subword and self.file is None:
             self.size = PIECES if self.size is None else self.size
             if self.size < BYTES:

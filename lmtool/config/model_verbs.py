@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any
 
 from lmtool.config.data import BlankLines, Oov
-from lmtool.config.rules import MISSING, Settings, number_or_share, require, require_block, setting
+from lmtool.config.rules import MISSING, Settings, number_or_share, require, setting
 from lmtool.config.verbs import (
     CompareConfig,
     ConvertConfig,
     EnsembleConfig,
     EvalConfig,
+    ModelUserConfig,
     PreprocessConfig,
+    ResamplingConfig,
     TrainConfig,
     TreeVerbConfig,
     VerbConfig,
     require_device,
-    require_one_model,
 )
 from lmtool.errors import UserError
 
@@ -63,7 +65,7 @@ class MapKind(Enum):
     none = "none"
 
 
-@dataclass(slots=True)
+@dataclass
 class Sampling(Settings):
     """Settings for drawing a word from a distribution.
 
@@ -77,42 +79,25 @@ class Sampling(Settings):
 
 
 @dataclass(slots=True)
-class PredictConfig(VerbConfig):
+class PredictConfig(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
-    run: str | None = MISSING
-    arpa: str | None = MISSING
     text: str | None = MISSING
     top: int = setting(min=1)
     sentence_start: bool = MISSING
     oov: Oov = MISSING
-    device: str = setting(check=require_device)
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_one_model(self.run, self.arpa)
 
 
 @dataclass(slots=True)
-class GenerateConfig(VerbConfig):
+class GenerateConfig(ModelUserConfig, Sampling):
     """Settings of `lmtool generate`."""
 
-    run: str | None = MISSING
-    arpa: str | None = MISSING
     text: str = MISSING
     count: int = setting(min=1)
     length: int = setting(min=1)
-    temperature: float = setting(min=0)
-    top_k: int | None = setting(min=1)
-    top_p: float | None = setting(above=0, max=1)
     seed: int | None = setting(min=0)
     sentence_start: bool = MISSING
     oov: Oov = MISSING
-    device: str = setting(check=require_device)
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_one_model(self.run, self.arpa)
 
 
 @dataclass(slots=True)
@@ -161,20 +146,16 @@ class VerifyConfig(VerbConfig):
 
 
 @dataclass(slots=True)
-class ReportConfig(VerbConfig):
+class ReportConfig(ResamplingConfig):
     """Settings of `lmtool report`. words: a number, or a list."""
 
     paths: list[str] = MISSING
     map: MapKind = MISSING
     words: Any = MISSING
     levels: int = setting(min=1, max=8)
-    resamples: int = setting(min=100, max=1_000_000)
-    block: Any = MISSING
-    seed: int = setting(min=0)
 
     def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_block(self.block)
+        ResamplingConfig.__post_init__(self)
         most = 5000  # the cost of t-SNE grows with the square
         words, rule = self.words, f"a number from 3 to {most}, or a list of 3 words or more, such as [cat,dog,'7']"
         if isinstance(words, list):
@@ -185,91 +166,61 @@ class ReportConfig(VerbConfig):
 
 
 @dataclass(slots=True)
-class ScoreConfig(VerbConfig):
+class ScoreConfig(ModelUserConfig):
     """Settings of `lmtool score`."""
 
-    run: str | None = MISSING
-    arpa: str | None = MISSING
     run_out: str | None = MISSING
     text: str = MISSING
-    column: str | None = MISSING
+    column: str | None = setting(excludes=("text=-",))
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
-    buckets: list[str] | None = MISSING
-    bucket_quantiles: list[float] | None = MISSING
-    bucket_limits: list[float] | None = MISSING
-    bucket_split: str | None = MISSING
-    filter: str | None = MISSING
-    most: float | None = MISSING
-    least: float | None = MISSING
-    share: float | None = setting(above=0, below=1)
-    most_oov: float | None = setting(min=0, below=1)
-    device: str = setting(check=require_device)
+    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
+    bucket_split: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
+    )
+    filter: str | None = setting(excludes=("text=-",))  # it is read once
+    most: float | None = setting(needs=("filter=FILE",))
+    least: float | None = setting(needs=("filter=FILE",))
+    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
 
     def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_one_model(self.run, self.arpa)
+        ModelUserConfig.__post_init__(self)
         if self.to is None and self.filter is None:
             raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
-        require(self.column is None or self.text != "-", "column", self.column, "left out with text=-")
-        require(self.filter is None or self.text != "-", "filter", self.filter, "left out with text=-: it is read once")
-        self._require_filter()
-        self._require_buckets()
-
-    def _require_filter(self) -> None:
-        bounds = {"most": self.most, "least": self.least, "share": self.share}
-        if self.filter is None:
-            for name, value in bounds.items():
-                require(value is None, name, value, "null without filter=FILE")
-        elif all(value is None for value in (*bounds.values(), self.most_oov)):
+        limits = {"most": self.most, "least": self.least}
+        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
             raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
-        limited = self.filter is not None or self.buckets is not None
-        rule = "null without filter=FILE and buckets, which it limits"
-        require(self.most_oov is None or limited, "most_oov", self.most_oov, rule)
-        for name, value in (("most", self.most), ("least", self.least)):
-            if self.run_out is None:
-                fits = value is None or 1 <= value < math.inf
-                require(fits, name, value, "a perplexity, 1 or more, or null")
-            else:
-                require(value is None or math.isfinite(value), name, value, "a difference in nats per token, or null")
+        lowest, rule = 1.0, "a perplexity, 1 or more, or null"
+        if self.run_out is not None:
+            lowest, rule = -sys.float_info.max, "a difference in nats per token, or null"
+        for name, value in limits.items():
+            require(value is None or lowest <= value < math.inf, name, value, rule)
         if self.most is not None and self.least is not None:
             require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
-        if self.share is not None:
-            require(self.most is None, "most", self.most, "null with share, which is another such limit")
+        if self.buckets is not None:
+            self._require_buckets(self.buckets, lowest)
 
-    def _require_buckets(self) -> None:
-        quantiles, limits = self.bucket_quantiles, self.bucket_limits
-        given = {"bucket_quantiles": quantiles, "bucket_limits": limits, "bucket_split": self.bucket_split}
-        if self.buckets is None:
-            for name, value in given.items():
-                require(value is None, name, value, "null without buckets")
-            return
+    def _require_buckets(self, names: list[str], lowest: float) -> None:
         rule = "two names or more that differ, the lowest first, as [head,middle,tail]"
-        names = self.buckets
-        require(
-            len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names), "buckets", names, rule
-        )
-        require(self.to is not None, "buckets", names, "null without to=FILE, of which they are a column")
+        differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
+        require(differ, "buckets", names, rule)
         cuts = len(names) - 1
         rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
-        inside = quantiles is None or (len(quantiles) == cuts and all(0 < q < 1 for q in quantiles))
-        require(inside and _ascend(quantiles), "bucket_quantiles", quantiles, rule)
+        shares = self.bucket_quantiles
+        require(_ascend(shares, cuts, above=0, below=1), "bucket_quantiles", shares, rule)
         what = "perplexities of 1 or more" if self.run_out is None else "differences"
         rule = f"{cuts} {what}, ascending, one less than buckets"
-        lowest = 1 if self.run_out is None else -math.inf
-        fit = limits is None or (len(limits) == cuts and all(lowest <= x and math.isfinite(x) for x in limits))
-        require(fit and _ascend(limits), "bucket_limits", limits, rule)
-        if limits is not None:
-            require(quantiles is None, "bucket_quantiles", quantiles, "null with bucket_limits")
-            require(self.bucket_split is None, "bucket_split", self.bucket_split, "null with bucket_limits")
-        if self.bucket_split is not None:
-            require(self.run_out is None, "bucket_split", self.bucket_split, "null with run_out")
-            require(self.arpa is None, "bucket_split", self.bucket_split, "null with arpa, which comes without data")
+        above = math.nextafter(lowest, -math.inf)
+        require(_ascend(self.bucket_limits, cuts, above, math.inf), "bucket_limits", self.bucket_limits, rule)
 
 
-def _ascend(values: list[float] | None) -> bool:
-    return values is None or all(low < high for low, high in pairwise(values))
+def _ascend(values: list[float] | None, count: int, above: float, below: float) -> bool:
+    """Return whether values are not given, or `count` ascending ones between two others."""
+    return values is None or (len(values) == count and all(a < b for a, b in pairwise([above, *values, below])))
 
 
 SETTINGS: dict[str, type[VerbConfig]] = {

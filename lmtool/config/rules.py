@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -30,7 +31,9 @@ class Rule:
 
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
-    UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name.
+    UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name. needs:
+    other settings, as KEY=VALUE, of which one must be given if this one is; excludes: those that must not be. A setting
+    is given unless it is null or false; a VALUE in small letters stands for itself, e.g. `cache=neural`.
     """
 
     low: float = -math.inf
@@ -41,6 +44,8 @@ class Rule:
     check: Callable[[Any, str], object] | None = None
     said: str = ""
     was: str | None = None
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> str:
@@ -75,11 +80,30 @@ class Rule:
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
 
+    def require_others(self, value: Any, key: str, settings: Settings) -> None:
+        """Raise UserError, naming the key, if the value is given and other settings contradict it."""
+        if value is None or value is False:
+            return
+        if self.needs and not any(_is_given(word, settings) for word in self.needs):
+            needed = " or ".join(settings.prefix + word for word in self.needs)
+            raise UserError(f"{key}={as_written(value)}: needs {needed}")
+        for word in self.excludes:
+            if _is_given(word, settings):
+                name = word.partition("=")[0]
+                other = f"{settings.prefix}{name}={as_written(getattr(settings, name))}"
+                raise UserError(f"{key}={as_written(value)}: cannot be used with {other}; remove one of the two")
+
     def _holds(self, value: Any, whole: bool) -> bool:
         if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
             return False
         below = value != self.high if self.open_high or self.high == math.inf else True
         return bool(below and not (self.open_low and value == self.low))
+
+
+def _is_given(word: str, settings: Settings) -> bool:
+    key, _, wanted = word.partition("=")
+    value = getattr(settings, key)
+    return as_written(value) == wanted if wanted == wanted.lower() else value is not None and value is not False
 
 
 def setting(
@@ -93,12 +117,14 @@ def setting(
     check: Callable[[Any, str], object] | None = None,
     said: str = "",
     was: str | None = None,
+    needs: tuple[str, ...] = (),
+    excludes: tuple[str, ...] = (),
     kw_only: bool = False,
 ) -> Any:
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
     min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. words, check,
-    said and was: as in Rule; words include "null" for a setting of type Any that may be null.
+    said, was, needs and excludes: as in Rule; words include "null" for a setting of type Any that may be null.
     """
     rule = Rule(
         low=above if above is not None else -math.inf if min is None else min,
@@ -109,6 +135,8 @@ def setting(
         check=check,
         said=said,
         was=was,
+        needs=needs,
+        excludes=excludes,
     )
     given: dict[str, Any] = {"metadata": {"rule": rule}, "kw_only": kw_only}
     return dataclasses.field(**given, **({"default_factory": default} if callable(default) else {"default": default}))
@@ -130,30 +158,27 @@ class Settings:
         """Raise UserError, naming the key, for a value that its rule does not allow."""
         for field in dataclasses.fields(self):
             if "rule" in field.metadata:
-                field.metadata["rule"].require(getattr(self, field.name), self.prefix + field.name, str(field.type))
+                rule, key, value = field.metadata["rule"], self.prefix + field.name, getattr(self, field.name)
+                rule.require(value, key, str(field.type))
+                rule.require_others(value, key, self)
 
 
 def as_written(value: object) -> str:
     """Return a value as it is written on the command line and in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    return str(value.value if isinstance(value, Enum) else value)
 
 
 def require(condition: bool, key: str, value: object, rule: str) -> None:
     """Raise UserError, naming the key, its value and the rule, unless the condition holds."""
     if not condition:
-        raise UserError(f"{key}={value}: must be {rule}")
+        raise UserError(f"{key}={as_written(value)}: must be {rule}")
 
 
 def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:
     """Raise UserError unless low <= value <= high; without high, value < 2^63. null: whether it may be null."""
-    if value is None:
-        return  # the field's type decides whether null is allowed
-    one_sided = f"{low} or more" if value < low else f"below 2^{BITS}"
-    rule = one_sided if high is None else f"from {low} to {high}"
-    fits = low <= value < 1 << BITS if high is None else low <= value <= high
-    require(fits, key, value, f"{rule}, or null" if null else rule)
+    Rule(low, math.inf if high is None else high).require(value, key, "int | None" if null else "int")
 
 
 def require_block(value: Any, key: str = "block") -> None:

@@ -36,12 +36,6 @@ def require_device(device: str, key: str = "device") -> None:
     require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
-def require_one_model(run: str | None, arpa: str | None) -> None:
-    """Raise UserError if both a run and an ARPA file are given."""
-    if run is not None and arpa is not None:
-        raise UserError(f"run={run} and arpa={arpa} are two models: remove one of the two")
-
-
 def require_as_many(weights: list[float], members: int, what: str) -> None:
     """Raise UserError unless there is a weight for each member. what: the members, in words."""
     if len(weights) != members:
@@ -65,6 +59,28 @@ class VerbConfig(Settings):
 
 
 @dataclass(slots=True)
+class ModelUserConfig(VerbConfig):
+    """Settings of a verb that uses one model: a run or an ARPA file."""
+
+    run: str | None = setting(excludes=("arpa=FILE",))
+    arpa: str | None = MISSING
+    device: str = setting(check=require_device)
+
+
+@dataclass(slots=True)
+class ResamplingConfig(VerbConfig):
+    """Settings of a verb that resamples scores to find out whether models differ."""
+
+    resamples: int = setting(min=100, max=1_000_000)
+    seed: int = setting(min=0)
+    block: Any = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_block(self.block)
+
+
+@dataclass(slots=True)
 class PreprocessConfig(VerbConfig):
     """Settings of `lmtool preprocess`."""
 
@@ -80,7 +96,7 @@ class TrainConfig(VerbConfig):
     smoother: SmootherConfig | None = None
     counts: CountsConfig | None = None
     prune_counts: list[int] | None = setting(was="prune")
-    prune_entropy: float | None = setting(above=0, below=1)
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = setting(words=PRUNE_METHODS)
     limit_vocabulary: str | None = MISSING
@@ -122,50 +138,46 @@ class TrainConfig(VerbConfig):
         rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
         require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune_counts", self.prune_counts, rule)
         require_whole("prune_counts", cutoffs[-1], 0)
-        threshold = self.prune_entropy
         left_out: tuple[tuple[str, object], ...] = (
             ("prune_counts", self.prune_counts),
             ("limit_vocabulary", self.limit_vocabulary),
         )
         if self.prune_to is not None:
-            require(threshold is None, "prune_entropy", threshold, f"null beside prune_to={self.prune_to}")
             rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"
             for name, value in left_out if self.prune_method == PRUNE_METHODS[0] else ():
                 require(value is None, name, value, rule)
         if not isinstance(self.model, CountModelConfig):
-            for name, value in (*left_out, ("prune_entropy", threshold), ("prune_to", self.prune_to)):
+            for name, value in (*left_out, ("prune_entropy", self.prune_entropy), ("prune_to", self.prune_to)):
                 require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
         elif not self.model.counts_words or self.data.vocabulary.unit is not Unit.word:
             rule = f"null: the n-grams of model={self.model.kind} with this data.vocabulary.unit are not of words"
             require(self.limit_vocabulary is None, "limit_vocabulary", self.limit_vocabulary, rule)
 
 
+def _require_bits(bits: int, key: str) -> None:
+    require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
+
+
 @dataclass(slots=True)
 class ConvertConfig(VerbConfig):
     """Settings of `lmtool convert`."""
 
-    run: str | None = MISSING
-    arpa: str | None = MISSING
+    run: str | None = setting(excludes=("arpa=FILE", "runs=[A,B]"))
+    arpa: str | None = setting(excludes=("runs=[A,B]",))
     runs: list[str] | None = MISSING
-    weights: list[float] | None = MISSING
+    weights: list[float] | None = setting(needs=("runs=[A,B]",))
     to: str | None = MISSING
-    quantize: int | None = MISSING
+    quantize: int | None = setting(
+        check=_require_bits, excludes=("runs=[A,B]",)
+    )  # the merged run, by another lmtool convert
     data: DataConfig = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_one_model(self.run, self.arpa)
-        bits = self.quantize
-        require(bits in (None, 16, *range(BITS[0], BITS[1] + 1)), "quantize", bits, "from 4 to 8, 16, or null")
-        if self.runs is None:
-            require(self.weights is None, "weights", self.weights, "null without runs=[A,B]")
-            return
-        require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
-        for name, value in (("run", self.run), ("arpa", self.arpa)):
-            require(value is None, name, value, f"left out with runs=[{','.join(self.runs)}]")
-        require(bits is None, "quantize", bits, "null with runs: quantize the new run by another lmtool convert")
-        if self.weights is not None:
-            require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
+        if self.runs is not None:
+            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
+            if self.weights is not None:
+                require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
 
 
 @dataclass(slots=True)
@@ -180,61 +192,34 @@ class TreeVerbConfig(VerbConfig):
 
 
 @dataclass(slots=True)
-class EvalConfig(VerbConfig):
+class EvalConfig(ModelUserConfig):
     """Settings of `lmtool eval`."""
 
-    run: str | None = MISSING
-    arpa: str | None = MISSING
+    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"))  # it comes without data
     split: str = MISSING
-    text: str | None = MISSING
-    column: str | None = MISSING
-    across_sentences: bool = MISSING
-    blank_lines: BlankLines | None = MISSING
-    accuracy: bool = MISSING
-    detail: bool = MISSING
-    unnormalised: bool = MISSING
+    text: str | None = setting(excludes=("nbest=FILE",))
+    column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
+    across_sentences: bool = setting(needs=("text=FILE",))  # a split is read as the model was trained
+    blank_lines: BlankLines | None = setting(needs=("text=FILE",))
+    accuracy: bool = setting(excludes=("nbest=FILE",))
+    detail: bool = setting(excludes=("nbest=FILE",))
+    unnormalised: bool = setting(excludes=("nbest=FILE",))
     nbest: str | None = MISSING
-    nbest_costs: str | None = MISSING
-    nbest_weight: float | None = setting(min=0)
-    nbest_reference: str | None = MISSING
-    device: str = setting(check=require_device)
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        if self.nbest is None:
-            for name in ("nbest_costs", "nbest_weight", "nbest_reference"):
-                value = getattr(self, name)
-                require(value is None, name, value, "null without nbest=FILE")
-        else:
-            for name in ("text", "detail", "accuracy", "unnormalised"):
-                value = getattr(self, name)
-                require(not value, name, value, f"left out with nbest={self.nbest}")
-        rule = "left out without text=FILE of documents"
-        require(self.column is None or self.text not in (None, "-"), "column", self.column, rule)
-        if self.across_sentences:
-            rule = "false without text=FILE: a split is read as the model was trained, a hypothesis alone"
-            require(self.text is not None, "across_sentences", True, rule)
-        if self.blank_lines is not None and self.text is None:
-            raise UserError(f"blank_lines={self.blank_lines.value}: must be null without text=FILE")
-        require_one_model(self.run, self.arpa)
-        if self.arpa is not None and self.text is None and self.nbest is None:
-            raise UserError(f"arpa={self.arpa} comes without data: set text=FILE")
+    nbest_costs: str | None = setting(needs=("nbest=FILE",))
+    nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
+    nbest_reference: str | None = setting(needs=("nbest=FILE",))
 
 
 @dataclass(slots=True)
-class CompareConfig(VerbConfig):
+class CompareConfig(ResamplingConfig):
     """Settings of `lmtool compare`."""
 
     runs: list[str] = MISSING
     split: str = MISSING
-    resamples: int = setting(min=100, max=1_000_000)
-    seed: int = setting(min=0)
-    block: Any = MISSING
     device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_block(self.block)
+        ResamplingConfig.__post_init__(self)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
             raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
 
@@ -272,9 +257,9 @@ class EnsembleConfig(VerbConfig):
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)
     weights: list[float] | None = MISSING
-    cache: CacheKind | None = MISSING
+    cache: CacheKind | None = setting(needs=("method=linear",))
     cache_size: int = setting(min=1)
-    cache_theta: float | None = setting(min=0)
+    cache_theta: float | None = setting(min=0, needs=("cache=neural",))
     device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
@@ -282,13 +267,9 @@ class EnsembleConfig(VerbConfig):
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
             raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
-        if self.cache is not CacheKind.neural:
-            require(self.cache_theta is None, "cache_theta", self.cache_theta, "null except with cache=neural")
         cloze = self.fit_on is FitOn.cloze
         rule = "text except with method=log_linear"
         require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
-        if self.method is not MixMethod.linear:
-            require(self.cache is None, "cache", self.cache and self.cache.value, "null except with method=linear")
         if self.weights is not None:
             self._require_weights(self.weights, members)
 

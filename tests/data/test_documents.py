@@ -85,7 +85,7 @@ def test_a_model_of_documents(lmtool: Run) -> None:
     assert "perplexity" in lmtool("eval", "run=lines", "text=a.jsonl", "column=text")
     assert "a.jsonl holds documents" in (said := lmtool("eval", "run=lines", "text=a.jsonl", code=2))
     assert said.rstrip().endswith("by column")
-    assert "column=text: must be left out without text=FILE" in lmtool("eval", "run=lines", "column=text", code=2)
+    assert "column=text: needs text=FILE" in lmtool("eval", "run=lines", "column=text", code=2)
 
 
 @pytest.fixture
