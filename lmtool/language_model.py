@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system import parallel
-from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
+from lmtool.system.arrays import Array, FloatArray, IntArray, in_chunks, whole_numbers
 from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ class LanguageModel(ABC):
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         chunks = [
-            np.take_along_axis(self.log_dist(contexts[at : at + ROWS_PER_CHUNK]), words, axis=1)
-            for at in range(0, len(contexts), ROWS_PER_CHUNK)
-            for words in [candidates[at : at + ROWS_PER_CHUNK]]
+            np.take_along_axis(self.log_dist(contexts[rows]), candidates[rows], axis=1)
+            for rows in in_chunks(len(contexts), ROWS_PER_CHUNK)
         ]
         return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
 
@@ -129,8 +129,8 @@ class LanguageModel(ABC):
             raise ValueError(f"{self._name}.top: k must be from 1 to {self.vocabulary_size - 1:,}; got {k}")
         contexts = self._checked_contexts("top", contexts)
         words, log_probs = [np.empty((0, k), dtype=np.int64)], [np.empty((0, k))]
-        for at in range(0, len(contexts), ROWS_PER_CHUNK):
-            log_dist = self.log_dist(contexts[at : at + ROWS_PER_CHUNK])[:, :-1]
+        for rows in in_chunks(len(contexts), ROWS_PER_CHUNK):
+            log_dist = self.log_dist(contexts[rows])[:, :-1]
             words.append(np.argsort(-log_dist, axis=1, kind="stable")[:, :k])
             log_probs.append(np.take_along_axis(log_dist, words[-1], axis=1))
         return np.concatenate(words), np.concatenate(log_probs)
@@ -138,11 +138,9 @@ class LanguageModel(ABC):
     def argmax(self, contexts: IntArray) -> IntArray:
         """Return the most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`; in a tie, the first."""
         contexts = self._checked_contexts("argmax", contexts)
-        chunks = [
-            self.log_dist(contexts[at : at + ROWS_PER_CHUNK])[:, :-1].argmax(axis=1)
-            for at in range(0, len(contexts), ROWS_PER_CHUNK)
-        ]
-        return np.concatenate([np.empty(0, dtype=np.int64), *chunks])
+        chunks = in_chunks(len(contexts), ROWS_PER_CHUNK)
+        words = [self.log_dist(contexts[rows])[:, :-1].argmax(axis=1) for rows in chunks]
+        return np.concatenate([np.empty(0, dtype=np.int64), *words])
 
     def sample(
         self,
@@ -161,18 +159,22 @@ class LanguageModel(ABC):
         contexts = self._checked_contexts("sample", contexts)
         if temperature == 0:
             return self.argmax(contexts)
-        rows = max(1, SAMPLED_PER_CHUNK // self.vocabulary_size)
         words = [np.empty(0, dtype=np.int64)]
-        for at in range(0, len(contexts), rows):
-            log_dist = self.log_dist(contexts[at : at + rows])
+        for rows in in_chunks(len(contexts), max(1, SAMPLED_PER_CHUNK // self.vocabulary_size)):
+            log_dist = self.log_dist(contexts[rows])
             log_dist[:, -1] = -np.inf  # reserved for types in no vocabulary
             p = sampling_distribution(log_dist, temperature, top_k, top_p)
-            words.append(draw(p, draws[at : at + rows]))
+            words.append(draw(p, draws[rows]))
         return np.concatenate(words)
 
     def contexts_of(self, text: Split, index: IntArray) -> tuple[IntArray, IntArray]:
         """Return contexts `[B, C]`, as the model reads them, and targets `[B]` of the tokens at index `[B]`."""
         return text.as_stream(self.across_sentences).windows(index, self.context_size)
+
+    def map_text(self, function: Callable[..., Array], text: Split, size: int = TOKENS_PER_CHUNK) -> Array:
+        """Return function(contexts, targets) of all tokens of a text, `[N, ...]`, by `size` tokens at once."""
+        parts = (np.arange(part.start, part.stop) for part in in_chunks(text.tokens, size))
+        return np.concatenate([function(*self.contexts_of(text, index)) for index in parts])
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`.
@@ -194,11 +196,11 @@ class LanguageModel(ABC):
         score = self.unnormalized_log_prob if unnormalized else self.log_prob
         log_prob = np.empty(last - first)
         with token_bar(len(log_prob), shown=progress) as bar:
-            for at in range(first, last, TOKENS_PER_CHUNK):
+            for part in in_chunks(len(log_prob), TOKENS_PER_CHUNK):
                 parallel.follow_load()
-                end = min(at + TOKENS_PER_CHUNK, last)
-                log_prob[at - first : end - first] = score(*self.contexts_of(text, np.arange(at, end)))
-                bar.update(end - at)
+                index = np.arange(first + part.start, first + part.stop)
+                log_prob[part] = score(*self.contexts_of(text, index))
+                bar.update(len(index))
         return log_prob
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
@@ -306,8 +308,8 @@ class LanguageModel(ABC):
         special_tokens = SpecialTokens(text.bos, None, text.bos)  # a sentence's last state is not used
         longest_first = np.argsort(-np.diff(offsets), kind="stable")
         log_prob = np.empty(text.tokens)
-        for first in range(0, len(longest_first), SENTENCES_PER_CHUNK):
-            chunk = longest_first[first : first + SENTENCES_PER_CHUNK]
+        for rows in in_chunks(len(longest_first), SENTENCES_PER_CHUNK):
+            chunk = longest_first[rows]
             starts, sizes = offsets[chunk], np.diff(offsets)[chunk]
             states = np.repeat(self.begin(special_tokens)[None], len(chunk), axis=0)
             for position in range(int(sizes.max())):

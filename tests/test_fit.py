@@ -116,7 +116,7 @@ def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) 
     models: list[Any] = [Fixed(FIRST, 1), Fixed(SECOND, 1)]
     for contexts, places in ((3, [0, 2, 4]), (2, [0, 4]), (100, [0, 1, 2, 3, 4])):
         config: Any = SimpleNamespace(fit_split="runs", fit_contexts=contexts)
-        chunks, count = fit._text_chunks(config, models, CORPUS)
+        chunks, count = fit._text_chunks(config, models, CORPUS, progress=False)
         assert count == len(places)
         targets = np.concatenate([targets for _, targets in chunks()])
         assert targets.tolist() == [TEXTS["runs"][place] for place in places]
@@ -133,7 +133,7 @@ def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
     marks = SimpleNamespace(special_tokens=SpecialTokens(2, 1, 0))
     corpus: Any = SimpleNamespace(splits=["valid"], split=lambda name: split, vocabulary=marks)
     config: Any = SimpleNamespace(fit_split="valid", fit_contexts=100)
-    chunks, _ = fit._text_chunks(config, [one, across], corpus)
+    chunks, _ = fit._text_chunks(config, [one, across], corpus, progress=False)
     log_dist, _ = next(chunks())
     np.testing.assert_allclose(np.exp(log_dist[:, :, 0]), [[0.5, 0.9, 0.5, 0.9], [0.5, 0.9, 0.2, 0.9]])
 

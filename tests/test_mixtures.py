@@ -103,7 +103,7 @@ def test_each_class_has_weights_of_its_own() -> None:
         log_prob = np.log([[0.3, 0.2, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.9, 0.5, 0.5]])
     fit = fit_class_weights(log_prob, np.array([0, 0, 0, 0, 2, 2]), 3)
     np.testing.assert_allclose(fit.weights, [[0.75, 0.25], [0.5, 0.5], [0, 1]], atol=1e-8)  # 1: those of the whole
-    assert fit.tokens.tolist() == [4, 0, 2] and fit.gap <= 1e-9
+    assert fit.gap <= 1e-9
 
 
 def test_the_steps_of_the_class_that_takes_most_are_told() -> None:

@@ -17,7 +17,7 @@ import pytest
 import lmtool as python
 from lmtool.data import readers, text_records
 from lmtool.data.text_form import TextBlock, split_of_text
-from lmtool.evaluation import score_journal
+from lmtool.evaluation import text_scores
 from lmtool.evaluation.text_scores import Rows, TextsScorer
 from lmtool.mixtures.linear import Mixture
 from tests.conftest import neural
@@ -150,7 +150,7 @@ def test_what_passes_is_written_as_it_stood(files: Run) -> None:
 
 def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("text.txt").write_text("".join(f"{'a b ' * (k % 5)}zzz\n" for k in range(400)))
-    for module, name, value in ((readers, "BLOCK", 256), (score_journal, "SAVE_SECONDS", 0)):
+    for module, name, value in ((readers, "BLOCK", 256), (text_scores, "SAVE_SECONDS", 0)):
         monkeypatch.setattr(module, name, value)
     words = ["score", "arpa=de.arpa", "text=text.txt", "to=out.tsv", "buckets=[a,b]", "filter=kept.txt", "share=0.3"]
     files(*words)

@@ -13,8 +13,8 @@ import pytest
 from safetensors import safe_open
 
 import lmtool as package
+from lmtool.commands.export import write_vectors
 from lmtool.config.model_verbs import Likeness
-from lmtool.data.word2vec_file import write_vectors
 from lmtool.neural.model import nearest
 from tests.conftest import answer
 

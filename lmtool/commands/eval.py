@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lmtool.language_model import LanguageModel
     from lmtool.text_model import TextModel
 
-TOKENS_PER_CHUNK = 1 << 16  # whose matched lengths are found at once
-
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
@@ -198,16 +196,11 @@ def _print_detail(
     model: LanguageModel, split: Split, evaluation: Evaluation, session: Session, *, sentences: bool
 ) -> None:
     """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
-    import numpy as np
-
     from lmtool.evaluation.other_tools import detail_lines
 
     matched = None
     if model.context_classes is not None:
-        chunks = (
-            np.arange(at, min(at + TOKENS_PER_CHUNK, split.tokens)) for at in range(0, split.tokens, TOKENS_PER_CHUNK)
-        )
-        matched = np.concatenate([model.matched_lengths(*model.contexts_of(split, chunk)) for chunk in chunks])
+        matched = model.map_text(model.matched_lengths, split)
     scores, starts = evaluation.token_scores, split.as_stream(model.across_sentences).offsets
     for line in detail_lines(scores.tokens, scores.log_prob, matched, starts, sentences=sentences, name=scores.split):
         session.say(line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,12 @@ from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
-from lmtool.system.files import write_json
+from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.text_model import TextModel
 
@@ -156,8 +161,6 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
 def _write_vectors(
     loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
 ) -> tuple[str, dict[str, Any]]:
-    from lmtool.data.word2vec_file import writable, write_vectors
-
     vectors = loaded.network.word_vectors(which.value)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
@@ -167,6 +170,27 @@ def _write_vectors(
         session.note(f"{len(changed)} words hold white space, which the format does not allow: replaced, {example}")
     dimensions = vectors.shape[1]
     return f"{len(words):,} words of dimension {dimensions}", {"words": len(words), "dimensions": dimensions}
+
+
+def write_vectors(words: Sequence[str], vectors: npt.NDArray[np.float32], path: Path, *, binary: bool) -> None:
+    """Write words and their vectors float32 `[W, D]` in a format of word2vec (Mikolov et al. 2013), completely or not
+    at all.
+
+    A line `W D`; then for each word, as `writable` writes it, a line: the word and its D numbers, separated by spaces,
+    of nine digits, which identify every float32; in the binary format the word, a space, and its numbers as
+    little-endian float32. Raises UserError if the file cannot be written.
+    """
+    form = " %.9g" * vectors.shape[1]
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
+        for word, row in zip(words, vectors, strict=True):
+            numbers = b" " + row.astype("<f4").tobytes() if binary else (form % tuple(row.tolist())).encode()
+            file.write(writable(word).encode() + numbers + b"\n")
+
+
+def writable(word: str) -> str:
+    """Return a word as word2vec's formats can hold it: each white space as its code point, e.g. <0x20>."""
+    return re.sub(r"\s", lambda match: f"<0x{ord(match[0]):02X}>", word)
 
 
 def _write_weights(loaded: TextModel, folder: Path, to: Path, bits: int | None) -> tuple[str, dict[str, Any]]:

@@ -20,9 +20,8 @@ from lmtool.data.readers import MEMBER
 from lmtool.data.remote import is_address
 from lmtool.data.text_records import require_writable, write_chosen
 from lmtool.errors import UserError
-from lmtool.evaluation.score_journal import ScoreJournal
 from lmtool.evaluation.score_table import Buckets, quantiles, require_table, write_table
-from lmtool.evaluation.text_scores import criterion, sums
+from lmtool.evaluation.text_scores import ScoreJournal, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
@@ -30,8 +29,7 @@ from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
     from lmtool.data.tokenizer import TextBlock
-    from lmtool.evaluation.score_journal import ScoreJournal
-    from lmtool.evaluation.text_scores import TextsScorer
+    from lmtool.evaluation.text_scores import ScoreJournal, TextsScorer
     from lmtool.system.arrays import FloatArray
     from lmtool.text_model import TextModel
 
@@ -42,7 +40,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
-    from lmtool.evaluation.score_journal import ScoreJournal
+    from lmtool.evaluation.text_scores import ScoreJournal
 
     session.use_threads(config.threads)
     names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")

@@ -36,11 +36,22 @@ class MappedIds:
         return self.unit_of[self.ids[index]]
 
 
-class MappedCorpus(Corpus):
-    """A corpus in which unit_of[w] stands for word w; the corpus it is made from must stay open.
+class DerivedCorpus(Corpus):
+    """A corpus made from another one, which must stay open.
 
-    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary. `folder` is None, so that
-    counts are not kept beside the store.
+    `folder` is None, so that counts are not kept beside the store.
+    """
+
+    @property
+    def folder(self) -> Path | None:
+        """None."""
+        return None
+
+
+class MappedCorpus(DerivedCorpus):
+    """A corpus in which unit_of[w] stands for word w.
+
+    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary.
     """
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
@@ -53,11 +64,6 @@ class MappedCorpus(Corpus):
         self._units = units
         content = f"{self.fingerprint}\0{units.fingerprint()}\0".encode() + self._unit_of.tobytes()
         self.fingerprint = hashlib.sha256(content).hexdigest()
-
-    @property
-    def folder(self) -> Path | None:
-        """None."""
-        return None
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -109,13 +115,10 @@ def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
     return places, np.append(begins, len(places))
 
 
-class SkipCorpus(Corpus):
+class SkipCorpus(DerivedCorpus):
     """A corpus in which each sentence is cut into `step` sentences, of every `step`-th word each.
 
-    With step 2, `a b c d e` becomes `a c e` and `b d`: its n-grams skip words. The corpus it is made from must stay
-    open.
-
-    `folder` is None, so that counts are not kept beside the store.
+    With step 2, `a b c d e` becomes `a c e` and `b d`: its n-grams skip words.
     """
 
     def __init__(self, corpus: Corpus, step: int) -> None:
@@ -124,16 +127,14 @@ class SkipCorpus(Corpus):
         self._step = step
         self.fingerprint = f"{self.fingerprint}, every {step}"
 
-    @property
-    def folder(self) -> Path | None:
-        """None."""
-        return None
-
     def split(self, name: str) -> Split:
         """Read a split, with skipped words. Raises UserError, listing the available splits, if it is missing."""
         split = Corpus.split(self, name)
         places, offsets = every(self._step, split.offsets)
-        return replace(split, ids=split.ids[places], offsets=offsets, oov_positions=_new(split.oov_positions, places))
+        position = np.empty(len(places), dtype=np.int64)  # in the cut text, of each token of the text
+        position[places] = np.arange(len(places))
+        oov = np.sort(position[split.oov_positions])
+        return replace(split, ids=split.ids[places], offsets=offsets, oov_positions=oov)
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
@@ -151,10 +152,3 @@ class SkipCorpus(Corpus):
         """Return the ids and offsets of a split. Raises UserError if it is missing."""
         split = self.split(name)
         return StoredText(split.ids, split.offsets)
-
-
-def _new(positions: IntArray, places: IntArray) -> npt.NDArray[Any]:
-    """Positions in the text as positions in the cut one, ascending."""
-    position = np.empty(len(places), dtype=np.int64)
-    position[places] = np.arange(len(places))
-    return np.sort(position[positions])

@@ -16,7 +16,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.files import atomic_write
 
 CLOZE_FILE = "cloze.csv"
@@ -67,7 +67,7 @@ def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
     outside the vocabulary. bos: the id of `<s>`.
     """
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
-    chunks = [slice(at, at + QUESTIONS_PER_CHUNK) for at in range(0, len(contexts), QUESTIONS_PER_CHUNK)]
+    chunks = in_chunks(len(contexts), QUESTIONS_PER_CHUNK)
     return np.concatenate([model.log_prob_candidates(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])
 
 

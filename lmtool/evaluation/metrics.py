@@ -7,7 +7,7 @@ import numpy as np
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray
+from lmtool.system.arrays import FloatArray, in_chunks
 from lmtool.system.terminal import token_bar
 
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
@@ -32,15 +32,13 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
     """Return the share of a split's tokens, all of them, that are the most likely word after their context."""
     hits = 0
     with token_bar(split.tokens, shown=progress) as bar:
-        step = DISTS_PER_CHUNK if model.dynamic else 4096
-        for first in range(0, split.tokens, step):
-            last = min(first + step, split.tokens)
+        for part in in_chunks(split.tokens, DISTS_PER_CHUNK if model.dynamic else 4096):
             if model.dynamic:  # its distributions depend on the text, not on contexts alone
-                most_likely = model.log_dist_text(split, first, last)[:, :-1].argmax(axis=1)
+                most_likely = model.log_dist_text(split, part.start, part.stop)[:, :-1].argmax(axis=1)
             else:
-                most_likely = model.argmax(model.contexts_of(split, np.arange(first, last))[0])
-            hits += int((most_likely == split.ids[first:last]).sum())
-            bar.update(last - first)
+                most_likely = model.argmax(model.contexts_of(split, np.arange(part.start, part.stop))[0])
+            hits += int((most_likely == split.ids[part]).sum())
+            bar.update(part.stop - part.start)
     return hits / split.tokens
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks, sentence_offsets, whole_numbers
 from lmtool.system.checksummed_file import DamagedFile
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
@@ -61,8 +61,8 @@ class Tokens:
         digests = b"".join(hashlib.sha256(word.encode()).digest()[:8] for word in self.words)
         of_words = np.frombuffer(digests, dtype=np.uint64)
         digest = hashlib.sha256()
-        for first in range(0, self.count, TOKENS_PER_CHUNK):
-            digest.update(of_words[self.ids[first : first + TOKENS_PER_CHUNK]].tobytes())
+        for part in in_chunks(self.count, TOKENS_PER_CHUNK):
+            digest.update(of_words[self.ids[part]].tobytes())
         return digest.hexdigest()
 
     def encode(self, words: list[str]) -> IntArray:

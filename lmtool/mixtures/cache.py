@@ -9,6 +9,7 @@ Both kinds hold the last `size` tokens, including ends of sentences, across sent
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,29 +21,38 @@ from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.linear import LinearMixture, checked_weights, mix
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
 TOKENS_PER_CHUNK = 8192  # tokens whose hidden units are computed at once
 Hidden = npt.NDArray[np.float32]
 
 
-def _require_size(size: int) -> None:
-    if size < 1:
-        raise ValueError(f"size={size}: a cache holds 1 token or more")
-
-
 @dataclass(frozen=True, slots=True)
-class UnigramCache:
-    """The relative frequencies of the last `size` tokens. Raises ValueError for a size below 1."""
+class Cache(ABC):
+    """A distribution over the last `size` tokens. Raises ValueError for a size below 1."""
 
     size: int
 
     def __post_init__(self) -> None:
-        _require_size(self.size)
+        if self.size < 1:
+            raise ValueError(f"size={self.size}: a cache holds 1 token or more")
 
+    @abstractmethod
     def log_prob(self, split: Split) -> FloatArray:
         """Return log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
+
+    @abstractmethod
+    def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
+        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
+        of the text.
+        """
+
+
+class UnigramCache(Cache):
+    """The relative frequencies of the last `size` tokens."""
+
+    def log_prob(self, split: Split) -> FloatArray:
         p = np.empty(split.tokens)
         _relative_frequencies(split.ids.astype(np.int64), self.size, int(split.ids.max(initial=0)) + 1, p)
         with np.errstate(divide="ignore"):
@@ -50,9 +60,6 @@ class UnigramCache:
         return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
-        of the text.
-        """
         ids = split.ids.astype(np.int64)
         p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
@@ -75,28 +82,17 @@ def _relative_frequencies(ids: Any, size: int, words: int, p: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class NeuralCache:
-    """The last `size` tokens, weighted by the similarity of the hidden units of `encoder` before them.
+class NeuralCache(Cache):
+    """The last `size` tokens, weighted by the similarity of the hidden units of `encoder` before them."""
 
-    Raises ValueError for a size below 1.
-    """
-
-    size: int
     theta: float
     encoder: LanguageModel
 
-    def __post_init__(self) -> None:
-        _require_size(self.size)
-
     def log_prob(self, split: Split) -> FloatArray:
-        """Return log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
         log_prob: FloatArray = neural_cache(hidden_units(self.encoder, split), split.ids, self.size, [self.theta])[0]
         return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
-        of the text.
-        """
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
         contexts, ids = self.encoder.contexts_of(split, index)
@@ -110,16 +106,10 @@ class NeuralCache:
         return p
 
 
-Cache = UnigramCache | NeuralCache
-
-
 def hidden_units(encoder: LanguageModel, split: Split) -> Hidden:
     """Return the hidden units before each token, float32 `[N, D]`."""
-    parts = [
-        encoder.hidden(encoder.contexts_of(split, np.arange(at, min(at + TOKENS_PER_CHUNK, split.tokens)))[0])
-        for at in range(0, split.tokens, TOKENS_PER_CHUNK)
-    ]
-    return np.concatenate(parts)
+    units: Hidden = encoder.map_text(lambda contexts, _: encoder.hidden(contexts), split, TOKENS_PER_CHUNK)
+    return units
 
 
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:
@@ -130,8 +120,8 @@ def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[
     """
     tokens = len(ids)
     p = np.zeros((len(thetas), tokens))
-    for first in range(0, tokens, BLOCK):
-        last = min(first + BLOCK, tokens)
+    for block in in_chunks(tokens, BLOCK):
+        first, last = block.start, block.stop
         begin = max(0, first - size)
         products = hidden[first:last] @ hidden[begin:last].T  # [n, n + size]
         at = np.arange(first, last)[:, None] - np.arange(begin, last)  # distance of each token in the cache
@@ -186,7 +176,7 @@ class CachedMixture(LinearMixture):
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         """Return log p of each token, `[N]`, of a text that is read from its beginning, from the members' `[M, N]`."""
-        return with_cache(log_probs, self.cache.log_prob(text), self.weights, self.static_weights)
+        return self._mixed(log_probs, self.cache.log_prob(text), is_start=True)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
@@ -195,17 +185,14 @@ class CachedMixture(LinearMixture):
         static = np.stack([member.log_dist_text(text, first, last) for member in self.members])
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
+        return self._mixed(static, cached, is_start=first == 0)
+
+    def _mixed(self, static: FloatArray, cached: FloatArray, *, is_start: bool) -> FloatArray:
+        """Mix the static models' log p `[M, N, ...]` of tokens and the cache's `[N, ...]`: `[N, ...]`.
+
+        is_start: whether the first token is the text's, before which the cache is empty.
+        """
         mixed = mix(np.concatenate([static, cached[None]]), self.weights)
-        if first == 0:
-            mixed[0] = mix(static[:, 0], self.static_weights)
+        if is_start:
+            mixed[:1] = mix(static[:, :1], self.static_weights)
         return mixed
-
-
-def with_cache(static: FloatArray, cached: FloatArray, weights: FloatArray, static_weights: FloatArray) -> FloatArray:
-    """Mix the static models' log p `[M, N]` of a whole text and the cache's `[N]`: `[N]`.
-
-    weights: `[M + 1]`. static_weights: `[M]`, for the first token, before which the cache is empty.
-    """
-    mixed = mix(np.concatenate([static, cached[None]]), weights)
-    mixed[:1] = mix(static[:, :1], static_weights)
-    return mixed

@@ -29,7 +29,7 @@ from lmtool.mixtures.linear import (
     mix,
 )
 from lmtool.mixtures.log_linear import CONTEXTS_PER_CHUNK, Chunks, LogLinear, fit_log_linear, without_lone_reserves
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import cell_text, token_bar
 
 
@@ -133,13 +133,14 @@ def _classes(
     place = next((k for k, model in enumerate(models) if model.context_classes is not None), None)
     if place is None:
         raise UserError("method=classes needs an n-gram run among runs: its counts say which class a context is of")
-    fit = fit_class_weights(log_prob, classes_of_text(models[place], split), models[place].context_classes or 0)
+    classes, count = classes_of_text(models[place], split), models[place].context_classes or 0
+    fit, tokens = fit_class_weights(log_prob, classes, count), np.bincount(classes, minlength=count)
     say(f"EM on {config.fit_split}, by class: at most {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     say("words of context seen  tokens  weights")
-    for length, (tokens, weights) in enumerate(zip(fit.tokens.tolist(), fit.weights.tolist(), strict=True)):
-        say(f"{length:>21}  {tokens:>6,}  {'  '.join(map(cell_text, weights))}")
-    mean = fit.tokens @ fit.weights / fit.tokens.sum()
     table = fit.weights.tolist()
+    for length, (seen, weights) in enumerate(zip(tokens.tolist(), table, strict=True)):
+        say(f"{length:>21}  {seen:>6,}  {'  '.join(map(cell_text, weights))}")
+    mean = tokens @ fit.weights / tokens.sum()
     mixture = {"method": "classes", "classifier": place, "class_weights": table}
     return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
 
@@ -175,8 +176,8 @@ def _text_chunks(
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
         with token_bar(len(index), shown=progress) as bar:
-            for at in range(0, len(index), CONTEXTS_PER_CHUNK):
-                contexts, targets = split.windows(index[at : at + CONTEXTS_PER_CHUNK], size)
+            for part in in_chunks(len(index), CONTEXTS_PER_CHUNK):
+                contexts, targets = split.windows(index[part], size)
                 yield without_lone_reserves(member_dists(models, contexts, tokens)), targets
                 bar.update(len(targets))
 

@@ -22,12 +22,11 @@ from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray, as_array
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
-TOKENS_PER_CHUNK = 1 << 16  # tokens whose contexts are materialised at once
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Mixture weights `[M]`, and how close to the optimum they are.
+    """Mixture weights `[M]`, or `[K, M]` of K classes, and how close to the optimum they are.
 
     gap: the maximum number of nats per token by which the optimum is better. The mean log-likelihood is concave in the
     weights, so no other weights exceed it by more than log max_k mean_t p_k(t)/p(t).
@@ -73,18 +72,8 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
     return mixed
 
 
-@dataclass(frozen=True, slots=True)
-class ClassFit:
-    """Weights `[K, M]` of K classes, the number of tokens of each class `[K]`, and the gap of all tokens, as in Fit."""
-
-    weights: FloatArray
-    tokens: IntArray
-    iterations: int
-    gap: float
-
-
-def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> ClassFit:
-    """Return weights by EM, separately for each of `count` classes.
+def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fit:
+    """Return weights `[K, M]` by EM, separately for each of K = `count` classes.
 
     log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together. Raises
     UserError if a token has probability zero under every model.
@@ -98,17 +87,12 @@ def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Cl
         weights[k] = fit.weights
         iterations = max(iterations, fit.iterations)
         gap += fit.gap * tokens[k] / len(classes)
-    return ClassFit(weights, tokens, iterations, gap)
+    return Fit(weights, iterations, gap)
 
 
 def classes_of_text(classifier: LanguageModel, text: Split) -> IntArray:
     """Return the class of each token's context, `[N]`."""
-    tokens = np.arange(text.tokens)
-    chunks = [
-        classifier.context_lengths(classifier.contexts_of(text, tokens[at : at + TOKENS_PER_CHUNK])[0])
-        for at in range(0, text.tokens, TOKENS_PER_CHUNK)
-    ]
-    return np.concatenate(chunks)
+    return classifier.map_text(lambda contexts, _: classifier.context_lengths(contexts), text)
 
 
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:

@@ -17,7 +17,7 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import log_softmax
 from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
 CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
@@ -184,8 +184,8 @@ class LogLinear(MixedModel):
         """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         # No contexts are a chunk, too: it has the shape of their distributions.
-        chunks = (contexts[at : at + CONTEXTS_PER_CHUNK] for at in range(0, max(len(contexts), 1), CONTEXTS_PER_CHUNK))
-        dists = (member_dists(self.members, chunk, self.special_tokens) for chunk in chunks)
+        chunks = in_chunks(max(len(contexts), 1), CONTEXTS_PER_CHUNK)
+        dists = (member_dists(self.members, contexts[chunk], self.special_tokens) for chunk in chunks)
         return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:

@@ -1,8 +1,8 @@
-"""Arguments as arrays: converted if nothing is lost, else refused in one line."""
+"""Arguments as arrays, converted if nothing is lost, else refused in one line; arrays in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,12 @@ FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
+
+
+def in_chunks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most `size` indices that cover those from 0 to before `count`."""
+    for at in range(0, count, size):
+        yield slice(at, min(at + size, count))
 
 
 def as_array(where: str, value: object) -> npt.NDArray[Any]:

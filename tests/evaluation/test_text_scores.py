@@ -13,12 +13,12 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation import score_journal
-from lmtool.evaluation.score_journal import ScoreJournal
+from lmtool.evaluation import text_scores
 from lmtool.evaluation.score_table import Buckets, quantiles, require_table, write_table
 from lmtool.evaluation.text_scores import (
     TEXT,
     TWO,
+    ScoreJournal,
     ScoringModel,
     TextsScorer,
     criterion,
@@ -197,7 +197,7 @@ def test_a_journal_is_resumed_at_what_was_saved(tmp_path: Path) -> None:
         return before
 
     assert cut_off({"run": 1}) == (0, 0)
-    with (folder / score_journal.ROWS).open("ab") as file:
+    with (folder / text_scores.ROWS).open("ab") as file:
         file.write(b"rows that came after the progress was saved")
     assert cut_off({"run": 1}) == (1, 4)
     assert cut_off({"run": 2}) == (0, 0), "other work"
