@@ -10,7 +10,7 @@ from pathlib import Path
 CODE = """
 import os
 from lmtool.cli.arguments import split_line
-from lmtool.cli.torchrun import only_the_first_writes
+from lmtool.cli.line_checks import only_the_first_writes
 from lmtool.config.overrides import value_of
 
 line = only_the_first_writes(split_line(["train", "hydra.run.dir=given"]))

@@ -235,7 +235,7 @@ def sweep(
             run_verb(line, quiet=True)
         header, rows = jobs_table(rows_of(folder))
         given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
-    return SweepTable(folder, [given.get(name, name) for name in header], [list(row) for row in rows])
+    return SweepTable(folder, header=[given.get(name, name) for name in header], table=rows)
 
 
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:

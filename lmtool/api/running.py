@@ -52,8 +52,8 @@ def call(
     keeps: bool = False,
 ) -> Any:
     """Run a command and return its result. keeps: whether its output folder is kept if `out` is None."""
+    from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
-    from lmtool.cli.resume import with_earlier_words
 
     with of_paths(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))

@@ -20,10 +20,11 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 
-from lmtool.cli import hydra_errors, resume, torchrun
+from lmtool.cli import hydra_errors
 from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
+from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
 from lmtool.commands import command_of
 from lmtool.config.index import require_bounded_aliases
@@ -69,7 +70,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     register_option_folders()
     typed_words = line.overrides
-    line = with_current_names(torchrun.only_the_first_writes(resume.with_earlier_words(line)))
+    line = with_current_names(only_the_first_writes(with_earlier_words(line)))
     require_no_search_path(line, typed_words)
     assert line.verb is not None, "a line without a verb is not run"
     failed: list[Exception] = []

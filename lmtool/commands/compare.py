@@ -52,8 +52,8 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
     resampled = f"{tokens.count:,} tokens{within}; {config.resamples:,} draws of {drawn}"
     comparison = Comparison(
-        HEADER,
-        rows,
+        header=HEADER,
+        table=rows,
         split=texts,
         tokens=tokens.count,
         resampled=f"{texts}: {resampled}",

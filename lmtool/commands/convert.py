@@ -46,7 +46,7 @@ def run(config: ConvertConfig, session: Session) -> Written:
             raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA and counts")
         about, _ = write_count_based(source, config.store_dir, to, form, session)
         session.say(f"wrote {to}: {about}")
-        return Written(to, about, session.notes)
+        return Written(to, about, notes=session.notes)
     raise UserError(
         "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, run=PATH quantize=BITS, arpa=FILE data=NAME, or "
         "runs=[A,B] weights=[.6,.4]"
@@ -75,7 +75,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     for note in quantized_notes(model):
         session.note(note)
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
-    return Written(session.out, f"a run with the {about} of {source}", session.notes)
+    return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
 
 
 def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Written:
@@ -108,7 +108,7 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
     before = (source.folder / name).stat().st_size
     about = f"the model of {source.folder} in {bits} bits: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
     session.say(f"{about}\nrun={session.out}")
-    return Written(session.out, about, session.notes)
+    return Written(session.out, about, notes=session.notes)
 
 
 def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Session) -> tuple[str, int]:
@@ -178,7 +178,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
         write_arpa(table, vocabulary, to)
         about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
         session.say(f"wrote {to}: {about}")
-        return Written(to, about, session.notes)
+        return Written(to, about, notes=session.notes)
     from lmtool.commands._ngram_runs import save_ngram_run
 
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
@@ -186,7 +186,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
     about = save_ngram_run(session, plain_values(config), text, model, mixed, *sources)
-    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", session.notes)
+    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
 
 
 def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]:

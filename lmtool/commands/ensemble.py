@@ -109,7 +109,13 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         extra["dynamic"] = True
         session.note("a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
     mixed = MixedRun(
-        out, names, fitted.weights.tolist(), perplexities, evaluation, session.notes, store_dir=config.store_dir
+        names,
+        fitted.weights.tolist(),
+        perplexities,
+        evaluation,
+        folder=out,
+        store_dir=config.store_dir,
+        notes=session.notes,
     )
     return mixed, extra
 
@@ -163,4 +169,5 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
     )
     evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
     perplexities: list[float | None] = [perplexity(member.log_prob) for member in members]
-    return MixedRun(session.out, config.runs, weights.tolist(), perplexities, evaluation, session.notes), extra
+    weighted = config.runs, weights.tolist(), perplexities, evaluation
+    return MixedRun(*weighted, folder=session.out, notes=session.notes), extra

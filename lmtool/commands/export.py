@@ -50,7 +50,7 @@ def run(config: ExportConfig, session: Session) -> Written:
             about, result = _write_vectors(loaded, to, which, session, binary=form == "word2vec binary")
     session.say(f"wrote {to}: {about}")
     write_json(session.out / "result.json", {"run": str(folder), "to": str(to), "format": form} | result)
-    return Written(to, about, session.notes)
+    return Written(to, about, notes=session.notes)
 
 
 def format_of(name: str) -> str:

@@ -62,7 +62,7 @@ def run(config: ReportConfig, session: Session) -> Written:
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
     about = f"{len(html.encode()) / 1e6:.1f} MB; its pictures as PNG beside it"
     session.say(f"{out / PAGE}, {about}")
-    return Written(out / PAGE, about, session.notes)
+    return Written(out / PAGE, about, notes=session.notes)
 
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:

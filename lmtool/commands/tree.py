@@ -43,7 +43,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
         [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)],
         tree_text(top),
         seconds,
-        session.notes,
+        notes=session.notes,
     )
     session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     write_json(

@@ -22,10 +22,11 @@ NOT_COMPARABLE = "do not compare this perplexity with others"
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
+@dataclass(repr=False, kw_only=True)
 class Result:
     """A result with a heading, a table and notes. metric: the number that a sweep compares; lower is better."""
 
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
     @property
     def metric(self) -> float | None:
@@ -64,6 +65,17 @@ class Result:
         return "".join([f"<p>{html.escape(self.heading())}</p>", *table, *notes])
 
 
+@dataclass(repr=False, kw_only=True)
+class TableResult(Result):
+    """A result of rows. header: column names."""
+
+    header: list[str]
+    table: list[list[Cell]]
+
+    def _table(self) -> Table:
+        return self.header, self.table
+
+
 class Figures(Result):
     """A result of named figures; names of figures that explain the one above are indented."""
 
@@ -86,7 +98,6 @@ class Written(Result):
 
     path: Path
     about: str
-    notes: list[str] = field(default_factory=list)
 
     def heading(self) -> str:
         """Return the path and its content."""
@@ -110,7 +121,6 @@ class BuiltTree(Result):
     words: list[list[Cell]]
     drawing: str
     build_seconds: float
-    notes: list[str] = field(default_factory=list)
 
     @property
     def metric(self) -> float:

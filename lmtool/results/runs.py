@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import Result, Table
+from lmtool.results.base import Result, Table, TableResult
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS
 from lmtool.system.terminal import Cell
@@ -20,9 +20,24 @@ if TYPE_CHECKING:
     from lmtool.text_model import TextModel
 
 
+@dataclass(repr=False, kw_only=True)
+class RunResult(Result):
+    """The result of a command that makes a run. folder: its run folder."""
+
+    folder: Path
+    store_dir: str | None = None
+
+    @cached_property
+    def model(self) -> TextModel:
+        """The run's model, loaded on first use."""
+        from lmtool.runs.load import load
+
+        return load(self.folder, store_dir=self.store_dir)
+
+
 @dataclass(repr=False)
-class TrainedRun(Result):
-    """The result of `train`: a run folder.
+class TrainedRun(RunResult):
+    """The result of `train`.
 
     valid_perplexity: perplexity of the saved model on valid. parameters: number of weights, or of n-grams of all
     orders. ngrams: number of n-grams by order; None for a neural model. examples: number of predicted tokens of train
@@ -30,7 +45,6 @@ class TrainedRun(Result):
     whether the distributions sum to one.
     """
 
-    folder: Path
     valid_perplexity: float
     parameters: int
     ngrams: list[int] | None
@@ -40,8 +54,6 @@ class TrainedRun(Result):
     seconds: float
     options: dict[str, str]
     normalised: bool = True
-    notes: list[str] = field(default_factory=list)
-    store_dir: str | None = None
 
     @classmethod
     def of(
@@ -65,13 +77,6 @@ class TrainedRun(Result):
     def metric(self) -> float:
         """Perplexity on valid."""
         return self.valid_perplexity
-
-    @cached_property
-    def model(self) -> TextModel:
-        """The model, loaded on first use."""
-        from lmtool.runs.load import load
-
-        return load(self.folder, store_dir=self.store_dir)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -109,7 +114,6 @@ class RateTest(Result):
     smoothed: list[float]
     proposed: float
     shown: int = 12
-    notes: list[str] = field(default_factory=list)
 
     @property
     def metric(self) -> float:
@@ -127,20 +131,17 @@ class RateTest(Result):
 
 
 @dataclass(repr=False)
-class MixedRun(Result):
+class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
     folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
     scored split, None if unknown. evaluation: evaluation of the mixture on this split.
     """
 
-    folder: Path
     names: list[str]
     weights: list[float]
     perplexities: list[float | None]
     evaluation: Evaluation
-    notes: list[str] = field(default_factory=list)
-    store_dir: str | None = None
 
     @property
     def metric(self) -> float | None:
@@ -153,13 +154,6 @@ class MixedRun(Result):
         """The mixture's perplexity. Raises UserError if no text was scored."""
         return self.evaluation.perplexity
 
-    @cached_property
-    def model(self) -> TextModel:
-        """The mixture's model, loaded on first use."""
-        from lmtool.runs.load import load
-
-        return load(self.folder, store_dir=self.store_dir)
-
     def heading(self) -> str:
         """Return the folder and the text."""
         return f"mixture {self.folder} on {self.evaluation.split}"
@@ -170,13 +164,10 @@ class MixedRun(Result):
 
 
 @dataclass(repr=False)
-class SweepTable(Result):
+class SweepTable(TableResult):
     """The result of a sweep: one row per job. folder: the sweep's folder, with one subfolder per job."""
 
     folder: Path
-    header: list[str]
-    table: list[list[Cell]]
-    notes: list[str] = field(default_factory=list)
 
     def run(self, job: int | str) -> Path:
         """Return the run folder of a job, by its name in the table."""
@@ -192,6 +183,3 @@ class SweepTable(Result):
     def heading(self) -> str:
         """Return the folder."""
         return f"sweep {self.folder}"
-
-    def _table(self) -> Table:
-        return self.header, self.table

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import Figures, Result, Table, finite_or_null, frame
+from lmtool.results.base import Figures, TableResult, finite_or_null, frame
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Evaluation(Figures):
     cloze: dict[str, float] | None = None
     log_z: dict[str, float] | None = None
     across_sentences: bool | None = None
-    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
@@ -228,7 +227,6 @@ class Rescored(Figures):
     word_error_rate_oracle: float | None
     tuned: bool
     files: list[Path]
-    notes: list[str] = field(default_factory=list)
 
     @property
     def metric(self) -> float | None:
@@ -252,24 +250,19 @@ class Rescored(Figures):
 
 
 @dataclass(repr=False)
-class Comparison(Result):
-    """The result of `compare`. header: column names. table: one row per model, the first one without tests. split,
-    tokens: the scored text and its number of tokens. resampled: description of the resampling in one line.
+class Comparison(TableResult):
+    """The result of `compare`: one row per model, the first one without tests.
+
+    split, tokens: the scored text and its number of tokens. resampled: description of the resampling in one line.
     """
 
-    header: list[str]
-    table: list[list[Cell]]
     split: str
     tokens: int
     resampled: str
-    notes: list[str] = field(default_factory=list)
 
     def heading(self) -> str:
         """Return the description of the resampling."""
         return self.resampled
-
-    def _table(self) -> Table:
-        return self.header, self.table
 
 
 @dataclass(repr=False)
@@ -304,7 +297,6 @@ class ScoredTexts(Figures):
     across_sentences: bool | None = None
     to: Path | None = None
     filter: Path | None = None
-    notes: list[str] = field(default_factory=list)
 
     @property
     def perplexity(self) -> float | None:

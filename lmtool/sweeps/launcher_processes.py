@@ -6,13 +6,13 @@ import logging
 import multiprocessing
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
 
 from lmtool.errors import UserError
-from lmtool.sweeps.submitit_inside import jobs_wrapped
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +24,13 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
     Raises UserError for SLURM's launcher if SLURM is not installed, and for joblib's if semaphores are unavailable.
     """
     target = str(launcher.get("_target_", ""))
-    if target.endswith("JoblibLauncher"):
-        with _joblib():
-            yield
-    elif "submitit_launcher" in target:
-        if target.endswith("SlurmLauncher") and shutil.which("sbatch") is None:
-            raise UserError(
-                "hydra/launcher=submitit_slurm: no sbatch on this machine; start the sweep where SLURM's commands are "
-                "installed, or take hydra/launcher=submitit_local"
-            )
-        with _submitit():
-            yield
-    else:
+    if target.endswith("SlurmLauncher") and shutil.which("sbatch") is None:
+        raise UserError(
+            "hydra/launcher=submitit_slurm: no sbatch on this machine; start the sweep where SLURM's commands are "
+            "installed, or take hydra/launcher=submitit_local"
+        )
+    of_launcher = _joblib if target.endswith("JoblibLauncher") else _submitit if "submitit" in target else nullcontext
+    with of_launcher():
         yield
 
 
@@ -68,21 +63,37 @@ def _end_joblib(kill: bool) -> None:
 
 @contextmanager
 def _submitit() -> Iterator[None]:
-    """Cancel the jobs of an interrupted sweep; if a job's process dies, only that job fails."""
-    with jobs_wrapped(_Awaited) as jobs:
-        try:
-            yield
-        except BaseException:
-            for job in jobs:
-                job.cancel(check=False)
-            raise
+    """Cancel the jobs of an interrupted sweep; if a job's process dies, only that job fails.
+
+    Hydra's plugin waits for its jobs one by one, stops at the first whose process died, and cancels none when it is
+    interrupted; it has no setting or hook for either. So the method of submitit that gives it the jobs is wrapped.
+    """
+    import submitit
+
+    jobs: list[Any] = []
+    original = submitit.AutoExecutor.map_array
+
+    def map_array(*arguments: Any) -> list[Any]:
+        started = original(*arguments)
+        jobs.extend(started)
+        return [_Awaited(job) for job in started]
+
+    submitit.AutoExecutor.map_array = map_array  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    except BaseException:
+        for job in jobs:
+            job.cancel(check=False)
+        raise
+    finally:
+        submitit.AutoExecutor.map_array = original  # type: ignore[method-assign]
 
 
+@dataclass(frozen=True, slots=True)
 class _Awaited:
     """A submitit job that returns the result of a failed job if its process died."""
 
-    def __init__(self, job: Any) -> None:
-        self.job = job
+    job: Any
 
     def results(self) -> list[Any]:
         from submitit.core.utils import FailedJobError, UncompletedJobError
