@@ -198,7 +198,7 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
     most = config.most
     if config.share is not None:
         most = next(
-            iter(quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), [config.share])),
+            iter(quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), [config.share])),
             None,
         )
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
@@ -243,10 +243,10 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
         return config.bucket_limits
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_split is None:
-        found = quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), shares)
+        found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares)
     else:
         values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
-        found = quantiles(lambda: iter([values]), shares)
+        found = quantiles([values], shares)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")
     return found

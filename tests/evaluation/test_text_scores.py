@@ -108,8 +108,8 @@ def test_a_model_that_learns_from_text_scores_none() -> None:
 def test_quantiles_by_hand() -> None:
     """Of 1, 2, 3, 4: half of them are no larger than 2, three tenths no larger than 2, one quarter than 1."""
     values = np.array([3.0, np.nan, 1.0, 4.0, 2.0])
-    assert quantiles(lambda: iter([values[:2], values[2:]]), [0.25, 0.3, 0.5, 0.99]) == [1, 2, 2, 4]
-    assert quantiles(lambda: iter([values[1:2]]), [0.5]) == []
+    assert quantiles([values[:2], values[2:]], [0.25, 0.3, 0.5, 0.99]) == [1, 2, 2, 4]
+    assert quantiles([values[1:2]], [0.5]) == []
 
 
 def test_quantiles_of_many_numbers_are_exact() -> None:
@@ -118,7 +118,7 @@ def test_quantiles_of_many_numbers_are_exact() -> None:
     values[5::10] = values[3]
     ordered = np.sort(values)
     for share in (0.001, 0.333, 0.5, 0.8, 0.999):
-        (found,) = quantiles(lambda: iter(np.array_split(values, 7)), [share])
+        (found,) = quantiles(np.array_split(values, 7), [share])
         assert found == ordered[math.ceil(share * 1000 - 1e-9) - 1]
 
 

@@ -7,7 +7,7 @@
     -0.5 a -0.2
 
 After the number of n-grams of each order come the n-grams, order by order, one per line: log10 p, a tab, the words,
-and below the highest order a tab and log10 backoff. Nine digits distinguish all float32 numbers.
+and below the highest order a tab and log10 backoff.
 
 Other tools give contexts that are not in the file the back-off weight 1. If a table gives them another one (stupid
 backoff), its values are changed so that other tools compute the same scores (see arpa_form).
@@ -20,10 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
-import numpy.typing as npt
 
+from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.language_model import LN10
@@ -32,7 +31,6 @@ from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.files import atomic_write, opened
 
 NGRAMS_PER_PIECE = 1 << 17  # written at once
-NUMBER_BYTES = 32  # maximum per number
 
 
 def arpa_form(table: BackoffTable) -> BackoffTable:
@@ -63,7 +61,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     """
     if table.missing:
         table = arpa_form(table)
-    starts, arena = join_words(vocabulary.words)
+    joined = join_words(vocabulary.words)
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,
@@ -76,82 +74,20 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"\n\\{k}-grams:\n".encode())
             for first in range(0, size, NGRAMS_PER_PIECE):
-                file.write(_lines(table, k, first, min(first + NGRAMS_PER_PIECE, size), starts, arena))
+                file.write(_lines(table, k, first, min(first + NGRAMS_PER_PIECE, size), joined))
             if k == 1:
                 file.writelines(extra)
         file.write(b"\n\\end\\\n")
 
 
-def _lines(
-    table: BackoffTable, k: int, first: int, last: int, starts: npt.NDArray[np.int64], arena: npt.NDArray[np.uint8]
-) -> bytes:
+def _lines(table: BackoffTable, k: int, first: int, last: int, joined: Any) -> bytes:
     """Return n-grams `first` to before `last` of order k as text."""
     begin = table.trie.first(k)
-    words = table.trie.ngrams(k, first, last)
-    probability = table.log_probs(begin + first, begin + last).astype(np.float64) / LN10
+    log_prob = table.log_probs(begin + first, begin + last).astype(np.float64)
     if k == 1 and first <= table.bos < last:
-        probability[table.bos - first] = ZERO
-    backoff = np.empty(0)
+        log_prob[table.bos - first] = -np.inf
+    log_backoff = np.empty((last - first, 0))
     if k < table.order:
-        backoff = table.log_backoffs(begin + first, begin + last).astype(np.float64) / LN10
-    room = int(np.diff(starts)[words].sum())
-    out = np.empty(room + (last - first) * (2 * NUMBER_BYTES + k + 2), dtype=np.uint8)
-    written = int(_write(words, probability, backoff, starts, arena, out))
-    return out[:written].tobytes()
-
-
-@numba.njit(cache=True, nogil=True)
-def _write(words: Any, probability: Any, backoff: Any, starts: Any, arena: Any, out: Any) -> Any:
-    at = 0
-    for i in range(len(words)):
-        at = _write_number(probability[i], out, at)
-        for j in range(words.shape[1]):
-            out[at] = 9 if j == 0 else 32  # a tab before the first word, spaces between them
-            at += 1
-            for b in range(starts[words[i, j]], starts[words[i, j] + 1]):
-                out[at] = arena[b]
-                at += 1
-        if len(backoff) > 0:
-            out[at] = 9
-            at = _write_number(backoff[i], out, at + 1)
-        out[at] = 10
-        at += 1
-    return at
-
-
-@numba.njit(cache=True, nogil=True)
-def _write_number(value: float, out: Any, at: int) -> Any:
-    """Write nine significant digits, at most 18 after the point, or -99 for minus infinity. Returns the end."""
-    value = max(value, ZERO)
-    if value < 0:
-        out[at] = 45
-        at += 1
-        value = -value
-    decimals = 8
-    scaled = value
-    while 0 < scaled < 1 and decimals < 18:
-        scaled *= 10.0
-        decimals += 1
-    whole = np.int64(value)
-    power = np.int64(1)
-    for _ in range(decimals):
-        power *= 10
-    part = np.int64(np.round((value - whole) * power))
-    if part >= power:
-        whole += 1
-        part -= power
-    ten = np.int64(10) if whole >= 10 else np.int64(1)
-    while ten > 0:
-        out[at] = 48 + (whole // ten) % 10
-        at += 1
-        ten //= 10
-    if part == 0:
-        return at
-    out[at] = 46
-    at += 1
-    while part > 0:
-        power //= 10
-        out[at] = 48 + part // power
-        part %= power
-        at += 1
-    return at
+        log_backoff = table.log_backoffs(begin + first, begin + last).astype(np.float64)[:, None]
+    before, after = (np.maximum(values / LN10, ZERO) for values in (log_prob[:, None], log_backoff))
+    return text_lines(before, table.trie.ngrams(k, first, last), after, [SIGNIFICANT] * 2, joined)

@@ -9,11 +9,10 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numba
 import numpy as np
 
+from lmtool.data.text_lines import text_lines
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
@@ -24,8 +23,6 @@ from lmtool.system.files import atomic_write, cannot_write, opened
 NGRAMS_PER_CHUNK = 1 << 17  # written at once
 CHUNKS_PER_FILE = 76  # in Google's folders: some 10 million n-grams, as in the original
 SEPARATORS = " \t\r\n"  # of words in lines of counts
-MAX_COUNT_BYTES = 20  # of a count and the end of its line
-SPACE, TAB, LINE_FEED = 32, 9, 10
 Rows = Iterator[tuple[IntArray, IntArray]]
 
 
@@ -56,8 +53,7 @@ class _Rows:
 
     def __init__(self, counts: Counts, vocabulary: Vocabulary, first_places: IntArray) -> None:
         self.counts = counts
-        self._starts, self._arena = join_words(vocabulary.words)
-        self._lengths = np.diff(self._starts)
+        self._joined = join_words(vocabulary.words)
         places = first_places.copy()
         places[vocabulary.bos] = -3
         if vocabulary.eos is not None:
@@ -79,10 +75,7 @@ class _Rows:
 
     def lines(self, words: IntArray, counts: IntArray) -> bytes:
         """Return lines of words, a tab and the count."""
-        out = np.empty(
-            int(self._lengths[words].sum()) + len(words) * (MAX_COUNT_BYTES + words.shape[1]), dtype=np.uint8
-        )
-        return out[: int(_format_counts(words, counts, self._starts, self._arena, out))].tobytes()
+        return text_lines(np.empty((len(words), 0)), words, counts[:, None].astype(np.float64), [0], self._joined)
 
 
 def _write_parquet(rows: _Rows, to: Path) -> None:
@@ -122,29 +115,3 @@ def _write_folder(rows: _Rows, to: Path) -> None:
         unfinished.rename(to)
     except OSError as error:
         raise cannot_write(to, error) from error
-
-
-@numba.njit(cache=True, nogil=True)
-def _format_counts(words: Any, counts: Any, starts: Any, arena: Any, out: Any) -> Any:
-    """Write n-grams `[M, k]` with counts `[M]` as lines into `out`; return the number of bytes.
-
-    starts, arena: where the UTF-8 bytes of each word begin, and these bytes. The plain form joins strings.
-    """
-    at = 0
-    for i in range(len(words)):
-        for j in range(words.shape[1]):
-            for b in range(starts[words[i, j]], starts[words[i, j] + 1]):
-                out[at] = arena[b]
-                at += 1
-            out[at] = TAB if j == words.shape[1] - 1 else SPACE
-            at += 1
-        ten = np.int64(1)
-        while counts[i] // ten >= 10:
-            ten *= 10
-        while ten > 0:
-            out[at] = 48 + (counts[i] // ten) % 10
-            at += 1
-            ten //= 10
-        out[at] = LINE_FEED
-        at += 1
-    return at
