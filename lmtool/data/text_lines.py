@@ -85,8 +85,9 @@ def _write_number(value: float, decimals: int, out: Any, at: int) -> Any:
         while np.round(value * 10.0**decimals) >= 10.0 ** (decimals + 1):  # 9.99999 is 10 once it is rounded
             value /= 10
             exponent += 1
-    whole, power = np.int64(value), np.int64(10) ** decimals
-    part = np.int64(np.round((value - whole) * power))
+    whole: Any = np.int64(value)
+    power = np.int64(10) ** decimals
+    part: Any = np.int64(np.round((value - whole) * power))
     if part >= power:
         whole, part = whole + 1, part - power
     at = _write_whole(whole, 1, out, at)
