@@ -175,12 +175,10 @@ def test_completion_scripts_name_the_query(lmtool: Run) -> None:
 
 
 def test_every_option_opens_with_the_command_that_uses_it() -> None:
-    for path in conf_dir().rglob("*.yaml"):
+    for path in conf_dir().rglob("*/*.yaml"):
         first = next(line for line in path.read_text().splitlines() if not line.startswith("# @"))
-        if path.stem != "common":
-            assert first.startswith("# lmtool "), path
-            if path.parent != conf_dir():
-                assert f"{path.parent.name}={path.stem}" in first or path.parent.name == "training", path
+        assert first.startswith("# lmtool "), path
+        assert f"{path.parent.name}={path.stem}" in first or path.parent.name == "training", path
     assert set(options_of("data")) == {
         *("pydoc", "toy", "synthetic", "ptb", "hw3", "hw3_1000", "brown", "names"),
         *("wikitext2", "wikitext103", "text", "texts", "hub"),

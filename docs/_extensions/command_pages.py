@@ -41,13 +41,13 @@ def keys(settings: Iterable[Setting]) -> list[str]:
 
 def verb_section(verb: str) -> list[str]:
     """The section of a verb: what it does, examples, groups with their default option, keys."""
-    about = help_pages.VERBS[verb]
+    argument = help_pages.VERBS[verb]
     text = read(conf_dir() / f"{verb}.yaml")
     groups = help_pages.chosen_groups(verb, [])
-    lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(about.summary)}.", ""]
-    lines += ["```sh", *about.examples, "```", "", prose(text.description), ""]
-    if about.argument:
-        lines += [f"Words without `=` are `{about.argument.removesuffix('...')}`.", ""]
+    lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(text.title)}.", ""]
+    lines += ["```sh", *text.examples, "```", "", prose(text.description), ""]
+    if argument:
+        lines += [f"Words without `=` are `{argument.removesuffix('...')}`.", ""]
     if groups:
         rows = [(f"[`{group}=`](#group-{group})", code(option)) for group, option in groups.items() if group in HOMES]
         rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in HOMES]

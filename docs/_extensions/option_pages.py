@@ -161,8 +161,8 @@ def page(group: str, name: str) -> str:
     path = python_file(group, kind)
     text = option_text(docstring(group, kind))
     parts = [f"# `{group}={name}`\n", plain(said.description) + "\n"]
-    if said.command:
-        parts.append(f"```sh\n{said.command}\n```\n")
+    if said.title:
+        parts.append(f"```sh\n{said.title}\n```\n")
     if said.aliases:
         parts.append(f"Elsewhere called: {plain(said.aliases)}. Here the name to type is `{name}`.\n")
     if said.bases:

@@ -124,7 +124,7 @@ def _instead_of(word: str, after: str) -> str:
 
 def _as_text(word: str, verb: str | None) -> str:
     """Return how to write text that begins with a dash, if the verb reads it."""
-    is_read = verb in VERBS and VERBS[verb].argument == "text"
+    is_read = verb is not None and VERBS.get(verb) == "text"
     return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
@@ -134,7 +134,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
     is not UTF-8.
     """
-    declared = VERBS[verb].argument if verb in VERBS else None
+    declared = VERBS.get(verb)
     if declared is None:
         return words
     key = declared.removesuffix("...")

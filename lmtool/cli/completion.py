@@ -140,7 +140,7 @@ def _keys(settings: LineSettings, last: str) -> list[str]:
     for prefix, found in _settings(settings, last):
         parents = {setting.path[:-1] for setting in found}
         names += [prefix + ".".join(setting.path) + "=" for setting in found if setting.path not in parents]
-    return names + (_paths(last) if VERBS[settings.verb].argument == "paths..." else [])
+    return names + (_paths(last) if VERBS[settings.verb] == "paths..." else [])
 
 
 def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:

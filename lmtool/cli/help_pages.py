@@ -6,7 +6,6 @@ Neither Hydra nor numpy is imported here, so that a page appears without delay.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,147 +14,13 @@ from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A verb, run by lmtool.commands.command_of, with its summary and three examples.
-
-    argument: the key of a word given without a key; `words...` if several words are allowed.
-    """
-
-    summary: str
-    examples: tuple[str, str, str]
-    argument: str | None = None
-
-
-VERBS = {
-    "preprocess": Verb(
-        "text -> HDF5 store",
-        (
-            "lmtool preprocess",
-            "lmtool preprocess data=text data.name=mine data.train=train.txt data.valid=valid.txt",
-            "lmtool preprocess data=ptb data.vocabulary.size=5000",
-        ),
-    ),
-    "train": Verb(
-        "store -> trained model, in a run folder",
-        (
-            "lmtool train",
-            "lmtool train model=ngram model.order=3 data=ptb",
-            "lmtool train -m model=nplm,hsoftmax,nce seed=1,2",
-        ),
-    ),
-    "eval": Verb(
-        "run + store, or any text -> perplexity",
-        (
-            "lmtool eval",
-            "lmtool eval run=runs/kn5 split=test hydra.run.dir=runs/kn5-test",
-            "lmtool eval run=runs/kn5 text=letter.txt detail=true",
-        ),
-    ),
-    "score": Verb(
-        "run + many texts -> a number for each, and those that pass",
-        (
-            "lmtool score run=runs/kn5 text=docs.jsonl.zst column=text to=scores.parquet",
-            "lmtool score run=runs/kn5 text='crawl/*.txt.gz' to=scores.tsv.gz buckets=[head,middle,tail]",
-            "lmtool score run=runs/in run_out=runs/general text=pool.txt filter=kept.txt share=0.1",
-        ),
-    ),
-    "ensemble": Verb(
-        "runs -> their mixture's perplexity",
-        (
-            "lmtool ensemble runs=[runs/kn5,runs/nplm]",
-            "lmtool ensemble runs=[runs/kn5,runs/nplm] fit_split=valid split=test",
-            "lmtool ensemble runs=[runs/kn5,runs/nplm] cache=neural",
-        ),
-    ),
-    "compare": Verb(
-        "scores of the same tokens -> one table, with tests",
-        (
-            "lmtool compare runs=[runs/kn5,runs/nplm]",
-            "lmtool compare runs=[runs/kn5,runs/nplm,runs/mix] split=test",
-            "lmtool compare runs=[runs/kn5,kenlm-query.txt,srilm-debug2.txt.gz]",
-        ),
-    ),
-    "distil": Verb(
-        "run + n-gram run -> an n-gram run with the former's probabilities",
-        (
-            "lmtool distil run=runs/nplm like=runs/kn5",
-            "lmtool distil run=runs/mix like=runs/kn5 hydra.run.dir=runs/distilled",
-            "lmtool distil run=runs/nplm like=runs/kn5 tokens=100000 threads=1",
-        ),
-    ),
-    "tree": Verb(
-        "store -> a tree for hierarchical softmax: depths, codes, a picture",
-        (
-            "lmtool tree tree=huffman",
-            "lmtool tree data=ptb tree=brown words=[the,of,market] levels=5",
-            "lmtool tree data=ptb tree=clusters tree.run=runs/nplm to=tree.txt",
-        ),
-    ),
-    "predict": Verb(
-        "run + text -> the most probable next words",
-        (
-            'lmtool predict "the cat sat on"',
-            'lmtool predict "the cat sat on" run=runs/kn5 top=3 oov=unk',
-            "lmtool predict run=runs/nplm < contexts.txt",
-        ),
-        argument="text",
-    ),
-    "generate": Verb(
-        "run -> texts sampled from it",
-        (
-            "lmtool generate",
-            'lmtool generate "the cat" run=runs/kn5 count=3 seed=7',
-            "lmtool generate run=runs/nplm temperature=0.8 top_k=50 top_p=0.95 length=100",
-        ),
-        argument="text",
-    ),
-    "neighbors": Verb(
-        "neural run + words -> their nearest neighbours",
-        (
-            "lmtool neighbors value",
-            "lmtool neighbors value function run=runs/nplm top=5",
-            "lmtool neighbors value by=dot of=output",
-        ),
-        argument="words...",
-    ),
-    "report": Verb(
-        "runs, sweeps, trees -> one page with pictures",
-        (
-            "lmtool report",
-            "lmtool report runs hydra.run.dir=page",
-            "lmtool report runs/nplm runs/kn5-valid map=tsne words=500",
-        ),
-        argument="paths...",
-    ),
-    "verify": Verb(
-        "runs, stores -> whether their files are as they were written",
-        (
-            "lmtool verify",
-            "lmtool verify runs/kn5 stores",
-            "lmtool verify stores/ptb-0123456789.h5",
-        ),
-        argument="paths...",
-    ),
-    "export": Verb(
-        "run -> word2vec, ARPA or safetensors file",
-        (
-            "lmtool export run=runs/nplm to=vectors.txt",
-            "lmtool export run=runs/nplm to=model.safetensors",
-            "lmtool export run=runs/kn5 to=kn5.arpa.gz",
-        ),
-    ),
-    "convert": Verb(
-        "n-gram run <-> ARPA file; n-gram runs -> one model",
-        (
-            "lmtool convert run=runs/kn5 to=kn5.arpa.gz",
-            "lmtool convert arpa=kn5.arpa.gz data=ptb hydra.run.dir=runs/imported",
-            "lmtool convert runs=[runs/news,runs/books] weights=[0.7,0.3] hydra.run.dir=runs/both",
-        ),
-    ),
+# The verbs, each run by the module of the same name in lmtool.commands, with the key of a word given without a key:
+# `words...` if several words are allowed.
+VERBS: dict[str, str | None] = {
+    **dict.fromkeys(("preprocess", "train", "eval", "score", "ensemble", "compare", "distil", "tree")),
+    **{"predict": "text", "generate": "text", "neighbors": "words...", "report": "paths...", "verify": "paths..."},
+    **dict.fromkeys(("export", "convert")),
 }
-
 COMPLETION = "the shell's script for completing verbs, groups and keys"
 SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
@@ -249,16 +114,17 @@ def option_text(group: str, option: str, words: list[str]) -> YamlFile:
 def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
     """List a group's options, each with the first sentence of its YAML file's description."""
     files = yaml_files(group, beside=config_dir_of(words or []))
-    return {name: _first_sentence(opening(text_of(path))[1]) for name, path in files.items()}
+    return {name: _first_sentence(opening(text_of(path)).description) for name, path in files.items()}
 
 
 def overview() -> str:
     """Return the `lmtool --help` page."""
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
-    lines += [f"  {name:<11} {verb.summary}" for name, verb in VERBS.items()]
+    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in VERBS}
+    lines += [f"  {verb:<11} {about[verb].title}" for verb in VERBS]
     lines += [f"  completion  {COMPLETION}", "", "Examples:"]
-    lines += [f"  {VERBS[name].examples[0]}" for name in VERBS]
+    lines += [f"  {about[verb].examples[0]}" for verb in VERBS]
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
@@ -288,10 +154,10 @@ def verb_page(verb: str, words: list[str]) -> str:
     if verb not in VERBS:
         raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
     groups = chosen_groups(verb, words)
-    argument = VERBS[verb].argument
+    argument = VERBS[verb]
     text = read(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
-    lines = [f"{usage}: {VERBS[verb].summary}", "", text.description, ""]
+    lines = [f"{usage}: {text.title}", "", text.description, ""]
     for group, chosen in groups.items():
         lines.append(f"{group}= one of")
         lines += [
@@ -309,7 +175,7 @@ def verb_page(verb: str, words: list[str]) -> str:
         types = SettingType(fields=option_types(group, file.kind or option))
         lines += ["", f"{group}={option}"]
         lines += [_line(item, f"{group}.", types) for item in file.settings]
-    lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
+    lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in text.examples]
     return "\n".join(lines)
 
 

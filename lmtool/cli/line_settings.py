@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, is_group, option_text
-from lmtool.config.index import SettingType, default_line, line_of, option_types, read, verb_types
+from lmtool.config.index import SettingType, line_of, option_types, read, verb_types
 from lmtool.config.options import conf_dir, yaml_files
 from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
@@ -55,7 +55,7 @@ class LineSettings:
     @property
     def prose(self) -> str | None:
         """The key whose value is text to read, not a path."""
-        argument = VERBS[self.verb].argument
+        argument = VERBS[self.verb]
         return argument if argument == "text" else None
 
     def is_group(self, key: str) -> bool:
@@ -143,7 +143,7 @@ class LineSettings:
         """Return FILE:LINE of an option in the defaults lists of the user's YAML files; None if it is not found."""
         folder = config_dir_of(self.words)
         for path in sorted(folder.rglob("*.yaml")) if folder else []:
-            line = default_line(path, option)
+            line = line_of(path, ["defaults", option])
             if line is not None:
                 return f"{path}:{line}"
         return None

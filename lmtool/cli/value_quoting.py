@@ -28,7 +28,7 @@ from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
 INTERPOLATION = re.compile(r"\$\{[^}]+\}")
-HOME = re.compile(r"~[\w.-]*(?:/|$)")  # as a shell expands it at the start of a word
+HOME = re.compile(r"(^|[\[,] *)(~[\w.-]*)(?=[/,\]]|$)")  # as a shell expands it, at the start of a word or an item
 SWEEP = "a sweep over several values needs -m"
 OPENING, CLOSING = "([{", ")]}"
 
@@ -62,10 +62,14 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
     type = settings.type_of(key)
     if type is None and not key.isascii():  # Hydra's grammar has no such keys
         raise UserError(unknown_key(word, settings))
-    _require_form(word, key, text, type or SettingType())
-    value = _Value(text, type or SettingType(), multirun, is_path=key != settings.prose)
+    known = type or SettingType()
+    _require_form(word, key, text, known)
+    if key != settings.prose:
+        text = HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)
+        if not multirun and _is_file(text, known):
+            return prefix + _quoted(text)
     try:
-        return prefix + value.in_grammar()
+        return prefix + _in_grammar(text, known, multirun)
     except (_SeveralValuesError, HydraException) as error:
         if type is None:
             raise UserError(unknown_key(word, settings)) from None
@@ -113,87 +117,68 @@ class _SeveralValuesError(Exception):
     """Error, with a remedy, for values that are not a list or sweep."""
 
 
-class _Value:
-    """The value of a word.
+def _is_file(text: str, type: SettingType) -> bool:
+    """Return whether a path that may also be a list names a file with commas or brackets."""
+    override = _parsed(text) if type.is_free and type.may_be_text else None
+    return override is not None and isinstance(override.value(), ChoiceSweep | list) and os.path.exists(text)
 
-    type: its setting's type; multirun: whether commas are a sweep; is_path: whether `~/` is the home folder.
+
+def _in_grammar(text: str, type: SettingType, multirun: bool) -> str:
+    """Return a value of a setting in Hydra's grammar. multirun: whether commas are a sweep.
+
+    Raises HydraException for an unclosed list or dictionary.
     """
+    override = _parsed(text)
+    if text == "" or (override is not None and override.value() is None):
+        return text
+    if override is not None and override.is_sweep_override():
+        sweep = override.value()
+        simple = isinstance(sweep, ChoiceSweep) and sweep.simple_form
+        if not multirun and not (simple and (type.is_text or type.item)):
+            listed = f"several values in one list are [{text.replace(', ', ',')}]; " if type.is_free and simple else ""
+            raise _SeveralValuesError(f"{listed}{SWEEP}")
+        if multirun and not simple:
+            return text  # a function, such as range(1,4)
+    return ",".join(_element(part, type) for part in (_split(text) if multirun else [text]))
 
-    def __init__(self, text: str, type: SettingType, multirun: bool, *, is_path: bool) -> None:
-        self.text = text
-        self.type = type
-        self.multirun = multirun
-        self.is_path = is_path
 
-    def in_grammar(self) -> str:
-        """Return the value in Hydra's grammar. Raises HydraException for an unclosed list or dictionary."""
-        override = _parsed(self.text)
-        if self.text == "" or (override is not None and override.value() is None):
-            return self.text
-        if self._is_file(override):
-            return self._quoted(self.text)
-        if override is not None and override.is_sweep_override():
-            sweep = override.value()
-            simple = isinstance(sweep, ChoiceSweep) and sweep.simple_form
-            if not self.multirun and not (simple and (self.type.is_text or self.type.item)):
-                raise _SeveralValuesError(self._remedy(simple))
-            if self.multirun and not simple:
-                return self.text  # a function, such as range(1,4)
-        parts = _split(self.text) if self.multirun else [self.text]
-        return ",".join(self._element(part) for part in parts)
+def _element(text: str, type: SettingType) -> str:
+    """Convert a sweep's value, or the only one."""
+    if INTERPOLATION.fullmatch(text):
+        return text
+    if type.is_text:
+        return _as_text(text, null=True)
+    if text.startswith("[") and text.endswith("]") and (type.item is not None or type.is_free):
+        return _listed(text[1:-1], type.item)
+    override = _parsed(text)
+    if type.item is not None and not text.startswith("["):
+        return text if override is not None and override.value() is None else _listed(text, type.item)
+    if override is None and text.startswith(("[", "{")):
+        OverridesParser.create().parse_override(f"x={text}")  # raises HydraException
+    return _quoted(text) if override is None else text
 
-    def _is_file(self, override: Override | None) -> bool:
-        """Return whether a path that may also be a list names a file with commas or brackets."""
-        if self.multirun or override is None or not (self.is_path and self.type.is_free and self.type.may_be_text):
-            return False
-        return isinstance(override.value(), ChoiceSweep | list) and os.path.exists(os.path.expanduser(self.text))
 
-    def _remedy(self, simple: bool) -> str:
-        values = self.text.replace(", ", ",")
-        listed = f"several values in one list are [{values}]; " if self.type.is_free and simple else ""
-        return f"{listed}{SWEEP}"
+def _listed(text: str, item: SettingType | None) -> str:
+    """Convert comma-separated items of a type to a list in brackets."""
+    parts = _split(text) if text.strip() else []
+    is_text = item is not None and item.is_text
+    items = [_as_text(part, null=False) if is_text or _parsed(part) is None else part for part in parts]
+    return f"[{','.join(items)}]"
 
-    def _element(self, text: str) -> str:
-        """Convert a sweep's value, or the only one."""
-        item = self.type.item
-        if INTERPOLATION.fullmatch(text):
-            return text
-        if self.type.is_text:
-            return self._as_text(text, null=True)
-        if text.startswith("[") and text.endswith("]") and (item is not None or self.type.is_free):
-            return self._listed(text[1:-1])
-        override = _parsed(text)
-        if item is not None and not text.startswith("["):
-            return text if override is not None and override.value() is None else self._listed(text)
-        if override is None and text.startswith(("[", "{")):
-            OverridesParser.create().parse_override(f"x={text}")  # raises HydraException
-        return self._quoted(text) if override is None else text
 
-    def _listed(self, text: str) -> str:
-        """Convert comma-separated items to a list in brackets."""
-        parts = _split(text) if text.strip() else []
-        return f"[{','.join(self._item(part, self.type.item) for part in parts)}]"
+def _as_text(text: str, *, null: bool) -> str:
+    """Convert a string. null: whether null means None."""
+    override = _parsed(text)
+    value: Any = None if override is None else override.value()
+    if override is None or override.is_sweep_override() or isinstance(value, list | dict):
+        return _quoted(text)
+    if isinstance(value, Number) and str(value) != text:  # 1e3, 1_000, true
+        return _quoted(text)
+    return _quoted(text) if value is None and not null else text
 
-    def _item(self, text: str, type: SettingType | None) -> str:
-        """Convert an item of a list."""
-        if type is not None and type.is_text:
-            return self._as_text(text, null=False)
-        return text if _parsed(text) is not None else self._quoted(text)
 
-    def _as_text(self, text: str, *, null: bool) -> str:
-        """Convert a string. null: whether null means None."""
-        override = _parsed(text)
-        value: Any = None if override is None else override.value()
-        if override is None or override.is_sweep_override() or isinstance(value, list | dict):
-            return self._quoted(text)
-        if isinstance(value, Number) and str(value) != text:  # 1e3, 1_000, true
-            return self._quoted(text)
-        return self._quoted(text) if value is None and not null else text
-
-    def _quoted(self, text: str) -> str:
-        if self.is_path and HOME.match(text):
-            text = os.path.expanduser(text)
-        return in_quotes(text) if INTERPOLATION.search(text) else quoted(text)
+def _quoted(text: str) -> str:
+    return in_quotes(text) if INTERPOLATION.search(text) else quoted(text)
 
 
 @lru_cache

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -23,6 +25,7 @@ from lmtool.errors import UserError
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 ITEMS = {int: "whole numbers", float: "numbers", str: "words"}
 HIDDEN = ("defaults", "hydra", "kind")  # keys of a YAML file that are not settings to show
+EXAMPLE = "# Example:"
 TRAINING = "training"  # the only group without kinds
 
 
@@ -99,13 +102,15 @@ class Setting:
 class YamlFile:
     """The content of a YAML file.
 
-    command, description, aliases: from its opening comment. groups: the option of each group in its defaults list;
+    title, description, aliases, examples: from its opening comment, which begins with the title: a command, or what a
+    verb makes of what. groups: the option of each group in its defaults list;
     bases: files of its group that it extends. settings: outer ones first. kind: the kind of an option.
     """
 
-    command: str = ""
+    title: str = ""
     description: str = ""
     aliases: str = ""
+    examples: tuple[str, ...] = ()
     groups: dict[str, str] = field(default_factory=dict)
     bases: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -120,17 +125,17 @@ def text_of(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
 
 
-def opening(text: str) -> tuple[str, str, str]:
-    """Return the command, the description and the other names in the opening comment of a YAML file."""
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        if not line.startswith("# @"):
-            lines.append(line)
-    other = "".join(line.removeprefix(OTHER_NAMES).strip() for line in lines if line.startswith(OTHER_NAMES))
-    said = [line.lstrip("# ") for line in lines[1:] if not line.startswith(OTHER_NAMES)]
-    return (lines[0].lstrip("# ") if lines else "", " ".join(said), other)
+def opening(text: str) -> YamlFile:
+    """Return what the opening comment of a YAML file says."""
+    comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    lines = [line for line in comment if not line.startswith("# @")]
+    labelled = {
+        label: [line.removeprefix(label).strip() for line in lines if line.startswith(label)]
+        for label in (OTHER_NAMES, EXAMPLE)
+    }
+    said = [line.lstrip("# ") for line in lines if not line.startswith(tuple(labelled))]
+    examples = tuple(labelled[EXAMPLE])
+    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(labelled[OTHER_NAMES]), examples)
 
 
 def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
@@ -138,15 +143,9 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    import yaml
-
     text = text_of(path)
-    command, description, aliases = opening(text)
-    try:
-        top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:  # reported when the settings are composed
-        top = None
-    nodes = {str(key.value): value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
+    top = _composed(text)
+    nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
     groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
     settings = list(_settings(top, (), path, [*text.splitlines(), ""])) if nodes else []  # a mark may be at the end
     kind = str(nodes["kind"].value) if "kind" in nodes else None
@@ -154,7 +153,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
         assert group is not None
         below = read(group[base], group)
         groups, settings, kind = below.groups | groups, _merged(below.settings, settings), kind or below.kind
-    return YamlFile(command, description, aliases, groups, tuple(bases), tuple(settings), kind)
+    return replace(opening(text), groups=groups, bases=tuple(bases), settings=tuple(settings), kind=kind)
 
 
 def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
@@ -169,34 +168,30 @@ def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
     return groups, [name for name in bases if name != "_self_"]
 
 
-def default_line(path: Path, option: str) -> int | None:
-    """Return the line of a YAML file's defaults list that names an option, or None if no line does."""
-    import yaml
-
-    top = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
-    for key, value in top.value if isinstance(top, yaml.MappingNode) else []:
-        for item in value.value if key.value == "defaults" and isinstance(value.value, list) else []:
-            named = item if isinstance(item.value, str) else item.value[0][1]
-            if named.value == option:
-                return int(named.start_mark.line) + 1
-    return None
-
-
 def line_of(path: Path, keys: list[str]) -> int | None:
-    """Return the line of a nested key in a YAML file, or None if it has no such key."""
-    import yaml
+    """Return the line of a nested key in a YAML file, or None if it has no such key.
 
-    try:
-        node = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
-        return None
-    line = None
+    For `defaults` and an option, it is the line of the defaults list that names the option.
+    """
+    node, line = _composed(text_of(path)), None
     for key in keys:
-        found = [pair for pair in node.value if pair[0].value == key] if isinstance(node, yaml.MappingNode) else []
+        items = node.value if isinstance(node.value, list) else []
+        if node.id == "sequence":  # of names, and of groups with a name each
+            items = [(item if isinstance(item.value, str) else item.value[0][1], item) for item in items]
+        found = [(name, value) for name, value in items if name.value == key]
         if not found:
             return None
         line, node = found[-1][0].start_mark.line + 1, found[-1][1]
     return line
+
+
+def _composed(text: str | bytes) -> Any:
+    """Return the root node of a YAML text; an empty mapping for an invalid one, which composing settings reports."""
+    import yaml
+
+    with suppress(yaml.YAMLError):
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or yaml.MappingNode("", [])
+    return yaml.MappingNode("", [])
 
 
 MAX_NODES = 1_000_000  # of a YAML file once its aliases are expanded, as OmegaConf does it
@@ -204,8 +199,6 @@ MAX_NODES = 1_000_000  # of a YAML file once its aliases are expanded, as OmegaC
 
 def require_bounded_aliases(path: Path) -> None:
     """Raise UserError if the aliases in a YAML file expand beyond MAX_NODES values; an invalid file is left alone."""
-    import yaml
-
     sizes: dict[int, int] = {}
 
     def size(node: Any) -> int:
@@ -216,14 +209,10 @@ def require_bounded_aliases(path: Path) -> None:
             sizes[id(node)] = 1 + sum(map(size, parts))
         return sizes[id(node)]
 
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         text = path.read_bytes()
-        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if b"&" in text else None
-        large = node is not None and size(node) > MAX_NODES
-    except (yaml.YAMLError, OSError, ValueError, RecursionError):
-        return
-    if large:
-        raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
+        if b"&" in text and size(_composed(text)) > MAX_NODES:
+            raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
 def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -> Iterator[Setting]:
