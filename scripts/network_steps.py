@@ -191,7 +191,7 @@ def train_config(corpus: Any, *words: str) -> Any:
 
 def training(model: Any, corpus: Any, across: bool, config: Any, optim: Any, processes: Any) -> tuple[Any, Any]:
     """Return the engine that trains a model on a corpus in a temporary folder, and what stops it."""
-    from lmtool.training.interruption import StopRequest
+    from lmtool.system.process import StopRequest
     from lmtool.training.loop import _Training
     from lmtool.training.plan import Plan
     from lmtool.training.schedules import ConstantSchedule

@@ -34,7 +34,7 @@ def test_it_comes_again_after_the_callback() -> None:
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), preserve_interrupts() as interrupts:
         from_c()
-        assert interrupts.came
+        assert interrupts.signal
         time.sleep(100 * AGAIN)
     assert time.monotonic() - began < 100 * AGAIN
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -53,7 +53,7 @@ def test_another_handler_stays() -> None:
         with preserve_interrupts() as interrupts:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             signal.raise_signal(signal.SIGINT)
-        assert not interrupts.came
+        assert not interrupts.signal
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

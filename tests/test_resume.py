@@ -27,8 +27,8 @@ from lmtool.neural.model import build_neural
 from lmtool.neural.outputs.options import NceOutput, SampledOutput
 from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
+from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import loop
-from lmtool.training.interruption import StopRequest, defer_signals
 from lmtool.training.loop import train
 from lmtool.training.optim import AdagradOptim, AdamOptim, SgdOptim
 from lmtool.training.plan import Plan

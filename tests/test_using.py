@@ -22,7 +22,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import read_json, write_json
-from lmtool.system.spelling import close_words
+from lmtool.system.terminal import close_words
 from lmtool.text_model import TextModel
 from lmtool.trees import huffman_tree
 from tests.conftest import answer, neural

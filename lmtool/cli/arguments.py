@@ -14,7 +14,7 @@ from itertools import zip_longest
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
 from lmtool.config.overrides import key_of, quoted
 from lmtool.errors import UserError
-from lmtool.system.spelling import close_words, nearest
+from lmtool.system.terminal import close_words, nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")

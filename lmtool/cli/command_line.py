@@ -14,7 +14,7 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
-from lmtool.system.process import Interrupts, preserve_interrupts
+from lmtool.system.process import StopRequest, preserve_interrupts
 from lmtool.system.terminal import discard_output, write_out
 
 
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _ended(words, interrupts)
 
 
-def _ended(words: list[str], interrupts: Interrupts) -> int:
+def _ended(words: list[str], interrupts: StopRequest) -> int:
     try:
         with of_paths():
             code = _dispatch(words)
@@ -46,7 +46,7 @@ def _ended(words: list[str], interrupts: Interrupts) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except Exception:
-        if interrupts.came:  # a library's own error if its C code did not pass on the exception
+        if interrupts.signal:  # a library's own error if its C code did not pass on the exception
             return _interrupted()
         traceback.print_exc()
         return 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from lmtool.config.index import Setting, SettingType, YamlFile, opening, option_types, read, text_of, verb_types
 from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
-from lmtool.system.spelling import nearest
+from lmtool.system.terminal import nearest
 
 # The verbs, each run by the module of the same name in lmtool.commands, with the key of a word given without a key:
 # `words...` if several words are allowed.

@@ -35,7 +35,7 @@ from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
 from lmtool.errors import UserError
-from lmtool.system.spelling import nearest
+from lmtool.system.terminal import nearest
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
 # Torch's messages when memory runs out: it has an exception type for GPUs only.

@@ -12,7 +12,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.overrides import key_of
-from lmtool.system.spelling import close_words, nearest
+from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint
 # Other tools' names, without punctuation, for lmtool's keys.

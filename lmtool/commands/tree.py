@@ -12,7 +12,7 @@ from lmtool.errors import UserError
 from lmtool.results import BuiltTree
 from lmtool.session import Session
 from lmtool.system.files import write_json
-from lmtool.system.spelling import nearest
+from lmtool.system.terminal import nearest
 
 
 def run(config: TreeVerbConfig, session: Session) -> BuiltTree:

@@ -41,7 +41,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lmtool.errors import UserError
-from lmtool.system.spelling import nearest
+from lmtool.system.terminal import nearest
 
 _ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"

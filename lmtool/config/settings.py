@@ -30,7 +30,7 @@ from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml
 from lmtool.config.overrides import escaped
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError, first_line
-from lmtool.system.spelling import nearest
+from lmtool.system.terminal import nearest
 
 
 class SettingError(UserError):

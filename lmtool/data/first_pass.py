@@ -21,8 +21,8 @@ from lmtool.config.data import DataConfig, Unit
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.tokenizer import EOS_ID, CharTokenizer, Tokenizer, WordTokenizer
 from lmtool.errors import UserError
+from lmtool.system.arrays import pieces_of
 from lmtool.system.files import process_tag
-from lmtool.system.memory import pieces_of
 from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import token_bar
 

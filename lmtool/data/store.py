@@ -17,10 +17,9 @@ from lmtool.data.sources.base import ClozeFiles, ExternalCounts
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
-from lmtool.system.arrays import sentence_offsets
+from lmtool.system.arrays import pieces_of, sentence_offsets
 from lmtool.system.checksummed_file import DamagedFile
 from lmtool.system.hdf5_files import open_hdf5, require_own_content
-from lmtool.system.memory import pieces_of
 
 KIND = "lmtool corpus"
 FORMAT = 1

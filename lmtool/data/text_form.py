@@ -26,7 +26,7 @@ from lmtool.data.tokenizer import (
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
-from lmtool.system.spelling import close_words
+from lmtool.system.terminal import close_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
-from lmtool.system.memory import memory_available
+from lmtool.system.process import memory_available
 from lmtool.trees.tree import Tree
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16

@@ -1,7 +1,8 @@
-"""Arguments as arrays, converted if nothing is lost, else refused in one line; arrays in chunks."""
+"""Arguments as arrays, converted if nothing is lost, else refused in one line; arrays in chunks, also of files."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -97,3 +98,21 @@ def word_counts(where: str, value: object, words: int | None = None) -> IntArray
     if numbers.sum() >= MAX_COUNT_SUM:
         raise ValueError(f"{where} must have a sum below {MAX_COUNT_SUM:.3g}; got {numbers.sum():.3g}")
     return np.require(array, np.int64, ["C", "W"])
+
+
+def pieces_of(array: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield an array `[N]` in pieces of `size`; each piece of an array in a file is dropped from memory afterwards."""
+    for first in range(0, len(array), size):
+        yield array[first : first + size]
+        release(array)
+
+
+def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
+    """Drop the pages of an array in a file from memory; they are read again when used. No-op for an array in memory."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Settings of this process: Numba's cache folder, freed memory, Ctrl-C while C code calls back into Python."""
+"""This process: Numba's cache folder, memory, and signals: Ctrl-C at the end of a step or in a callback of C code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from lmtool.errors import Interrupted
+
 FOLDER = "NUMBA_CACHE_DIR"  # numba's own setting
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -23,7 +25,8 @@ def use_writable_cache(package: Path = PACKAGE) -> None:
     folder; if it can write to neither, e.g. for a user without a home folder and a package installed by root, its
     import raises an exception. No-op if NUMBA_CACHE_DIR is set.
     """
-    if os.environ.get(FOLDER) or "numba" in sys.modules or _is_writable(package) or _is_writable(_users_cache()):
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "numba"  # on Linux
+    if os.environ.get(FOLDER) or "numba" in sys.modules or _is_writable(package) or _is_writable(usual):
         return
     import atexit
     import shutil
@@ -39,12 +42,6 @@ def use_writable_cache(package: Path = PACKAGE) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)
-
-
-def _users_cache() -> Path:
-    """Return the user's cache folder of numba on Linux."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    return Path(named or os.path.expanduser("~/.cache")) / "numba"
 
 
 def _is_writable(folder: Path) -> bool:
@@ -71,31 +68,60 @@ def keep_freed_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, ALL)
 
 
+def memory_available() -> int | None:
+    """Return the bytes that this process can allocate without swapping, within its cgroup's limit; None if unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return available
+    return min(available, int(limit) - used) if limit.isdigit() else available
+
+
+def memory_resident() -> int | None:
+    """Return the resident bytes of this process, including pages of files; None if unknown."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def is_nearly_used(memory: int) -> bool:
+    """Return whether this process uses most of this many bytes, or may before the next call."""
+    resident = memory_resident()
+    return resident is None or resident > memory * 3 // 4
+
+
 AGAIN = 0.05  # seconds until a swallowed SIGINT is raised again; longer than a callback
 
 
-class Interrupts:
-    """Whether SIGINT has been received."""
+class StopRequest:
+    """Number of the signal that has been received, 0 before."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.signal = 0
 
 
 @contextmanager
-def preserve_interrupts() -> Iterator[Interrupts]:
+def preserve_interrupts() -> Iterator[StopRequest]:
     """Raise a KeyboardInterrupt that is lost in a callback or a finalizer in the block again after the callback.
 
     Python prints such an exception and continues (`sys.unraisablehook`), and the caller in C fails later, as LLVM's
     compiler does in Numba. No-op outside the main thread, and if SIGINT does not raise KeyboardInterrupt as usual.
     """
-    interrupts = Interrupts()
+    stop = StopRequest()
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupts
+        yield stop
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        interrupts.came = True
+        stop.signal = number
         signal.default_int_handler(number, frame)
 
     def unraisable(lost: sys.UnraisableHookArgs) -> None:
@@ -111,9 +137,33 @@ def preserve_interrupts() -> Iterator[Interrupts]:
     sys.unraisablehook = unraisable
     signal.signal(signal.SIGINT, note)
     try:
-        yield interrupts
+        yield stop
     finally:
         for timer in again:
             timer.cancel()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = before
+
+
+@contextmanager
+def defer_signals() -> Iterator[StopRequest]:
+    """Note SIGINT (Ctrl-C) and SIGTERM while the block runs; repeating the signal raises Interrupted immediately.
+
+    A different signal does not: torchrun sends SIGTERM after a SIGINT that its processes have received too.
+    """
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():  # the only one that Python delivers signals to
+        yield stop
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if stop.signal == number:
+            raise Interrupted(number, "stopped immediately: the steps since the last checkpoint are lost")
+        stop.signal = stop.signal or number
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

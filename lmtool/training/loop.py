@@ -21,9 +21,9 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
+from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import optimizers
 from lmtool.training.batches import Batches
-from lmtool.training.interruption import StopRequest, defer_signals
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter, mean_loss, share_most_likely

@@ -27,9 +27,10 @@ from lmtool.ngram.tables import storage as storage_module
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import TrieBuilder
-from lmtool.system import memory as memory_module
 from lmtool.system import parallel
-from lmtool.system.memory import memory_resident, release
+from lmtool.system import process as memory_module
+from lmtool.system.arrays import release
+from lmtool.system.process import memory_resident
 from tests.ngram.plain import Plain, Text, random_sentences, rows_of, text_of
 
 

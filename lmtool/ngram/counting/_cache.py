@@ -9,8 +9,8 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.files.hdf5 import read_packed, read_trie, write_packed, write_trie
+from lmtool.system.arrays import release
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
-from lmtool.system.memory import release
 
 KIND = "lmtool n-gram counts"
 FORMAT = 2

@@ -35,7 +35,7 @@ from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.system.memory import memory_available
+from lmtool.system.process import memory_available
 
 Array = npt.NDArray[Any]
 NUM_TOP = 3  # number of contributions with their own discount; all others share the last one

@@ -17,8 +17,8 @@ from lmtool.ngram.tables.block_starts import BLOCK, require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
+from lmtool.system.arrays import pieces_of
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5, require_own_content
-from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"

@@ -21,9 +21,9 @@ from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.query.scoring import TOKENS_PER_PIECE, distributions, score_candidates, score_text
 from lmtool.ngram.query.states import advance, first_state
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
-from lmtool.system.memory import is_nearly_used, release
+from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
+from lmtool.system.process import is_nearly_used
 
 NGRAM_FILE, CLASSES_FILE = "model.h5", "classes.txt"  # in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file

@@ -19,7 +19,7 @@ from lmtool.ngram.tables.packed import read, width_of
 from lmtool.ngram.tables.quantized import Codes, QuantizedValues, value_of
 from lmtool.ngram.tables.trie import Nodes
 from lmtool.ngram.tables.trie_search import child
-from lmtool.system.memory import memory_available
+from lmtool.system.process import memory_available
 
 Array = npt.NDArray[Any]
 EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)

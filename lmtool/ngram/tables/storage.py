@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
+from lmtool.system.arrays import release
 from lmtool.system.files import cannot_write, process_tag
-from lmtool.system.memory import is_nearly_used, memory_available, memory_resident, release
+from lmtool.system.process import is_nearly_used, memory_available, memory_resident
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus

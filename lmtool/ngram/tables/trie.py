@@ -20,7 +20,7 @@ from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_ngrams, find_parents, first_children
-from lmtool.system.memory import release
+from lmtool.system.arrays import release
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
