@@ -35,7 +35,8 @@ def main(store: Path) -> None:
             torch.manual_seed(3 + processes.rank)  # the first process's weights count
             model = neural(toy, *arguments)
             shared = SharedModel(model, processes)
-            mine, whole = (iter(Batches(split, 16, 3, 1, part=part)) for part in (processes.part, (0, 1)))
+            parts = (processes.rank, processes.size), (0, 1)
+            mine, whole = (iter(Batches(split, 16, 3, 1, part=part)) for part in parts)
             for how_often in (2, 0):
                 part, batch = next(mine), next(whole)
                 half = slice(8 * processes.rank, 8 * processes.rank + 8)

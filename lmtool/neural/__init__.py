@@ -27,23 +27,20 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
 
-_MODULES = {
-    "AdaptiveSoftmax": "outputs.adaptive",
-    "ClassSoftmax": "outputs.classes",
-    "DotNodes": "outputs.hierarchical",
-    "Encoder": "encoders.base",
-    "FullSoftmax": "outputs.softmax",
-    "HierarchicalSoftmax": "outputs.hierarchical",
-    "MorinBengioNodes": "outputs.hierarchical",
-    "NCELoss": "outputs.nce",
-    "OutputLayer": "outputs.base",
-    "RowAdagrad": "optimizers.rows",
-    "RowAdam": "optimizers.rows",
-    "RowSGD": "optimizers.rows",
-    "SampledSoftmax": "outputs.sampled",
-    "clip_gradients": "optimizers.base",
+_NAMES = {
+    "encoders.base": "Encoder",
+    "optimizers.base": "clip_gradients",
+    "optimizers.rows": "RowAdagrad RowAdam RowSGD",
+    "outputs.adaptive": "AdaptiveSoftmax",
+    "outputs.base": "OutputLayer",
+    "outputs.classes": "ClassSoftmax",
+    "outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
+    "outputs.nce": "NCELoss",
+    "outputs.sampled": "SampledSoftmax",
+    "outputs.softmax": "FullSoftmax",
 }
-__all__ = list(_MODULES)
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lmtool.config.training import Forms, Gradients, Precision
 from lmtool.data.split import Split, StoredTokens
@@ -92,7 +91,7 @@ class _Training:
             plan.seed,
             consecutive=settings.shuffle_block or model.encoder.consecutive,
             device=model.device,
-            part=processes.part,
+            part=(processes.rank, processes.size),
         )
         self.examples = iter(self.batches)
         self.batch_size = self.batches.size // processes.size  # of this process
@@ -252,11 +251,9 @@ class _Training:
         loss_sums = self.processes.everything(self.progress.loss_sum)  # of each process's examples
         if not self.processes.first:
             return
-        tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
-        tensors |= {
-            f"optimiser.{name}": tensor for name, tensor in optimizers.optimizer_state_dict(self.optimizers).items()
-        }
-        tensors |= {f"random.{rank}.{name}": t for rank, states in enumerate(random) for name, t in states.items()}
+        parts = {"model": model_tensors(self.model), "optimiser": optimizers.optimizer_state_dict(self.optimizers)}
+        parts |= {f"random.{rank}": states for rank, states in enumerate(random)}
+        tensors = {f"{part}.{name}": tensor for part, of_it in parts.items() for name, tensor in of_it.items()}
         values = {
             "about": self.plan.about,
             "processes": self.processes.size,
@@ -278,27 +275,19 @@ class _Training:
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
         gradients = values.get("gradients", self._legacy_gradients)
         _require_same("training.embedding_gradients", gradients, _gradients(self.model), self.out)
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
-        for name, tensor in state.tensors.items():
-            kind, _, rest = name.partition(".")
-            parts[kind][rest] = tensor
-        tensors = model_tensors(self.model)
-        if tensors.keys() != parts["model"].keys():
+        tensors, saved = model_tensors(self.model), state.part("model.")
+        if tensors.keys() != saved.keys():
             raise UserError(f"{self.out} holds the training of another model: train in another folder")
         with torch.no_grad():
-            for name, tensor in parts["model"].items():
+            for name, tensor in saved.items():
                 tensors[name].copy_(tensor)
-        optimizers.load_optimizer_state_dict(self.optimizers, parts["optimiser"])
+        optimizers.load_optimizer_state_dict(self.optimizers, state.part("optimiser."))
         self.batches.go_to(values["position"])
         for each in fields(Progress):
             setattr(self.progress, each.name, values["progress"][each.name])
         if "loss_sums" in values:  # missing before 0.6
             self.progress.loss_sum = values["loss_sums"][self.processes.rank]
-        prefix = f"{self.processes.rank}."
-        set_random_states(
-            {name.removeprefix(prefix): t for name, t in parts["random"].items() if name.startswith(prefix)},
-            self.model.device,
-        )
+        set_random_states(state.part(f"random.{self.processes.rank}."), self.model.device)
         self._computed_before = values.get("computed_by", self._computed_before)  # missing before 0.7
         self.reporter.rewind(self.progress.step)
 

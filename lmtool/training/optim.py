@@ -85,20 +85,7 @@ class AdagradOptim(OptimConfig):
 
 
 @dataclass(slots=True)
-class AdamSettings(OptimConfig):
-    """Settings of both kinds of Adam: decay rates of the means of the gradient and its square, and epsilon."""
-
-    beta1: float = setting(min=0, below=1)
-    beta2: float = setting(min=0, below=1)
-    eps: float = setting(above=0)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `torch.optim.Adam` and the like, weight decay excluded."""
-        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
-
-
-@dataclass(slots=True)
-class AdamOptim(AdamSettings):
+class AdamOptim(OptimConfig):
     r"""Adam: the running mean of the gradient over the square root of its square's; weight decay is in both.
 
     .. math::
@@ -117,6 +104,13 @@ class AdamOptim(AdamSettings):
     """
 
     kind: str = "adam"
+    beta1: float = setting(min=0, below=1)
+    beta2: float = setting(min=0, below=1)
+    eps: float = setting(above=0)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `torch.optim.Adam` and the like, weight decay excluded."""
+        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's Adam, fused."""
@@ -130,7 +124,7 @@ class AdamOptim(AdamSettings):
 
 
 @dataclass(slots=True)
-class AdamwOptim(AdamSettings):
+class AdamwOptim(AdamOptim):
     r"""Adam with decoupled weight decay: the decay is not divided by the size of the gradients.
 
     .. math::

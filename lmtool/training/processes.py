@@ -10,6 +10,7 @@ Legend of shapes: R rows of a parameter, U of them with a gradient in this proce
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,26 +42,18 @@ class Processes:
         """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
-    @property
-    def part(self) -> tuple[int, int]:
-        """Rank and size."""
-        return self.rank, self.size
-
     def largest(self, *values: float) -> list[float]:
         """Return the largest of each value over the processes."""
         if self.size == 1:
             return list(values)
-        tensor = torch.tensor(values, dtype=torch.float64, device=_device())
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        tensor = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return list(tensor.tolist())
 
     def mean(self, value: float) -> float:
         """Return the mean of a value over the processes."""
-        if self.size == 1:
-            return value
-        tensor = torch.tensor(value, dtype=torch.float64, device=_device())
-        dist.all_reduce(tensor)
-        return tensor.item() / self.size
+        return math.fsum(self.everything(value)) / self.size
 
     def everything(self, value: Any) -> list[Any]:
         """Return the value of each process, by rank. It is pickled: safe only because all processes are our own."""
@@ -90,10 +83,6 @@ class Processes:
         """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
-
-
-def _device() -> str:
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 @contextmanager

@@ -93,18 +93,19 @@ class Reporter:
         self._last_report = time.perf_counter()
         left = _time(clock * (1 - done) / done) if done else "?"
         parts = [(f"epoch {epoch:.2f}", 3), (self._on_train(loss), 1), (_speed(speed), 4), (f"{left} left", 2)]
-        if self._bar.disable:
-            _log(done, parts)
-        else:
+        if not self._logged(done, parts):
             columns = self._bar.format_dict["ncols"]
-            self._bar.n = _percent(done)
             self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
 
     def evaluation(self, done: float, line: Line) -> None:
         """Write a line of metrics.jsonl and report it."""
         if self._out is None:
             return
-        _append(self._out / METRICS, line)
+        try:
+            with (self._out / METRICS).open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise cannot_write(self._out / METRICS, error) from error
         if self._board is not None:
             for name, value in line.items():
                 if name != "step" and value is not None:
@@ -119,10 +120,7 @@ class Reporter:
         ]
         if line["valid_accuracy"] is not None:
             parts.insert(3, (f"valid accuracy {line['valid_accuracy']:.3f}", 4))
-        if self._bar.disable:
-            _log(done, parts)
-        else:
-            self._bar.n = _percent(done)
+        if not self._logged(done, parts):
             write_above(self._bar, fitting(parts, self._bar.format_dict["ncols"]))
         self._last_report = time.perf_counter()
 
@@ -155,18 +153,17 @@ class Reporter:
         if self._board is not None:
             self._board.close()
 
+    def _logged(self, done: float, parts: Sequence[Part]) -> bool:
+        """Without a bar, write a line, and return True; else only set the bar's share."""
+        self._bar.n = round(100 * min(done, 1))
+        if self._bar.disable:
+            log.info("%3d %%  %s", self._bar.n, fitting(parts, None))
+        return bool(self._bar.disable)
+
     def _on_train(self, loss: float) -> str:
         if self._loss_is_log_prob:
             return f"train perplexity {_perplexity(math.exp(min(loss, 700)), 1)}"
         return f"train loss {loss:.4f}"
-
-
-def _log(done: float, parts: Sequence[Part]) -> None:
-    log.info("%3d %%  %s", _percent(done), fitting(parts, None))
-
-
-def _percent(done: float) -> int:
-    return round(100 * min(done, 1))
 
 
 def _board(out: Path) -> Any:
@@ -177,14 +174,6 @@ def _board(out: Path) -> Any:
             'training.tensorboard=true: TensorBoard is not installed; pip install "lmtool[tensorboard]"'
         ) from None
     return SummaryWriter(str(out / "tensorboard"))
-
-
-def _append(path: Path, line: Line) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(line) + "\n")
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _perplexity(value: float, digits: int) -> str:

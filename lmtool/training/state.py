@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,10 @@ class State:
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors whose names begin with a prefix, under the rest of their names."""
+        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
 
 def save_state(state: State, folder: Path) -> None:
@@ -126,12 +130,9 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     """Restore what random_states returned."""
-    setters: dict[str, Callable[[Tensor], None]] = {"cpu": torch.set_rng_state}
-    if device.type == "cuda":
-        setters["cuda"] = lambda state: torch.cuda.set_rng_state(state, device)
-    for name, setter in setters.items():
-        if name in states:
-            setter(states[name])
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 @contextmanager

@@ -13,10 +13,7 @@ from lmtool.neural.encoders.options import LblModel
 
 
 class CBOW(Encoder):
-    """h `[B, E]` is the mean of the context's embeddings, whatever their order (Mikolov et al. 2013, section 3.1).
-
-    The context consists of the words before the predicted one; word2vec also reads those after it. dropout acts on h.
-    """
+    """h `[B, E]`, the mean of the context's embeddings (Mikolov et al. 2013, section 3.1). dropout acts on h."""
 
     def of_embeddings(self, x: Tensor) -> Tensor:
         """Compute hidden states `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""

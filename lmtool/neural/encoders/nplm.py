@@ -48,11 +48,7 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class History(Formed):
-    """z_k = sum_t a_kt C(w_-t): FOFE (Zhang et al. 2015, eq. 1) for several forgetting factors alpha_k.
-
-    a_kt is learned, one weight for each distance t, and starts as alpha_k^(t-1), scaled to unit length over t; so is a
-    scale for each component of z_k.
-    """
+    """z_k = s_k sum_t v_kt C(w_-t), with v_kt initially alpha_k^(t-1), scaled to unit length over t."""
 
     decays: ClassVar[dict[str, bool]] = {"scale": False}  # a gain, which starts at 1
 
@@ -81,18 +77,13 @@ class History(Formed):
 
 
 class NPLM(Encoder):
-    """x = (C(w_t-n+1), ..., C(w_t-1)); a = tanh(d + Hx); y = b + Wx + Ua (Bengio et al. 2003, eq. 1).
+    """a = f(d + Hx) (d' + H'x), each layer after the first residual (He et al. 2016); without layers, x.
 
-    y is the output layer's: with direct connections the hidden state is [a, x], so that its one matrix is [U, W], and
-    any output layer can be combined with either. tied: the output vectors are the embeddings (Press & Wolf 2017), and a
-    linear map takes a, and x with direct connections, to their dimension; projection_dim adds one without tying.
-    layer_norm (Ba et al. 2016) precedes each activation, dropout (Srivastava et al. 2014) follows it. gated: a =
-    f(d + Hx) (d' + H'x), with f the activation: each hidden unit is multiplied by a linear one (Dauphin et al. 2017;
-    with gelu, Shazeer's GEGLU, 2020, eq. 5), normalized as well; H and H' are one matrix here. Each layer after the
-    first is residual (He et al. 2016). Without layers the hidden state is x.
-
-    With a history of T words, more than the context, x is extended by K sums over it (History); contexts are
-    then `[B, T]`.
+    H and H' are one matrix here; with gelu, the gate is Shazeer's GEGLU (2020, eq. 5). Dropout (Srivastava et al. 2014)
+    follows each activation. With direct connections the hidden state is [a, x]: the paper's y = b + Wx + Ua is then the
+    output layer's, with one matrix [U, W]. tied: the output vectors are the embeddings (Press & Wolf 2017), and a
+    linear map takes the hidden state to their dimension; projection_dim adds one without tying. With a history of T
+    words, more than the context, contexts are `[B, T]`.
     """
 
     config: NplmModel

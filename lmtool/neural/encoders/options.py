@@ -89,10 +89,6 @@ class Activation(Enum):
     sigmoid = "sigmoid"
 
 
-def _factors() -> list[float]:
-    return [0.6, 0.85, 0.95, 1.0]
-
-
 @dataclass(slots=True)
 class NplmModel(EncoderConfig):
     """Neural probabilistic language model (Bengio et al. 2003); conf/model/nplm.yaml explains each setting."""
@@ -107,7 +103,7 @@ class NplmModel(EncoderConfig):
     input_dropout: float = setting(0.0, min=0, below=1)
     projection_dim: int | None = setting(None, min=1)
     fofe_window: int | None = setting(0, min=0, was="history")
-    forgetting_factors: list[float] = setting(_factors, above=0, max=1, was="forgetting")
+    forgetting_factors: list[float] = setting(lambda: [0.6, 0.85, 0.95, 1.0], above=0, max=1, was="forgetting")
     init_std: float | None = setting(None, above=0, below=1e6)
 
     def __post_init__(self) -> None:

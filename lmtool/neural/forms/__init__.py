@@ -50,8 +50,8 @@ class Form:
     serves: Function
     run: Function
     measured: str
-    tolerance: float
-    bf16: bool
+    tolerance: float = 5e-6
+    bf16: bool = False
     calls: tuple[str, ...] = ()
 
     def replaces(self, layer: nn.Module, method: str) -> bool:
@@ -68,20 +68,11 @@ _used: WeakKeyDictionary[nn.Module, set[Form]] = WeakKeyDictionary()
 _only: frozenset[str] | None = None  # the names of the forms that may be used; None for all
 
 
-def form(
-    layer: type[nn.Module],
-    method: str,
-    *,
-    serves: Function,
-    measured: str,
-    tolerance: float = 5e-6,
-    bf16: bool = False,
-    calls: tuple[str, ...] = (),
-) -> Callable[[Function], Function]:
-    """Register a function as a form of a method; its name is the function's. Arguments: the fields of Form."""
+def form(layer: type[nn.Module], method: str, **fields: Any) -> Callable[[Function], Function]:
+    """Register a function as a form of a method; its name is the function's. fields: further ones of Form."""
 
     def register(run: Function) -> Function:
-        _registered.append(Form(run.__name__, layer, method, serves, run, measured, tolerance, bf16, calls))
+        _registered.append(Form(run.__name__, layer, method, run=run, **fields))
         return run
 
     return register
@@ -154,6 +145,11 @@ class Formed(nn.Module):
             if (method := own.get(new, own.get(old))) is not None:
                 setattr(cls, old, method)
                 setattr(cls, new, method)
+
+    def hold(self, **tensors: Tensor) -> None:
+        """Hold tensors, which move with the module and are not saved, as attributes."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor, persistent=False)
 
     def computed(self, method: str, x: Tensor, *others: Any) -> Any:
         """Call a method, the plain formula, or the form of it that serves x, its first argument."""

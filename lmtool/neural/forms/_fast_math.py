@@ -49,7 +49,7 @@ def widened(bits: int) -> Any:
     return of_bits(np.int32(bits) << np.int32(16))  # type: ignore[call-arg]
 
 
-def exp_below(x: float) -> float:
+def exp_below(x: Any) -> Any:
     """Return exp(x) of x <= 0; in float32 with a relative error below 3e-7.
 
     Below -87 the result is e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
@@ -59,9 +59,6 @@ def exp_below(x: float) -> float:
 
 @overload(exp_below, jit_options={"error_model": "numpy"})
 def _exp_below(x: Any) -> Any:
-    def double(x: Any) -> Any:
-        return math.exp(x)
-
     def single(x: Any) -> Any:
         # 2^k exp(r) with |r| <= log(2) / 2, exp(r) by its series.
         x = np.float32(-87.0) if x < np.float32(-87.0) else x  # NaN passes through
@@ -77,37 +74,31 @@ def _exp_below(x: Any) -> Any:
         series = series * r + np.float32(1.0)
         return series * of_bits(np.int32(np.int32(k + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg]
 
-    return single if x == types.float32 else double
+    return single if x == types.float32 else exp_below
 
 
-def tanh(x: float) -> float:
+def tanh(x: Any) -> Any:
     """Return tanh(x); in float32 with an error below 2e-7."""
     return math.tanh(x)
 
 
 @overload(tanh, jit_options={"error_model": "numpy"})
 def _tanh(x: Any) -> Any:
-    def double(x: Any) -> Any:
-        return math.tanh(x)
-
     def single(x: Any) -> Any:
         e = exp_below(np.float32(-2.0) * abs(x))
         t = (np.float32(1.0) - e) / (np.float32(1.0) + e)
         return t if x >= np.float32(0.0) else -t
 
-    return single if x == types.float32 else double
+    return single if x == types.float32 else tanh
 
 
-def error_function(x: float) -> float:
+def error_function(x: Any) -> Any:
     """Return erf(x); in float32 with an error below 5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
     return math.erf(x)
 
 
 @overload(error_function, jit_options={"error_model": "numpy"})
 def _error_function(x: Any) -> Any:
-    def double(x: Any) -> Any:
-        return math.erf(x)
-
     def single(x: Any) -> Any:
         size = abs(x)
         t = np.float32(1.0) / (np.float32(1.0) + np.float32(0.3275911) * size)
@@ -119,4 +110,4 @@ def _error_function(x: Any) -> Any:
         rest = np.float32(1.0) - series * t * exp_below(-size * size)
         return rest if x >= np.float32(0.0) else -rest
 
-    return single if x == types.float32 else double
+    return single if x == types.float32 else error_function

@@ -24,9 +24,9 @@ from numba import njit
 
 from lmtool.neural.forms import form, tiles
 from lmtool.neural.forms._fast_math import bfloat16, widened
-from lmtool.neural.forms._tile_vectors import LOG2_E, exponentials, pack_depth, pack_examples, pack_weight
 from lmtool.neural.forms.loops import FAST, as_arrays
 from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients
+from lmtool.neural.forms.tiles import LOG2_E, exponentials, pack_depth, pack_examples, pack_weight
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
@@ -158,7 +158,10 @@ class TileSoftmax:
              partial[k][2], grad_weight, grad_bias, first, last, keep)
             for k, (first, last) in enumerate(self._cuts)
         )  # fmt: skip
-        _hidden_gradient([memory[0] for memory in partial], share, weight, targets, batch, grad_h)
+        sum_h = partial[0][0]
+        for memory in partial[1:]:
+            sum_h += memory[0]
+        _hidden_gradient(sum_h, share, weight, targets, batch, grad_h)
         return float(np.log(total).sum())
 
 
@@ -300,20 +303,12 @@ def _weight_gradient(
                 grad_weight[word, j] -= each * h[e, j]
 
 
-def _hidden_gradient(
-    parts: list[Array], share: Array, weight: Array, targets: Array, batch: int, grad_h: Array
-) -> None:
-    """Write the gradient of h, share (W' E) - W[y] / batch: `[B, D]` from the `[E, K, 4, 16, 16]` of each thread."""
-    for part in parts[1:]:
-        parts[0] += part
-    _join_hidden(parts[0], share, weight, targets, batch, grad_h)
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
-def _join_hidden(part: Array, share: Array, weight: Array, targets: Array, batch: int, grad_h: Array) -> None:
+def _hidden_gradient(sum_h: Array, share: Array, weight: Array, targets: Array, batch: int, grad_h: Array) -> None:
+    """Write the gradient of h, share (W' E) - W[y] / batch: `[B, D]` from W' E, `[E, K, 4, 16, 16]`."""
     each = np.float32(1 / batch)
     for e in range(len(grad_h)):
         row = weight[targets[e]]
         for d in range(grad_h.shape[1]):
             tile = d % 32 // 16 * 2 + e % 32 // 16
-            grad_h[e, d] = part[e // 32, d // 32, tile, d % 16, e % 16] * share[e] - each * row[d]
+            grad_h[e, d] = sum_h[e // 32, d // 32, tile, d % 16, e % 16] * share[e] - each * row[d]

@@ -37,6 +37,11 @@ class ClassSoftmax(RowScores, OutputLayer):
     A step works on the classes and on the words of the targets' classes.
     """
 
+    classes: Tensor
+    members: Tensor
+    starts: Tensor
+    place: Tensor
+
     def __init__(self, dim: int, counts: Tensor, classes: Tensor, *, sparse: bool = False) -> None:
         """dim: D. counts: `[O]` of the words in train; the biases start at the unigram distribution.
 
@@ -57,12 +62,7 @@ class ClassSoftmax(RowScores, OutputLayer):
         members, starts = classes.argsort(stable=True), F.pad(sizes.cumsum(0), (1, 0))
         place = torch.empty_like(classes)  # of each word among the members of its class
         place[members] = torch.arange(len(classes)) - starts[classes[members]]
-        for name, values in (("classes", classes), ("members", members), ("starts", starts), ("place", place)):
-            self.register_buffer(name, values, persistent=False)
-        self.classes: Tensor
-        self.members: Tensor
-        self.starts: Tensor
-        self.place: Tensor
+        self.hold(classes=classes, members=members, starts=starts, place=place)
         dtype = torch.get_default_dtype()
         mass = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, classes, counts.double())
         self.class_bias = nn.Parameter(log_unigram(mass).to(dtype))

@@ -159,6 +159,10 @@ class HierarchicalSoftmax(OutputLayer):
     """
 
     tree: Tree
+    _offsets: Tensor
+    _path_nodes: Tensor
+    _path_bits: Tensor
+    _word_leaves: Tensor
 
     def __init__(
         self,
@@ -196,17 +200,9 @@ class HierarchicalSoftmax(OutputLayer):
         self.nodes = nodes
         self._one_code = tree.leaves == tree.words
         paths = tree.paths
-        for name, array in (
-            ("_offsets", paths.offsets),
-            ("_path_nodes", paths.nodes),
-            ("_path_bits", paths.bits),
-            ("_word_leaves", tree.word_leaves),
-        ):
-            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)), persistent=False)
-        self._offsets: Tensor
-        self._path_nodes: Tensor
-        self._path_bits: Tensor
-        self._word_leaves: Tensor
+        arrays = {"_offsets": paths.offsets, "_path_nodes": paths.nodes, "_path_bits": paths.bits}
+        arrays["_word_leaves"] = tree.word_leaves
+        self.hold(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the nodes that have sparse gradients, or none."""

@@ -99,6 +99,7 @@ class NCELoss(DrawnWords):
     """
 
     self_normalised = True
+    log_kq: Tensor
 
     def __init__(
         self,
@@ -122,8 +123,7 @@ class NCELoss(DrawnWords):
         super().__init__(dim, counts, vectors, name="noise", number=noise, power=power, sparse=sparse)
         self.noise, self.shared = noise, shared
         log_kq = self.table.log_q + math.log(noise)
-        self.register_buffer("log_kq", log_kq.to(torch.get_default_dtype()), persistent=False)
-        self.log_kq: Tensor
+        self.hold(log_kq=log_kq.to(torch.get_default_dtype()))
         self.normaliser = nn.Linear(dim, 1) if learn_normaliser else None
         if self.normaliser is not None:
             nn.init.zeros_(self.normaliser.weight)

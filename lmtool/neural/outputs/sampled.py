@@ -34,6 +34,8 @@ class SampledSoftmax(DrawnWords):
     log_prob and log_dist are exact.
     """
 
+    log_q: Tensor
+
     def __init__(
         self,
         dim: int,
@@ -52,8 +54,7 @@ class SampledSoftmax(DrawnWords):
         """
         super().__init__(dim, counts, vectors, name="samples", number=samples, power=power, sparse=sparse)
         self.samples = samples
-        self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
-        self.log_q: Tensor
+        self.hold(log_q=self.table.log_q.to(torch.get_default_dtype()))
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
