@@ -13,15 +13,13 @@ from measuring import ROOT, big20, head, measure, row
 sys.path.insert(0, str(ROOT))  # the cluster is that of the tests
 from tests.spark_cluster import cluster, finished_log, logged, override, shuffled, started, timed
 
-PRUNED = "prune_entropy=1e-7"
-
 
 @measure
 def spark() -> None:
     """PTB and big20, orders 3 and 5: counting on Spark, on two threads and on a cluster of two workers
 
-    counts=spark on local[2] and on a cluster beside counts=sorted, also with PRUNED. Seconds are of the whole command,
-    and without the start of Java; bytes a token are those that tasks hand to others; the model files are compared.
+    counts=spark on local[2] and on a cluster beside counts=sorted. Seconds are of the whole command, and without the
+    start of Java; bytes a token are those that tasks hand to others; the model files are compared.
     """
     import h5py
 
@@ -36,13 +34,11 @@ def spark() -> None:
                     "sorted": ([], {}, dict(os.environ), []),
                     "local[2]": ([local], there.options | alone, there.environment, []),
                     "cluster": ([f"counts.master={there.master}"], there.options, there.environment, there.workers),
-                    "sorted-pruned": ([PRUNED], {}, dict(os.environ), []),
-                    "local[2]-pruned": ([local, PRUNED], there.options | alone, there.environment, []),
                 }
                 for kind, (more, options, environment, workers) in kinds.items():
                     run = Path(f"{name}-{order}-{kind}")
                     line = [*train, *more, f"hydra.run.dir={run}", f"store_dir=stores-{run}"]
-                    is_spark = not kind.startswith("sorted")
+                    is_spark = kind != "sorted"
                     if is_spark:
                         line += ["counts=spark", override(options | logged(Path(f"events-{run}")))]
                     begin, seconds, most = timed(line, environment, [worker.pid for worker in workers])
@@ -52,8 +48,8 @@ def spark() -> None:
                         with h5py.File(next(Path(f"stores-{run}").glob("*-counted.h5"))) as file:
                             tokens = json.loads(file.attrs["provenance"])["rows"][0]["tokens"]
                         moved, start = f"{shuffled(log) / tokens:.1f}", started(log) - begin
-                        first = Path(f"{name}-{order}-sorted{'-pruned' if PRUNED in more else ''}")
-                        assert (run / "model.h5").read_bytes() == (first / "model.h5").read_bytes(), "another model"
+                        here = Path(f"{name}-{order}-sorted")
+                        assert (run / "model.h5").read_bytes() == (here / "model.h5").read_bytes(), "another model"
                     mib = " / ".join(f"{most[part] >> 20:,}" for part in ("driver", "java", "workers"))
                     row(name, order, kind, f"{seconds:.1f}", f"{seconds - start:.1f}", mib, moved)
                     shutil.rmtree(f"stores-{run}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig, EstimationRequest, neither
+from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -103,35 +103,30 @@ def _estimate(
     smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
     if listed is not None and isinstance(smoother, MergingSmoother):
         raise UserError(f"limit_vocabulary: must be null with smoother={config.smoother.kind}, which keeps all words")
-    chosen = counted = time.perf_counter()
+    chosen = time.perf_counter()
     merged: dict[str, Any] = {}
-    table = None
-    if tuning_split is None and config.prune_to is None and listed is None:
-        request = EstimationRequest(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
-        table = config.counts.estimate(request)
-    if table is None:
-        counts = config.counts.count(counted_corpus, model.order, storage)
-        if isinstance(smoother, MergingSmoother):
-            counts = _with_sources(counts, counted_corpus, config.smoother.kind)
-        counted = time.perf_counter()
-        if tuning_split is not None:
-            merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
-        fit = tuning_split is None
-        table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
-        units = units if listed is None else model.units(corpus)
-        eos = units.corpus.vocabulary.eos
-        if config.prune_entropy is not None:
-            from lmtool.ngram.pruning.entropy import prune_by_entropy
+    counts = config.counts.count(counted_corpus, model.order, storage)
+    if isinstance(smoother, MergingSmoother):
+        counts = _with_sources(counts, counted_corpus, config.smoother.kind)
+    counted = time.perf_counter()
+    if tuning_split is not None:
+        merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+    fit = tuning_split is None
+    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+    units = units if listed is None else model.units(corpus)
+    eos = units.corpus.vocabulary.eos
+    if config.prune_entropy is not None:
+        from lmtool.ngram.pruning.entropy import prune_by_entropy
 
-            table = prune_by_entropy(table, config.prune_entropy, eos)
-        elif config.prune_to is not None:
-            from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+        table = prune_by_entropy(table, config.prune_entropy, eos)
+    elif config.prune_to is not None:
+        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
 
-            by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
-            table = prune_to_size(
-                config.prune_to, table, eos, session, None if config.prune_method == "entropy" else by_gain
-            )
-            del by_gain  # which holds the table as it was
+        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+        table = prune_to_size(
+            config.prune_to, table, eos, session, None if config.prune_method == "entropy" else by_gain
+        )
+        del by_gain  # which holds the table as it was
     if config.quantize is not None:
         table = table.quantized(config.quantize, storage)
     estimated = time.perf_counter()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.models.ngram_model import Units
     from lmtool.ngram.smoothers.base import Smoother
-    from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
     from lmtool.system.arrays import FloatArray, IntArray
     from lmtool.trees.base import TreeWords
@@ -186,22 +185,6 @@ class SmootherConfig(Settings, ABC):
         raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
 
 
-@dataclass(frozen=True, slots=True)
-class EstimationRequest:
-    """A request to CountsConfig.estimate for a model.
-
-    order: maximum length of n-grams. smoother: one with parameters to estimate, not tune. cutoffs: one per order, or
-    None; n-grams with this count or less are left out. threshold: for entropy pruning, or None. storage: memory to use.
-    """
-
-    corpus: Corpus
-    order: int
-    smoother: Smoother
-    cutoffs: list[int] | None
-    threshold: float | None
-    storage: Storage
-
-
 @dataclass(slots=True)
 class CountsConfig(Settings, ABC):
     """Group `counts`: how the n-grams of the train split are counted."""
@@ -228,14 +211,6 @@ class CountsConfig(Settings, ABC):
 
         Raises UserError if the text cannot be counted or the disk is full.
         """
-
-    def estimate(self, request: EstimationRequest) -> BackoffTable | None:
-        """Return the requested model, or None (the default) if the caller must estimate it from the counts.
-
-        The model equals the result of lmtool.ngram.estimation.estimate and lmtool.ngram.pruning.entropy. Raises
-        UserError as `count` does.
-        """
-        return None
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountsConfig, DataConfig, EstimationRequest
+from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.config.rules import MISSING, require, rules_of, setting, size_in_bytes
 from lmtool.errors import UserError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.files.counts_read import CountFiles
     from lmtool.ngram.spark.cluster import Cluster
-    from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
 
 MAX_WEIGHT = 1000  # of the counts of a file: products with counts of the maximum number of digits fit into 64 bits
@@ -153,7 +152,7 @@ class SparkCounts(LimitedMemory):
 
     Source: Brants, Popat, Xu, Och & Dean (2007), "Large language models in machine translation", EMNLP, who counted two
         trillion words on such a system.
-    Complexity: O(n T) for T tokens and order n, shared by the workers; the driver holds only the n-grams of the model.
+    Complexity: O(n T) for T tokens and order n, shared by the workers; the driver packs and estimates all n-grams.
     """
 
     kind: str = "spark"
@@ -181,12 +180,6 @@ class SparkCounts(LimitedMemory):
         from lmtool.ngram.spark.run import count
 
         return count(self._cluster(), corpus, order, storage)
-
-    def estimate(self, request: EstimationRequest) -> BackoffTable | None:
-        """Return the model, estimated and pruned by Spark, so that only its n-grams come to the driver."""
-        from lmtool.ngram.spark.run import estimate
-
-        return estimate(self._cluster(), request)
 
     def _cluster(self) -> Cluster:
         from lmtool.ngram.spark.cluster import Cluster

@@ -20,8 +20,7 @@ from lmtool.data.first_pass import tokenizer_of
 from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts, count_ngrams
-from lmtool.ngram.spark._levels import Level, levels
+from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
 
@@ -118,26 +117,22 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def ngram_columns(order: int) -> list[str]:
-    """Return the names of the columns of an n-gram's words."""
-    return [f"w{k}" for k in range(1, order + 1)]
+    """Return the names of the columns of an n-gram: its order k and its words, which are -1 after the k-th."""
+    return ["k", *(f"w{j}" for j in range(1, order + 1))]
 
 
 def ngram_schema(order: int) -> str:
-    """Return the schema of count_in_pieces: words, count, and the key that brings n-grams together."""
-    return ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long, key long"
+    """Return the schema of n-grams of up to `order` words and their counts."""
+    return ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long"
 
 
-def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, frequent: IntArray) -> Task:
-    """Return a task that counts the n-grams of order n >= 2 of lines in pieces: rows of ngram_schema, some equal.
-
-    Contexts at the start of a sentence are filled up with `<s>`. key: from the word before the last, and the one before
-    it if the former is `frequent`, int64 `[F]`.
+def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Task:
+    """Return a task that counts the n-grams of orders 2 to `order` of lines in pieces: rows of ngram_schema, some
+    equal.
     """
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)
-        is_frequent = np.zeros(len(vocabulary), dtype=bool)
-        is_frequent[frequent] = True
         tokenizer = tokenizer_of(data)
         remap = np.empty(0, dtype=np.uint32)
         waiting: list[Array] = []
@@ -151,10 +146,10 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
                 waiting.append(remap[ids])
                 waiting_tokens += len(ids)
                 if waiting_tokens >= TOKENS_PER_PIECE:
-                    yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
+                    yield from _counted(np.concatenate(waiting), vocabulary, order)
                     waiting, waiting_tokens = [], 0
         if waiting_tokens:
-            yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
+            yield from _counted(np.concatenate(waiting), vocabulary, order)
 
     return task
 
@@ -167,110 +162,41 @@ class _Text:
     offsets: IntArray
 
 
-def _counted(ids: Array, vocabulary: Vocabulary, order: int, is_frequent: Array) -> Batches:
+def _counted(ids: Array, vocabulary: Vocabulary, order: int) -> Batches:
     offsets = np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)
     counts = count_ngrams(_Text(ids, offsets), vocabulary, order)
-    bos = vocabulary.bos
     for k in range(2, order + 1):
-        first = 0 if k == order else counts.from_start(k)
-        for at in range(first, counts.trie.sizes[k - 1], ROWS_PER_BATCH):
-            yield _ngram_batch(counts, k, at, order, bos, is_frequent)
+        size = counts.trie.sizes[k - 1]
+        for first in range(0, size, ROWS_PER_BATCH):
+            last = min(first + ROWS_PER_BATCH, size)
+            rows = np.full((order + 1, last - first), -1, dtype=np.int32)
+            rows[0] = k
+            rows[1 : k + 1] = counts.trie.ngrams(k, first, last).T
+            columns = [*map(pa.array, rows), pa.array(counts.count[k - 1].get(first, last))]
+            yield pa.RecordBatch.from_arrays(columns, names=[*ngram_columns(order), "count"])
 
 
-def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequent: Array) -> pa.RecordBatch:
-    last = min(at + ROWS_PER_BATCH, counts.trie.sizes[k - 1])
-    words = np.full((last - at, order), bos, dtype=np.int32)
-    words[:, order - k :] = counts.trie.ngrams(k, at, last)
-    number = counts.count[k - 1].get(at, last)
-    columns = [np.ascontiguousarray(words[:, j]) for j in range(order)]
-    values = [*columns, number, keys_of(columns, bos, is_frequent)]
-    return pa.RecordBatch.from_arrays(list(map(pa.array, values)), names=[*ngram_columns(order), "count", "key"])
-
-
-def keys_of(words: list[Array], bos: int, is_frequent: Array) -> IntArray:
-    """Return the keys `[M]` that bring n-grams together: by the word before the last, or, if that is frequent and there
-    is another before it, by both. words: k >= 2 arrays `[M]`; is_frequent: bool `[V]`.
-    """
-    before_last = words[-2].astype(np.int64)
-    key: IntArray = before_last * (bos + 2)
-    if len(words) > 2:
-        key += np.where(is_frequent[before_last], words[-3].astype(np.int64) + 1, 0)
-    return key
-
-
-def rows_schema(order: int, values: str) -> str:
-    """Return the schema of n-grams of several orders: k, the words (-1 after the last), and further columns."""
-    return f"k int, {', '.join(f'{name} int' for name in ngram_columns(order))}, {values}"
-
-
-def rows_of(k: int, words: list[Array], order: int, values: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Return rows of rows_schema; words: at most n arrays `[M]`."""
-    size = len(words[0])
-    filled = [pa.array(column.astype(np.int32)) for column in words]
-    filled += [pa.array(np.full(size, -1, np.int32))] * (order - len(words))
-    columns = [pa.array(np.full(size, k, np.int32)), *filled, *values.values()]
-    return pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), *values])
-
-
-def row_batches(at: IntArray, words: list[Array], order: int, **values: Array | None) -> Batches:
-    """Yield rows of rows_schema for the n-grams at indices `at` `[M]`, in batches.
-
-    words: k arrays `[N]`. values: further columns `[N]`; None is a column of nulls.
-    """
-    for first in range(0, len(at), ROWS_PER_BATCH):
-        here = at[first : first + ROWS_PER_BATCH]
-        columns = {
-            name: pa.nulls(len(here), pa.float64()) if column is None else pa.array(column[here])
-            for name, column in values.items()
-        }
-        yield rows_of(len(words), [column[here] for column in words], order, columns)
-
-
-def of_levels(order: int, bos: int, rows: Callable[[list[Level]], Batches]) -> Task:
-    """Return a task that applies `rows` to the levels of a partition of count_in_pieces."""
+def add_up(order: int) -> Task:
+    """Return a task that adds up the counts of equal n-grams, which are consecutive: rows of ngram_schema."""
 
     def task(batches: Batches) -> Batches:
-        for *words, count in held(batches, *ngram_columns(order), "count"):
-            yield from rows(levels(words, count, bos))
+        waiting: pa.RecordBatch | None = None  # the last n-gram, which may continue in the next batch
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            rows = batch if waiting is None else pa.concat_batches([waiting, batch])
+            is_first = np.zeros(rows.num_rows, dtype=bool)
+            is_first[0] = True
+            for name in ngram_columns(order):
+                column = rows.column(name).to_numpy()
+                is_first[1:] |= column[1:] != column[:-1]
+            first = np.flatnonzero(is_first)
+            count = pa.array(np.add.reduceat(rows.column("count").to_numpy(), first))
+            columns = [*rows.take(pa.array(first)).columns[:-1], count]
+            added = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+            yield added.slice(0, len(first) - 1)
+            waiting = added.slice(len(first) - 1)
+        if waiting is not None:
+            yield waiting
 
     return task
-
-
-def held(batches: Batches, *names: str) -> Iterator[list[Array]]:
-    """Yield these columns `[R]` of a whole partition, once, if it has any rows."""
-    parallel.use(1)
-    waiting = list(batches)
-    if sum(batch.num_rows for batch in waiting):
-        table = pa.Table.from_batches(waiting)
-        columns = [table.column(name).to_numpy() for name in names]
-        del waiting, table
-        yield columns
-
-
-def order_schema(order: int) -> str:
-    """Return the schema of count_orders: n-grams with their counts."""
-    return rows_schema(order, "count long")
-
-
-def count_orders(order: int, bos: int) -> Task:
-    """Return a task for the n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema."""
-
-    def rows(made: list[Level]) -> Batches:
-        for level in made:
-            yield from row_batches(np.flatnonzero(level.real), level.words, order, count=level.count)
-
-    return of_levels(order, bos, rows)
-
-
-def newest_of(words: list[Array], ranks: IntArray) -> list[int] | None:
-    """Return the n-gram that KenLM sorts last (see kenlm_ranks), or None if none ends in the word of the last rank.
-
-    The first word is not compared: KenLM's n-gram is one word shorter.
-    """
-    at = np.flatnonzero(words[-1] == ranks.argmax())
-    for column in words[-2:0:-1]:
-        if not len(at):
-            break
-        before = ranks[column[at]]
-        at = at[before == before.max()]
-    return [int(column[at[0]]) for column in words] if len(at) else None

@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
+from pyarrow.dataset import Dataset, dataset
 
 from lmtool.data.readers import PARQUET, form_of
 from lmtool.data.remote import escaped
 from lmtool.errors import UserError
-from lmtool.ngram.spark._tasks import NO_TEXT, Task, ngram_columns
+from lmtool.ngram.spark._tasks import NO_TEXT, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lmtool.data.sources.base import ExternalText
-    from lmtool.system.arrays import IntArray
 
 LOCAL = "file:"  # prefix of the path of a folder of this machine
 DONE = "_SUCCESS"  # name of the file that Spark writes when all tasks have delivered their files
-ROWS_PER_READ = 1 << 20
 SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 QUIET = Path(__file__).resolve().with_name("log4j2.properties")
@@ -72,8 +70,8 @@ class Stages:
         files, path = self._files()
         files.delete_dir(path)
 
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a finished step, file by file in order. Raises UserError if they cannot be read here."""
+    def rows(self, name: str) -> Dataset:
+        """Return the rows of a finished step, in the order of its files. Raises UserError if they are not seen here."""
         files, path = self._files()
         selector = fs.FileSelector(f"{path}/{name}", allow_not_found=True)
         found = sorted(info.path for info in files.get_file_info(selector) if info.path.endswith(".parquet"))
@@ -82,12 +80,7 @@ class Stages:
                 f"{self.folder(name)} is empty for this machine: counts.folder must be an address that the driver and "
                 "the workers see, such as hdfs://host/folder or a shared file system"
             )
-        for file in found:
-            try:
-                with files.open_input_file(file) as handle:
-                    yield from pq.ParquetFile(handle).iter_batches(batch_size=ROWS_PER_READ)
-            except (OSError, pa.ArrowInvalid) as error:
-                raise UserError(f"{file} cannot be read ({error}): delete {self.address} and run again") from error
+        return dataset(found, filesystem=files, format="parquet")
 
     def _exists(self, name: str) -> bool:
         files, path = self._files()
@@ -101,33 +94,6 @@ class Stages:
             return found
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(f"counts.folder={self.address} cannot be reached: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The counted n-grams, on which the later steps work.
-
-    ngrams: the folder of the n-grams of the highest order. partitions: its number of files. frequent: the words whose
-    2-grams lie in several of them, int64 `[F]`.
-    """
-
-    spark: SparkSession
-    stages: Stages
-    ngrams: str
-    partitions: int
-    frequent: IntArray
-
-    def in_order(self, rows: DataFrame, order: int) -> DataFrame:
-        """Return rows of n-grams of orders up to `order`, sorted by their order and then by their words across files.
-
-        The number of pieces is `order` times that of the n-grams of the highest order, as are about the rows.
-        """
-        columns = ["k", *ngram_columns(order)]
-        return rows.repartitionByRange(self.partitions * order, *columns).sortWithinPartitions(*columns)
-
-    def together(self, rows: DataFrame, order: int, *columns: str) -> DataFrame:
-        """Return rows of n-grams of orders up to `order`, in as many pieces; those with equal columns are in one."""
-        return rows.repartition(self.partitions * order, *columns)
 
 
 def start(cluster: Cluster, *, progress: bool) -> SparkSession:

@@ -1,38 +1,37 @@
-"""The steps in order: from the settings to a store, its counts and its model."""
+"""The steps in order: from the settings to a store and its counts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+from pyarrow.dataset import Dataset, field
 
-from lmtool.config.groups import DataConfig, EstimationRequest
+from lmtool.config.groups import DataConfig
 from lmtool.config.settings import data_settings
 from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.remote import is_address
 from lmtool.data.store import Prepared
-from lmtool.ngram.counting.counts import Counts, unigram_counts
+from lmtool.errors import UserError
+from lmtool.ngram.counting.counts import Counts, newest_ngram, unigram_counts
 from lmtool.ngram.spark import _tasks
-from lmtool.ngram.spark._assemble import assemble_counts
-from lmtool.ngram.spark._estimate import estimate_on_spark, require_all
 from lmtool.ngram.spark._text import Place, count_train, find_train
-from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, Work, refusals, run_tasks, start, whole_files
-from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, refusals, run_tasks, start, whole_files
+from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
-from lmtool.system.arrays import IntArray
+from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = 2  # version of the folder of finished steps
+FORMAT = 3  # version of the folder of finished steps
 TOKENS_PER_PARTITION = 2_000_000
 
 
@@ -65,68 +64,78 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
     """Return the counts of orders 1 to `order` of the train split of a store that `prepare` made."""
     if order == 1:
         return unigram_counts(corpus.vocabulary)
-    with _work(cluster, corpus, order) as work:
-        sizes = _sorted_orders(work, corpus, order)
-        batches = work.stages.batches(f"sorted-{order}")
-        made = assemble_counts(batches, sizes, unigram_counts(corpus.vocabulary), corpus.first_places, order, storage)
-        pairs = made.count[1]
-        require_all(sum(int(pairs.get(*piece).sum()) for piece in storage.pieces(pairs.length)), corpus)
-    return made
-
-
-def estimate(cluster: Cluster, request: EstimationRequest) -> BackoffTable | None:
-    """Return the model, estimated on the cluster; None for order 1, for which the vocabulary's counts suffice."""
-    if request.order == 1:
-        return None
-    with _work(cluster, request.corpus, request.order) as work:
-        return estimate_on_spark(work, request)
-
-
-@contextmanager
-def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
-    """Provide the counted n-grams of the highest order; finished steps are removed at the end, unless they are kept."""
     spark = start(cluster, progress=False)
     data = data_settings(corpus.provenance)
     place = find_train(data, data.elsewhere(), spark)
     stages = stages_of(cluster, data, place, corpus.path.parent)
+    partitions = cluster.partitions or max(
+        -(-corpus.tokens("train") // TOKENS_PER_PARTITION), _parallelism(cluster, spark)
+    )
+    vocabulary = replace(corpus.vocabulary)  # without its index, which each worker builds
+    name = f"ngrams-{order}-{partitions}"
+
+    def pieces() -> DataFrame:
+        task = _tasks.count_in_pieces(data, vocabulary, order)
+        return run_tasks(place.lines(spark), task, _tasks.ngram_schema(order))
+
+    def in_order() -> DataFrame:
+        columns = _tasks.ngram_columns(order)
+        rows = whole_files(spark, stages.finished(f"pieces-{order}", pieces))
+        rows = rows.repartitionByRange(partitions * (order - 1), *columns).sortWithinPartitions(*columns)
+        return run_tasks(rows, _tasks.add_up(order), _tasks.ngram_schema(order))
+
     remedy = f"run again: finished steps are kept in {stages.address}; more counts.partitions need less memory"
     with refusals(f"counting n-grams of order {order} ({remedy})"):
-        tokens = corpus.tokens("train")
-        partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
-        frequent = frequent_words(corpus, partitions)
-        vocabulary = replace(corpus.vocabulary)  # without its index, which each worker builds
-
-        def make() -> DataFrame:
-            task = _tasks.count_in_pieces(data, vocabulary, order, frequent)
-            rows = run_tasks(place.lines(spark), task, _tasks.ngram_schema(order))
-            return rows.repartition(partitions, "key").drop("key")
-
-        yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), partitions, frequent)
+        stages.finished(name, in_order)
+    try:
+        made = assemble_counts(stages.rows(name), corpus, order, storage)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(
+            f"{stages.folder(name)} cannot be read ({error}): delete {stages.address}; run again"
+        ) from error
     if not cluster.keep:
         stages.remove()
+    return made
 
 
-def frequent_words(corpus: Corpus, partitions: int) -> IntArray:
-    """Return the words after which the n-grams would fill more than a quarter of a partition, int64 `[F]`."""
-    share = corpus.vocabulary.counts / corpus.tokens("train")
-    return np.flatnonzero(share > 0.25 / partitions) if partitions > 1 else np.empty(0, dtype=np.int64)
+def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage) -> Counts:
+    """Return the counts of orders 1 to `order` from rows of ngram_schema, all different and sorted.
+
+    Raises UserError if they are not the n-grams of the train split.
+    """
+    wrong = "the text changed, or counts.folder is not one folder for all workers; delete it and run again"
+    unigrams = unigram_counts(corpus.vocabulary)
+    builder = TrieBuilder(len(corpus.vocabulary), storage)
+    suffix: list[Packed] = []
+    count = [unigrams.count[0]]
+    for k in range(2, order + 1):
+        here = field("k") == k
+        size = rows.count_rows(filter=here)
+        keys, suffixes = storage.empty(size, np.uint64), storage.empty(size, np.int64)
+        counts = storage.empty(size, np.int64)
+        shorter, at, total = builder.finish(), 0, 0
+        for batch in rows.to_batches(columns=[*_tasks.ngram_columns(k)[1:], "count"], filter=here):
+            *columns, number = (column.to_numpy() for column in batch.columns)
+            words = np.stack(columns, axis=1).astype(np.int64)
+            context, last = (shorter.find(np.ascontiguousarray(part)) for part in (words[:, :-1], words[:, 1:]))
+            if (context < 0).any() or (last < 0).any():
+                raise UserError(f"Spark counted an n-gram of order {k} without its parts: {wrong}")
+            part, first = slice(at, at + len(words)), shorter.first(k - 1)
+            keys[part] = ngram_keys(context - first, words[:, -1], builder.word_width)
+            suffixes[part], counts[part] = last - first, number
+            at, total = part.stop, total + int(number.sum())
+            storage.keep_within()
+        if k == 2 and total != corpus.tokens("train"):
+            raise UserError(f"Spark counted {total:,} of {corpus.tokens('train'):,} tokens: {wrong}")
+        builder.add(keys)
+        suffix.append(Packed.of(suffixes, builder.sizes[-2] - 1, storage))
+        count.append(Packed.of(counts, storage=storage))
+        storage.release()
+    trie = builder.finish()
+    newest = newest_ngram(trie, corpus.first_places, unigrams.bos, order - 1, storage)
+    return Counts(trie, suffix, count, unigrams.bos, unigrams.unk, newest)
 
 
 def _parallelism(cluster: Cluster, spark: SparkSession) -> int:
     """Return the number of cores of the cluster, or 2 with Spark Connect, which does not report it."""
     return 2 if cluster.master.startswith("sc://") else int(spark.sparkContext.defaultParallelism)
-
-
-def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
-    """Make the folder of the sorted n-grams of all orders; return the number of rows of each order."""
-    spark, stages = work.spark, work.stages
-
-    def orders() -> DataFrame:
-        task = _tasks.count_orders(order, corpus.vocabulary.bos)
-        return run_tasks(whole_files(spark, work.ngrams), task, _tasks.order_schema(order))
-
-    def in_order() -> DataFrame:
-        return work.in_order(spark.read.parquet(stages.finished(f"orders-{order}", orders)), order)
-
-    rows = spark.read.parquet(stages.finished(f"sorted-{order}", in_order))
-    return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect()}
