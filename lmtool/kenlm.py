@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.single_state import CompiledScore, SingleStates
 from lmtool.runs.load import load
 from lmtool.system.arrays import IntArray
-from lmtool.text_model import TextModel
 
 
 class LoadMethod(IntEnum):
@@ -69,7 +68,7 @@ class State:
     __slots__ = ("address", "numbers", "owner")
 
     def __init__(self) -> None:
-        self.owner: _States | None = None
+        self.owner: _NgramStates | _OtherStates | None = None
         self.numbers: ctypes.Array[ctypes.c_int64] | IntArray | None = None
         self.address = 0
 
@@ -95,66 +94,45 @@ class State:
         return self.__copy__()
 
 
-class _States(Protocol):
-    """The states of one model."""
+class _NgramStates(SingleStates):
+    """The states of an n-gram model: begun, compared, copied, and led from one to the next by a word."""
+
+    def __init__(self, model: NgramModel, special_tokens: SpecialTokens) -> None:
+        SingleStates.__init__(self, model.lookup)
+        self._bos = special_tokens.bos
+        self._inner = 8 * (self.order - 1)  # bytes without the matched length
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
         """Reset a state to the beginning of a sentence, or to no words."""
+        self._renew(state)
+        if sentence_start and self.order > 1:
+            state.numbers[0] = self._bos  # type: ignore[index]
+        self.use_hash()
 
-    def key(self, state: State) -> bytes:
-        """Return the bytes by which states of this model are compared."""
-
-    def copy(self, state: State, copy: State) -> None:
-        """Make `copy` equal to a state."""
-
-    def log10_prob(self, state: State, word: int, after: State) -> float:
-        """Return log10 p(word | state); `after` becomes the state after the word, and may be the same object."""
-
-    def matched(self, after: State) -> int:
-        """Return the length of the longest n-gram of the model that ended in the last word of a state."""
-
-
-class _NgramStates:
-    """States of an n-gram model: single_state.SingleStates."""
-
-    def __init__(self, model: NgramModel, marks: SpecialTokens) -> None:
-        self._states = SingleStates(model.lookup)
-        self._bos = marks.bos
-        self._inner = 8 * (self._states.order - 1)  # bytes without the matched length
-
-    def begin(self, state: State, *, sentence_start: bool) -> None:
-        self._renew(state, sentence_start=sentence_start)
-        self._states.use_hash()
-
-    def _renew(self, state: State, *, sentence_start: bool) -> None:
-        numbers = self._states.new_state()
-        if sentence_start and len(numbers) > 1:
-            numbers[0] = self._bos
+    def _renew(self, state: State) -> None:
+        numbers = self.new_state()
         state.owner, state.numbers, state.address = self, numbers, ctypes.addressof(numbers)
 
     def key(self, state: State) -> bytes:
+        """Return the bytes by which states of this model are compared."""
         return bytes(state.numbers)[: self._inner]  # type: ignore[arg-type]
 
     def copy(self, state: State, copy: State) -> None:
-        self._renew(copy, sentence_start=False)
+        """Make `copy` equal to a state."""
+        self._renew(copy)
         ctypes.memmove(copy.address, state.address, self._inner + 8)
 
-    @property
-    def compiled(self) -> tuple[CompiledScore, int]:
-        """The compiled function of a table, a state, a word and the state after it (all addresses except the word), and
-        the table.
-        """
-        return self._states.log10_prob, self._states.table
-
-    def log10_prob(self, state: State, word: int, after: State) -> float:
-        return self._states.log10_prob(self._states.table, state.address, word, after.address)
+    def score(self, state: State, word: int, after: State) -> float:
+        """Return log10 p(word | state); `after` becomes the state after the word, and may be the same object."""
+        return self.log10_prob(self.table, state.address, word, after.address)
 
     def matched(self, after: State) -> int:
+        """Return the length of the longest n-gram of the model that ended in the last word of a state."""
         return int(after.numbers[-1])  # type: ignore[index]
 
 
 class _OtherStates:
-    """States of any other model: rows of LanguageModel.advance."""
+    """The states of any other model, with the methods of _NgramStates: rows of LanguageModel.advance."""
 
     def __init__(self, model: Contract, special_tokens: SpecialTokens) -> None:
         """Raises UserError for a model with a cache, which has no states."""
@@ -172,7 +150,7 @@ class _OtherStates:
     def copy(self, state: State, copy: State) -> None:
         copy.owner, copy.numbers = self, state.numbers
 
-    def log10_prob(self, state: State, word: int, after: State) -> float:
+    def score(self, state: State, word: int, after: State) -> float:
         states = np.asarray(state.numbers)[None]
         log_prob, rows = self._model.advance(states, np.array([word]), self._special_tokens)
         after.numbers = rows[0]
@@ -180,11 +158,6 @@ class _OtherStates:
 
     def matched(self, after: State) -> int:
         return self._order
-
-
-def _states_of(text_model: TextModel) -> _States:
-    model, marks = text_model.model, text_model.vocabulary.special_tokens
-    return _NgramStates(model, marks) if isinstance(model, NgramModel) else _OtherStates(model, marks)
 
 
 class Model:
@@ -198,17 +171,21 @@ class Model:
         name = os.fsdecode(path)
         try:
             loaded = load(name)
-            vocabulary = loaded.vocabulary
-            self.order = (loaded.context_size or 0) + 1
-            self._states = _states_of(loaded)
+            model, special_tokens = loaded.model, loaded.vocabulary.special_tokens
+            self._states: _NgramStates | _OtherStates
+            if isinstance(model, NgramModel):
+                self._states = _NgramStates(model, special_tokens)
+            else:
+                self._states = _OtherStates(model, special_tokens)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from error
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
-        self._ids, self._unk = vocabulary.ids, vocabulary.unk
+        self.order = (loaded.context_size or 0) + 1
+        self._ids, self._unk = loaded.vocabulary.ids, special_tokens.unk
         self._compiled: CompiledScore | None = None
         if isinstance(self._states, _NgramStates):
-            self._compiled, self._table = self._states.compiled
+            self._compiled, self._table = self._states.log10_prob, self._states.table
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Return log10 p of a sentence, its words separated by white space.
@@ -249,8 +226,8 @@ class Model:
         except KeyError:
             index = self._unknown(word)
         if self._compiled is None:
-            return states.log10_prob(in_state, index, out_state)
-        # The same as states.log10_prob with one call less: the function takes little longer than a call.
+            return states.score(in_state, index, out_state)
+        # What states.score does, with one call less: the function takes little longer than a call.
         return self._compiled(self._table, in_state.address, index, out_state.address)
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:

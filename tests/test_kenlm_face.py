@@ -96,7 +96,7 @@ def test_the_compiled_call_is_the_batch(arpa: Path) -> None:  # noqa: F811
     model = ours.Model(arpa)
     states = model._states
     assert isinstance(states, ours._NgramStates)
-    function = states._states.log10_prob
+    function = states.log10_prob
     assert type(function).__name__ == "builtin_function_or_method" and function is not single_state._log10_prob
     import lmtool
 

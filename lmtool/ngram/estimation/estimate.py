@@ -28,7 +28,6 @@ from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
-from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray
 from lmtool.system.parallel import run, threads
 
@@ -92,23 +91,8 @@ def estimate(
             lower, unseen = unigram_probabilities(counts, smoother, a.all(), kept_words)
             log_prob[nodes] = log(lower)
             continue
-        probability = storage.empty(trie.sizes[k - 1] if k < counts.order else 0, np.float64)
-        order = _Order(
-            k=k,
-            trie=trie,
-            smoother=smoother,
-            a=a,
-            suffix=counts.suffix[k - 2],
-            lower=lower,
-            mask=None if mask is None else mask[nodes],
-            probability=probability,
-            log_prob=log_prob[nodes],
-            log_backoff=log_backoff[trie.first(k - 1) : trie.first(k)],
-        )
-        blocks = trie.context_blocks(k)
-        for first, last in storage.pieces(len(blocks), 8 * threads()):
-            run([(_estimate_block, order, *bounds) for bounds in blocks[first:last]])
-        lower = probability
+        into = log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)]
+        lower = _estimate_order(counts, smoother, k, a, lower, None if mask is None else mask[nodes], into, storage)
         storage.release()
     table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen, kept_words)
     if mask is None:
@@ -135,35 +119,34 @@ def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array
         mask[start + begins[0] : start + begins[-1]] &= shorter & listed[words]
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Input and output of all blocks of order k; they fill the arrays `probability`, `log_prob` and `log_backoff`."""
+def _estimate_order(
+    counts: Counts,
+    smoother: Smoother,
+    k: int,
+    a: Packed,
+    lower: FloatArray,
+    mask: Array | None,
+    into: tuple[Array, Array],
+    storage: Storage,
+) -> FloatArray:
+    """Estimate the n-grams of order k, given p `[M']` of the order below; return their p `[M]`, empty for the last.
 
-    k: int
-    trie: Trie
-    smoother: Smoother
-    a: Packed
-    suffix: Packed
-    lower: FloatArray
-    mask: Array | None
-    probability: FloatArray
-    log_prob: Array
-    log_backoff: Array
+    mask: bool `[M]`, of those that stay. into: log p of the n-grams and log back-off weights of their contexts.
+    """
+    trie, suffix, (log_prob, log_backoff) = counts.trie, counts.suffix[k - 2], into
+    probability = storage.empty(trie.sizes[k - 1] if k < counts.order else 0, np.float64)
 
+    def fill(first: int, last: int) -> None:
+        begins = trie.begins(k - 1, first, last)
+        start, stop = int(begins[0]), int(begins[-1])
+        shorter, kept = lower[suffix.get(start, stop)], None if mask is None else mask[start:stop]
+        predicted = trie.vocabulary_size - 1
+        p, weight = estimate_contexts(smoother, k, a.get(start, stop), begins - start, shorter, kept, predicted)
+        if len(probability):
+            probability[start:stop] = p
+        log_prob[start:stop], log_backoff[first:last] = log(p), log(weight)
 
-def _estimate_block(order: _Order, first_context: int, last_context: int) -> None:
-    """Estimate the n-grams of order k after the contexts `first_context` to before `last_context` of order k-1."""
-    begins = order.trie.begins(order.k - 1, first_context, last_context)
-    grams = slice(int(begins[0]), int(begins[-1]))
-    p, weight = estimate_contexts(
-        order.smoother,
-        order.k,
-        order.a.get(grams.start, grams.stop),
-        begins - begins[0],
-        order.lower[order.suffix.get(grams.start, grams.stop)],
-        None if order.mask is None else order.mask[grams],
-        order.trie.vocabulary_size - 1,
-    )
-    order.probability[grams] = p if len(order.probability) else 0.0
-    order.log_prob[grams] = log(p)
-    order.log_backoff[first_context:last_context] = log(weight)
+    blocks = trie.context_blocks(k)
+    for first, last in storage.pieces(len(blocks), 8 * threads()):
+        run([(fill, *bounds) for bounds in blocks[first:last]])
+    return probability

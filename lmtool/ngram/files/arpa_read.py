@@ -107,7 +107,7 @@ def read_arpa(path: str) -> Arpa:
     is not an n-gram of its section.
     """
     lines = _Reader(path)
-    extra = _Extra()
+    extra = -math.inf, 0.0, True  # unless lmtool's comment says otherwise
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
@@ -143,8 +143,7 @@ def read_arpa(path: str) -> Arpa:
         pass
     if line != "\\end\\":
         raise lines.error("should be \\end\\")
-    words = _marked(words, path)
-    return Arpa(path, words, grams, extra.unseen, extra.missing, extra.normalised)
+    return Arpa(path, _marked(words, path), grams, *extra)
 
 
 def _marked(words: list[str], path: str) -> list[str]:
@@ -157,30 +156,17 @@ def _marked(words: list[str], path: str) -> list[str]:
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
-@dataclass(frozen=True, slots=True)
-class _Extra:
-    """Values in lmtool's comment; the defaults hold for files of other tools."""
-
-    unseen: float = -math.inf
-    missing: float = 0.0
-    normalised: bool = True
-
-
-def _extra(text: str, lines: _Reader) -> _Extra:
-    """Return the values of lmtool's comment. Raises UserError if it is damaged."""
+def _extra(text: str, lines: _Reader) -> tuple[float, float, bool]:
+    """Return unseen, missing and normalised from lmtool's comment. Raises UserError if it is damaged."""
     try:
         values = json.loads(text)
-        unseen = values.get("unseen")
-        extra = _Extra(
-            -math.inf if unseen is None else float(unseen),
-            float(values.get("missing", 0.0)),
-            bool(values.get("normalised", True)),
-        )
-        if not extra.unseen <= 0 or not abs(extra.missing) <= -ZERO * LN10:
+        unseen = -math.inf if values.get("unseen") is None else float(values["unseen"])
+        missing = float(values.get("missing", 0.0))
+        if not unseen <= 0 or not abs(missing) <= -ZERO * LN10:
             raise ValueError("unseen or missing is not a log-probability")
+        return unseen, missing, bool(values.get("normalised", True))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
-    return extra
 
 
 def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:

@@ -153,13 +153,10 @@ def _fill(
     extends: Any,
 ) -> None:
     """Enter the n-grams of one order. begins: of their contexts' children. bits: of their log p, `[M]`."""
-    slots = len(entries)
     for context in range(len(begins) - 1):
         for i in range(begins[context], begins[context + 1]):
             key = _key(word_width, first_context + context, read(words, word_width, words_before + i))
-            slot = _slot(key, slots)
-            while entries[slot, 0] != EMPTY_SLOT:
-                slot = slot + 1 if slot + 1 < slots else np.int64(0)
+            slot, _ = _slot_of(entries, key)
             stays = np.uint64(extends[i]) << np.uint64(NODE_BITS)
             entries[slot, 0] = key
             entries[slot, 1] = (np.uint64(bits[i]) << np.uint64(32)) | stays | np.uint64(first_node + i)
@@ -171,9 +168,16 @@ def _key(word_width: Any, context: Any, word: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
-def _slot(key: Any, slots: Any) -> Any:
+def _slot_of(entries: Any, key: Any) -> Any:
+    """Return the slot of a key, or the empty one where it belongs, and whether the key is there."""
+    slots = len(entries)
     # All bits of the key influence the high half of the product.
-    return np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    slot = np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    there = entries[slot, 0]
+    while there != key and there != EMPTY_SLOT:
+        slot = slot + 1 if slot + 1 < slots else np.int64(0)
+        there = entries[slot, 0]
+    return slot, there == key
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -195,11 +199,8 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
         node = child(table.nodes, context, word)
         return node, (value_of(table.log_prob, order, node) if node >= 0 else np.float32(0)), False
     entries = table.ngrams.entries
-    key, slots = _key(table.nodes.word_width, context, word), len(entries)
-    slot = _slot(key, slots)
-    while entries[slot, 0] != key and entries[slot, 0] != EMPTY_SLOT:
-        slot = slot + 1 if slot + 1 < slots else np.int64(0)
-    if entries[slot, 0] == EMPTY_SLOT:
+    slot, is_there = _slot_of(entries, _key(table.nodes.word_width, context, word))
+    if not is_there:
         return np.int64(-1), np.float32(0), False
     return _parts(entries[slot, 1])
 
@@ -211,14 +212,9 @@ def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
     The first column gets their nodes, or -1, the last whether they extend, and log_prob `[B]` log p. The plain form is
     `find`; in this loop no search waits for another.
     """
-    entries, slots = table.ngrams.entries, len(table.ngrams.entries)
+    entries = table.ngrams.entries
     for j in range(len(queries)):
-        key = _key(table.nodes.word_width, queries[j, 0], queries[j, 1])
-        slot = _slot(key, slots)
-        there = entries[slot, 0]
-        while there != key and there != EMPTY_SLOT:
-            slot = slot + 1 if slot + 1 < slots else np.int64(0)
-            there = entries[slot, 0]
+        slot, is_there = _slot_of(entries, _key(table.nodes.word_width, queries[j, 0], queries[j, 1]))
         node, log_prob[j], extends = _parts(entries[slot, 1])
-        queries[j, 0] = node if there == key else np.int64(-1)
+        queries[j, 0] = node if is_there else np.int64(-1)
         queries[j, 2] = extends

@@ -76,6 +76,7 @@ class TableAddress(types.Type):
 register_model(TableAddress)(models.OpaqueModel)
 
 
+@unbox(types.RawPointer)  # type: ignore[no-untyped-call]
 @unbox(TableAddress)  # type: ignore[no-untyped-call]
 def _address(kind: Any, value: Any, context: Any) -> Any:
     pointer = context.pyapi.long_as_voidptr(value)
@@ -88,7 +89,7 @@ def called_with_numbers(kernel: Any, table: TableAddress) -> CompiledScore:
     It takes a table's address, the address of a state, a word, and the address of the state after it. `compile` of
     Numba's dispatcher returns it.
     """
-    function: CompiledScore = kernel.compile(types.float64(table, *[types.int64] * 3))
+    function: CompiledScore = kernel.compile(types.float64(table, types.voidptr, types.int64, types.voidptr))
     return function
 
 
@@ -119,16 +120,8 @@ def _generate_read(_typing: Any, address: Any) -> Any:
     return address.content(address), generate
 
 
-def _generate_pointer(_typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
-
-    return types.voidptr(types.int64), generate
-
-
 _write_content: Any = intrinsic(_generate_write)
 _read_content: Any = intrinsic(_generate_read)
-_pointer: Any = intrinsic(_generate_pointer)
 
 
 @numba.njit(cache=True)
@@ -137,14 +130,14 @@ def _write_table(table: Any, words: Any, memory: Any) -> None:
 
 
 @numba.njit(cache=True)  # to let other threads run would take as long as the search
-def _log10_prob(address: Any, state: int, word: int, after: int) -> Any:
+def _log10_prob(address: Any, state: Any, word: int, after: Any) -> Any:
     """Return log10 p of a word after a state, and write the state after it; see score_word.
 
     address: a TableAddress. state, after: addresses of n int64.
     """
     table, words = _read_content(address)
-    nodes = carray(_pointer(state), (table.order,), np.int64)
-    after_nodes = carray(_pointer(after), (table.order,), np.int64)
+    nodes = carray(state, (table.order,), np.int64)
+    after_nodes = carray(after, (table.order,), np.int64)
     words[0] += 1
     score, matched, lasting = score_word(table, nodes, word, after_nodes)
     after_nodes[table.order - 1] = matched
