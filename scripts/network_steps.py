@@ -178,7 +178,7 @@ def composed(corpus: Any, *words: str) -> tuple[Any, Any, bool]:
 
 def train_config(corpus: Any, *words: str) -> Any:
     """Return the settings of `lmtool train data=ptb` with words, filled in from the corpus."""
-    from lmtool.api.settings import compose
+    from lmtool.api.running import compose
     from lmtool.cli.arguments import CommandLine
     from lmtool.config.settings import typed
     from lmtool.config.verbs import TrainConfig

@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from lmtool import load
-from lmtool.api.settings import compose
+from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import plain_values, typed, with_current_names
 from lmtool.config.verbs import TrainConfig

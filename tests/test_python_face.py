@@ -16,7 +16,7 @@ import torch
 
 import lmtool
 from lmtool import results
-from lmtool.api.settings import overrides_of
+from lmtool.api.running import overrides_of
 from lmtool.config.settings import data_settings
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20

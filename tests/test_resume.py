@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lmtool.api.settings import compose
+from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import typed
 from lmtool.config.verbs import TrainConfig

@@ -14,16 +14,17 @@ from lmtool.api.running import (
     call,
     folder_of,
     folders_of,
-    is_option,
+    literal,
     logging_restored,
     model_of,
     named_model,
     named_run,
     new_folder,
+    overrides_of,
     plain,
     shows_progress,
+    word_of,
 )
-from lmtool.api.settings import literal, overrides_of
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.options import folder_in_use
 from lmtool.errors import UserError
@@ -54,8 +55,9 @@ def preprocess(data: Option | None = None, *, progress: bool | None = None, **se
     settings: store_dir, threads, options. Raises UserError, like every command, for a mistake in a setting, a file or
     the environment.
     """
-    corpus: Corpus = call("preprocess", {"data": data, **settings}, None, progress)
-    return corpus
+    from lmtool.data.corpus import Corpus
+
+    return call(Corpus, "preprocess", {"data": data, **settings}, None, progress)
 
 
 def train(
@@ -98,8 +100,8 @@ def train(
     }
     if resume is not None and out is not None:
         raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
-    result: TrainedRun | RateTest = call("train", named | settings, out, progress, callback=callback, keeps=True)
-    return result
+    kind: type[TrainedRun] | type[RateTest] = RateTest if settings.get("lr_range") else TrainedRun
+    return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True)
 
 
 def evaluate(
@@ -127,8 +129,7 @@ def evaluate(
         raise UserError(f"split={split}: text= is scored instead; remove one of the two")
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
-        result: Evaluation = call("eval", named_model(run) | given | settings, out, progress)
-        return result
+        return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
     from lmtool.commands.eval import evaluate_split
 
     loaded = model_of(
@@ -154,8 +155,7 @@ def rescore(
 
     settings: nbest_costs, nbest_weight, nbest_reference, device.
     """
-    result: Rescored = call("eval", named_model(run) | {"nbest": str(nbest), **settings}, out, progress, keeps=True)
-    return result
+    return call(Rescored, "eval", named_model(run) | {"nbest": str(nbest), **settings}, out, progress, keeps=True)
 
 
 def ensemble(
@@ -166,8 +166,7 @@ def ensemble(
     runs: run folders, or results of `train`, `ensemble` and `load`. out: the run folder; None: a new one below
     ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, fit_split, weights, cache.
     """
-    result: MixedRun = call("ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
-    return result
+    return call(MixedRun, "ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
 
 
 def compare(
@@ -178,8 +177,7 @@ def compare(
     runs: runs as in `evaluate`, scores.h5 files, and score files of other tools. out: a folder for compare.csv and
     compare.md; None: nothing is written. settings: split, resamples, seed, block, device.
     """
-    result: Comparison = call("compare", {"runs": folders_of(runs), **settings}, out, progress)
-    return result
+    return call(Comparison, "compare", {"runs": folders_of(runs), **settings}, out, progress)
 
 
 def tree(
@@ -195,8 +193,7 @@ def tree(
     tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
     out: a folder for result.json and the picture; None: nothing is written. settings: words, levels, to.
     """
-    result: BuiltTree = call("tree", {"tree": tree, "data": data, **settings}, out, progress)
-    return result
+    return call(BuiltTree, "tree", {"tree": tree, "data": data, **settings}, out, progress)
 
 
 def sweep(
@@ -223,8 +220,7 @@ def sweep(
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = overrides_of(plain(settings))
     for key, values in over.items():
-        swept = [literal(value, key) if not is_option(key, value) else str(value) for value in values]
-        if isinstance(values, str) or not swept:
+        if isinstance(values, str) or not (swept := [word_of(key, value).partition("=")[2] for value in values]):
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
         words.append(f"{key}={','.join(swept)}")
     words += [f"hydra.sweep.dir={literal(folder, 'out')}"]
@@ -244,8 +240,7 @@ def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
     to: a file whose suffix decides the format: .txt, .vec and .bin for word vectors, .arpa and .arpa.gz for n-grams,
     .safetensors for weights, .tsv.gz and .parquet for counts. settings: any other setting of `lmtool export`.
     """
-    result: Written = call("export", named_run(run) | {"to": str(to), **settings}, None, False)
-    return result
+    return call(Written, "export", named_run(run) | {"to": str(to), **settings}, None, False)
 
 
 def convert(
@@ -269,8 +264,7 @@ def convert(
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
     named = {} if run is None else named_run(run)
-    result: Written = call("convert", given | mixed | named | settings, out, progress, keeps=to is None)
-    return result
+    return call(Written, "convert", given | mixed | named | settings, out, progress, keeps=to is None)
 
 
 def merge(
@@ -305,8 +299,7 @@ def distill(
     new one. settings: tokens, device.
     """
     given = named_run(run) | {"like": str(folder_of(like))}
-    result: TrainedRun = call("distil", given | settings, out, progress, keeps=True)
-    return result
+    return call(TrainedRun, "distil", given | settings, out, progress, keeps=True)
 
 
 def report_page(
@@ -317,8 +310,7 @@ def report_page(
     paths: runs, and folders of runs, evaluations, sweeps, comparisons and trees. out: the folder of the page; None: a
     new one. settings: map, words, levels.
     """
-    result: Written = call("report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
-    return result
+    return call(Written, "report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
 
 
 mix = ensemble  # aliases: the names before 0.7

@@ -1,25 +1,27 @@
-"""Resolve runs and execute a command, for the functions of calls.py."""
+"""Resolve runs and settings and execute a command, for the functions of calls.py."""
 
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from lmtool.api.settings import compose, overrides_of
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import config_dir_of
+from lmtool.cli.help_pages import EXPERIMENT, config_dir_of
 from lmtool.commands import command_of
 from lmtool.config.model_verbs import SETTINGS
-from lmtool.config.options import HOMES, folder_in_use
-from lmtool.config.overrides import key_of, value_of
-from lmtool.config.settings import data_settings, plain_values, typed
+from lmtool.config.options import HOMES, conf_dir, folder_in_use
+from lmtool.config.overrides import key_of, quoted, value_of
+from lmtool.config.rules import as_written
+from lmtool.config.settings import choices_of, data_settings, plain_values, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import TrainingStart
@@ -31,6 +33,9 @@ from lmtool.text_model import TextModel
 
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
+T = TypeVar("T")
+NAME = re.compile(r"[\w.-]+")
+MAPPINGS = {"data.train"}  # settings that may be a mapping with custom keys, which is one value
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
@@ -43,6 +48,7 @@ def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextMod
 
 
 def call(
+    kind: type[T],
     verb: str,
     settings: Mapping[str, Any],
     out: str | PathLike[str] | None,
@@ -50,8 +56,8 @@ def call(
     *,
     callback: Callback | None = None,
     keeps: bool = False,
-) -> Any:
-    """Run a command and return its result. keeps: whether its output folder is kept if `out` is None."""
+) -> T:
+    """Run a command and return its result, of a kind. keeps: whether its output folder is kept if `out` is None."""
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
 
@@ -82,6 +88,7 @@ def call(
         result = command_of(verb)(config, session)
         for warning in session.warnings:
             warnings.warn(warning, stacklevel=3)
+        assert isinstance(result, kind)
         return result
 
 
@@ -112,8 +119,85 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def is_option(key: str, value: Any) -> bool:
-    return key in HOMES and isinstance(value, str)
+def overrides_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as Hydra overrides: the record from which `resume` starts, also on the command line.
+
+    For a group of options, a string is the option's name and a dictionary its settings, with the name under "kind";
+    other dictionaries are settings by name, at any depth. None is left out at the top and is null within a dictionary.
+    Raises UserError for a value that is not a plain value.
+    """
+    words = [word for key, value in settings.items() if value is not None for word in _words(key, value)]
+    # Choices of options precede changes of their settings, whatever the order of the arguments.
+    return sorted(words, key=lambda word: word.partition("=")[0].lstrip("+") not in (*HOMES, EXPERIMENT))
+
+
+def _words(key: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, Mapping) or key in MAPPINGS or (not value and "." in key):
+        yield word_of(key, value)
+        return
+    for name, item in value.items():
+        if name == "kind" and key in HOMES:
+            yield word_of(key, str(item))
+        else:
+            yield from _words(f"{key}.{name}", item)
+
+
+def word_of(key: str, value: Any) -> str:
+    """Return the override of one setting, or of a group by the name of its option."""
+    if key == EXPERIMENT:
+        return f"+{key}={_name(value)}"
+    return f"{key}={_name(value) if key in HOMES and isinstance(value, str) else literal(value, key)}"
+
+
+def _name(value: str) -> str:
+    return value if NAME.fullmatch(value) else quoted(value)
+
+
+def literal(value: Any, key: str) -> str:
+    """Return a plain value in Hydra's grammar; text is always quoted. Raises UserError for any other value."""
+    if isinstance(value, Enum):
+        value = value.value
+    elif not isinstance(value, str | int | float | list | tuple) and hasattr(value, "item"):
+        value = value.item()  # a NumPy or torch scalar
+    if value is None or isinstance(value, bool):
+        return as_written(value)
+    if isinstance(value, int | float):
+        return repr(float(value) if isinstance(value, float) else int(value))
+    if isinstance(value, str | Path):
+        return quoted(str(value))
+    if isinstance(value, list | tuple | range):
+        return f"[{','.join(literal(item, key) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{_name(str(name))}:{literal(item, key)}' for name, item in value.items())}}}"
+    raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {type(value).__name__}")
+
+
+def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
+    """Compose a command line with Hydra; return the configuration without Hydra's part, and the option of each group.
+
+    Hydra's global state is restored, so that this also works within a Hydra application. Raises UserError, naming the
+    key, for a mistake in the line.
+    """
+    import hydra
+    from omegaconf import OmegaConf
+
+    from lmtool.cli import hydra_errors
+    from lmtool.cli.hydra_run import VERSION, checked_application, register_option_folders
+
+    assert line.verb is not None, "the callers name it"
+    register_option_folders()
+    folder = config_dir_of(line.flags)
+    words = [*line.overrides, *([f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else [])]
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION):
+            checked_application(line, words)
+            whole = hydra.compose(line.verb, words, return_hydra_config=True)
+    except Exception as error:
+        fault = hydra_errors.as_user_error(error, line)
+        if fault is None:
+            raise
+        raise fault from error
+    return OmegaConf.masked_copy(whole, [str(key) for key in whole if key != "hydra"]), choices_of(whole.hydra)
 
 
 def folder_of(run: RunLike) -> Path:

@@ -49,10 +49,16 @@ class NoOptionError(UserError):
 
 def config_dir_of(words: list[str]) -> Path | None:
     """Return the folder of --config-dir on a line."""
+    folder = flag_value(words, *CONFIG_DIR)
+    return Path(folder) if folder else None
+
+
+def flag_value(words: list[str], *names: str) -> str | None:
+    """Return the value of the first of these flags, which may be the next word."""
     for word, after in zip_longest(words, words[1:], fillvalue=""):
-        flag, _, value = word.partition("=")
-        if flag in CONFIG_DIR and (value or after):
-            return Path(value or after)
+        name, equals, value = word.partition("=")
+        if name in names:
+            return value if equals else after
     return None
 
 

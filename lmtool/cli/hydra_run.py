@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from hydra.types import RunMode
 
 from lmtool.cli import hydra_errors
 from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
-from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
+from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of, flag_value
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
@@ -37,16 +37,8 @@ from lmtool.session import Session
 from lmtool.sweeps import job, sweep
 
 VERSION = "1.3"  # version of Hydra's behaviour
-RUNS = (
-    *MULTIRUN,
-    *CONFIG_DIR,
-    "--run",
-    "-r",
-    "--config-name",
-    "-cn",
-    "--config-path",
-    "-cp",
-)  # flags that run the verb
+# Flags that run the verb.
+RUNS = (*MULTIRUN, *CONFIG_DIR, "--run", "-r", "--config-name", "-cn", "--config-path", "-cp")
 _folder: ContextVar[Path | None] = ContextVar("config_dir", default=None)
 
 
@@ -104,9 +96,13 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     only to learn whether it is a sweep, which takes a third of the time of a short command.
     """
     assert line.verb is not None, "a line without a verb is not run"
-    name = _value_of(line.flags, "--config-name", "-cn") or line.verb
-    folder = _value_of(line.flags, "--config-path", "-cp") or str(conf_dir())
-    runs = all(flag.partition("=")[0] in RUNS for flag in _flags_alone(line.flags))
+    name = flag_value(line.flags, "--config-name", "-cn") or line.verb
+    folder = flag_value(line.flags, "--config-path", "-cp") or str(conf_dir())
+    runs = all(
+        flag.partition("=")[0] in RUNS
+        for before, flag in pairwise(["", *line.flags])
+        if before not in FLAGS_WITH_VALUE  # else the flag is its value
+    )
     for path in hydra_errors.user_files(line):
         require_bounded_aliases(path)
     token = _folder.set(config_dir_of(line.flags))
@@ -148,24 +144,6 @@ def _composed_once(application: Any, name: str, line: CommandLine, task: Callabl
     except (AssertionError, _IsSweep):
         return False
     return True
-
-
-def _flags_alone(flags: list[str]) -> list[str]:
-    """Return a line's flags without words that are their values."""
-    alone: list[str] = []
-    for before, flag in zip(["", *flags], flags, strict=False):
-        if before not in FLAGS_WITH_VALUE:
-            alone.append(flag)
-    return alone
-
-
-def _value_of(flags: list[str], *names: str) -> str | None:
-    """Return the value of the first of these flags."""
-    for flag, after in zip_longest(flags, flags[1:], fillvalue=""):
-        name, equals, value = flag.partition("=")
-        if name in names:
-            return value if equals else after
-    return None
 
 
 def register_option_folders() -> None:

@@ -113,31 +113,17 @@ def setting(
     above: float | None = None,
     max: float | None = None,
     below: float | None = None,
-    words: tuple[str, ...] = (),
-    check: Callable[[Any, str], object] | None = None,
-    said: str = "",
-    was: str | None = None,
-    needs: tuple[str, ...] = (),
-    excludes: tuple[str, ...] = (),
     kw_only: bool = False,
+    **others: Any,
 ) -> Any:
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
-    min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. words, check,
-    said, was, needs and excludes: as in Rule; words include "null" for a setting of type Any that may be null.
+    min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. others: words,
+    check, said, was, needs and excludes, as in Rule; words include "null" for a setting of type Any that may be null.
     """
-    rule = Rule(
-        low=above if above is not None else -math.inf if min is None else min,
-        high=below if below is not None else math.inf if max is None else max,
-        open_low=above is not None,
-        open_high=below is not None,
-        words=words,
-        check=check,
-        said=said,
-        was=was,
-        needs=needs,
-        excludes=excludes,
-    )
+    low = above if above is not None else -math.inf if min is None else min
+    high = below if below is not None else math.inf if max is None else max
+    rule = Rule(low, high, open_low=above is not None, open_high=below is not None, **others)
     given: dict[str, Any] = {"metadata": {"rule": rule}, "kw_only": kw_only}
     return dataclasses.field(**given, **({"default_factory": default} if callable(default) else {"default": default}))
 
