@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system import parallel
@@ -18,7 +19,6 @@ from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
     from lmtool.data.split import Split
-    from lmtool.data.vocabulary import SpecialTokens
 
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
@@ -302,8 +302,6 @@ class LanguageModel(ABC):
 
     def _score_by_states(self, text: Split) -> FloatArray:
         """Return log p of all tokens `[N]`, one word of each sentence (or stream) at a time."""
-        from lmtool.data.vocabulary import SpecialTokens
-
         offsets, ids = text.as_stream(self.across_sentences).offsets, text.ids.astype(np.int64)
         special_tokens = SpecialTokens(text.bos, None, text.bos)  # a sentence's last state is not used
         longest_first = np.argsort(-np.diff(offsets), kind="stable")

@@ -22,20 +22,12 @@ from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 Sentence = str | Sequence[str]
 
 
-class Corpus:
-    """A store, opened for reading; a context manager.
-
-    path: of the store. name: data.name. sentences: whether its text is sentences, which end in `</s>`, and not one
-    stream. splits: their names. fingerprint: the same where settings and text are the same. provenance: what the store
-    was made of. counted: whether its train split lies elsewhere and was counted there.
-    """
+class Corpus(Store):
+    """The arrays, words and questions of a store that is open for reading; a context manager."""
 
     def __init__(self, store: Store) -> None:
         """store: open; it is closed with the corpus."""
-        self.store = store
-        self.path, self.splits, self.provenance = store.path, store.splits, store.provenance
-        self.name, self.sentences, self.fingerprint = store.name, store.sentences, store.fingerprint
-        self.train_counted_externally = store.train_counted_externally
+        super().__init__(store.file, store.path)
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
@@ -98,10 +90,6 @@ class Corpus:
         tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.provenance["rows"])
         return f"<Corpus {self.name}: {tokens} tokens; vocabulary {self.provenance['rows'][0]['vocabulary']:,}>"
 
-    def close(self) -> None:
-        """Close the file; arrays that were read stay valid."""
-        self.store.close()
-
     def __enter__(self) -> Corpus:
         return self
 
@@ -111,7 +99,7 @@ class Corpus:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words, most frequent first, `<s>` last. Raises UserError if they are damaged."""
-        group = self.store.group("vocabulary")
+        group = self.group("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
         counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
         if len(counts) != len(words) or not (-1 <= eos < len(words) and 0 <= unk < len(words)):
@@ -131,7 +119,7 @@ class Corpus:
         """
         if not self.unit.is_subword:
             return None
-        return Subwords.parse(self.store.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
+        return Subwords.parse(self.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
 
     def knows(self, name: str) -> bool:
         """Return whether the split is in the store or was counted externally."""
@@ -143,11 +131,11 @@ class Corpus:
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, listing the available splits, if it is missing, and if it is damaged."""
         self._require(name)
-        group = self.store.group(f"splits/{name}")
+        group = self.group(f"splits/{name}")
         try:
             ids, words = group["ids"][:], group.attrs.get("words")
             words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
-            if ids.max() >= len(self.store.group("vocabulary")["counts"]):
+            if ids.max() >= len(self.group("vocabulary")["counts"]):
                 raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
             return Split(
                 ids,
@@ -163,7 +151,7 @@ class Corpus:
     def text(self, name: str) -> StoredText:
         """Return a split to be read piece by piece; the store must stay open. Raises UserError if it is missing."""
         self._require(name)
-        return self.store.text(name)
+        return super().text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
         """Return a split to be read piece by piece, with contexts that cross sentences or not; the store must stay
@@ -175,13 +163,13 @@ class Corpus:
         self._require(name)
         vocabulary = self.vocabulary
         share = reset_share if across_sentences else 1.0
-        return StoredTokens(self.store.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
+        return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
         """Return the bytes for training on a split in memory: its ids twice, positions, and the order of the
         examples.
         """
-        ids = self.store.group(f"splits/{name}")["ids"]
+        ids = self.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
@@ -191,19 +179,19 @@ class Corpus:
         """
         if self._counts(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100
-        return len(self.store.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
+        return len(self.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
     @property
     def first_places(self) -> IntArray:
         """The first occurrence of each word, int64 `[V]`, if train was counted externally, as ExternalCounts has it."""
-        places: IntArray = self.store.group("vocabulary")["first_places"][:]
+        places: IntArray = self.group("vocabulary")["first_places"][:]
         return places
 
     def tokens(self, name: str) -> int:
         """Return the number of tokens of a split, without reading it."""
         if self._counts(name):
             return int(self.provenance["rows"][0]["tokens"])
-        return len(self.store.group(f"splits/{name}")["ids"])
+        return len(self.group(f"splits/{name}")["ids"])
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
@@ -212,14 +200,14 @@ class Corpus:
         """
         if "train" not in self.splits:
             return {}
-        ends: dict[str, int] = json.loads(self.store.group("splits/train").attrs.get("sources", "{}"))
+        ends: dict[str, int] = json.loads(self.group("splits/train").attrs.get("sources", "{}"))
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:
         """Return the cloze questions of a split, or None if it has none."""
-        if f"cloze/{name}" not in self.store.file:
+        if f"cloze/{name}" not in self.file:
             return None
-        group = self.store.group(f"cloze/{name}")
+        group = self.group(f"cloze/{name}")
         return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
 
     def _require(self, name: str) -> None:

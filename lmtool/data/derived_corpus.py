@@ -56,7 +56,7 @@ class MappedCorpus(DerivedCorpus):
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
         """unit_of: int64 `[V]`, the last one, of `<s>`, being that of units' `<s>`. units: U of them."""
-        Corpus.__init__(self, corpus.store)
+        super().__init__(corpus)
         assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
         self._unit_of = unit_of.astype(np.min_scalar_type(len(units)))
         self.oov = (self._unit_of == units.unk) & (np.arange(len(unit_of)) != corpus.vocabulary.unk)
@@ -123,7 +123,7 @@ class SkipCorpus(DerivedCorpus):
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         """step: s, 1 or more."""
-        Corpus.__init__(self, corpus.store)
+        super().__init__(corpus)
         self._step = step
         self.fingerprint = f"{self.fingerprint}, every {step}"
 

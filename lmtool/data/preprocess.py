@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool import __version__
 from lmtool.config.data import DataConfig, Unit
@@ -38,18 +37,18 @@ from lmtool.data.store import (
     FORMAT,
     KIND,
     Prepared,
+    Remap,
     Row,
     Store,
     UnusableStore,
     count_ids,
+    count_tokens,
     write_cloze,
     write_counted,
-    write_sources,
     write_split,
-    write_subwords,
     write_vocabulary,
 )
-from lmtool.data.subwords import PieceTable, Subwords
+from lmtool.data.subwords import Subwords
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
@@ -144,7 +143,7 @@ def _write(
 ) -> None:
     counted = source.counted() if source.counted is not None else None
     subwords: Subwords | None = None
-    remap: npt.NDArray[np.int32] | PieceTable
+    remap: Remap
     if counted is not None:
         vocabulary = counted.vocabulary
         remap, oov = final_ids(provisional.types, vocabulary)
@@ -161,22 +160,26 @@ def _write(
             given = types if source.drawn is not None else listed_words(source, rules)
             vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    with atomic_hdf5(path, _store_size(provisional, len(vocabulary), remap)) as file:
+    tokens = sum(count_tokens(ids, remap) for ids in provisional.ids.values())
+    letters = sum(map(len, provisional.types))
+    # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
+    size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
+    with atomic_hdf5(path, size) as file:
         group, rows = file.create_group("vocabulary"), []
         if counted is not None:
             rows.append(write_counted(group, counted))
         else:
-            write_vocabulary(group, vocabulary)
-        if subwords is not None:
-            write_subwords(group, subwords)
+            write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
             words = None if data.vocabulary.unit is Unit.word else provisional.words.get(name)
             words = len(ids) if subwords is not None else words
             characters = provisional.characters.get(name, 0)
             rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=words))
-        sources = _source_ends(provisional, remap)
+        sources = {
+            source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
+        }
         if sources:
-            write_sources(file, sources)
+            file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
             write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
         if entropy is not None:
@@ -189,8 +192,7 @@ def _write(
             "identity": identity,
             "rows": rows,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
-            "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
-            + _notes_of_sources(sources)
+            "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
         fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
@@ -206,30 +208,18 @@ def _write(
         file.attrs["complete"] = True
 
 
-def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]:
+def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[str, int]) -> list[str]:
     notes = list(source.notes)
     if entropy is not None:
         bound = f"no model has a perplexity below {np.exp(entropy):.3f}"
         notes.append(f"the source's own entropy is {entropy:.6f} nats per token: {bound}")
     if empty_lines:
         notes.append(f"skipped {empty_lines:,} empty lines")
+    if ends:
+        tokens = zip(ends, np.diff([0, *ends.values()]).tolist(), strict=True)
+        listed = ", ".join(f"{name} {count:,} tokens" for name, count in tokens)
+        notes.append(f"{len(ends)} sources of train: {listed}")
     return notes
-
-
-def _source_ends(provisional: Provisional, remap: npt.NDArray[np.int32] | PieceTable) -> dict[str, int]:
-    """Return where the tokens of each source of train end in the store."""
-    if not isinstance(remap, PieceTable):
-        return provisional.sources
-    train, types = provisional.ids["train"], len(provisional.types)
-    return {
-        source: int(np.dot(count_ids(train[:end], types), remap.lengths)) for source, end in provisional.sources.items()
-    }
-
-
-def _notes_of_sources(ends: dict[str, int]) -> list[str]:
-    tokens = np.diff([0, *ends.values()]).tolist()
-    listed = ", ".join(f"{source} {count:,} tokens" for source, count in zip(ends, tokens, strict=True))
-    return [f"{len(ends)} sources of train: {listed}"] if ends else []
 
 
 def _notes_of_pieces(
@@ -242,15 +232,3 @@ def _notes_of_pieces(
         remedy = f"; data.vocabulary.min_count={least} leaves rare words out" if least > 1 else ""
         notes.append(f"{len(subwords.names):,} pieces, not {size:,}: the words of train have no more{remedy}")
     return [*notes, "the cloze questions are left out: they ask for words, not for pieces"] if source.cloze else notes
-
-
-def _store_size(provisional: Provisional, vocabulary: int, remap: npt.NDArray[np.int32] | PieceTable) -> int:
-    """Return the maximum number of bytes of the store, except its cloze questions, which are few."""
-    item = np.min_scalar_type(vocabulary).itemsize
-    tokens = sum(len(ids) for ids in provisional.ids.values())
-    if isinstance(remap, PieceTable):
-        counts = (count_ids(ids, len(provisional.types)) for ids in provisional.ids.values())
-        tokens = sum(int(np.dot(of_split, remap.lengths)) for of_split in counts)
-    letters = sum(len(word) for word in provisional.types)
-    # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
-    return item * tokens + tokens + 4 * letters + 8 * vocabulary + (4 << 20)

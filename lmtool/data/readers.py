@@ -9,14 +9,13 @@ A UTF-8 byte-order mark at the start of a file is not part of its text.
 from __future__ import annotations
 
 import codecs
-import hashlib
 import io
 import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Any
 
 from lmtool.data.unpacking import DAMAGES, open_files
@@ -124,12 +123,6 @@ def _without_mark(block: bytes, name: str) -> bytes:
         if block.startswith(mark):
             raise UserError(f"{name} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8")
     return block.removeprefix(codecs.BOM_UTF8)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of the bytes of a file, in hexadecimal."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:

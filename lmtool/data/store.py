@@ -26,6 +26,7 @@ FORMAT = 1
 REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # renumbered together
 WORDS_PER_CHUNK = 1 << 18  # cut into pieces together
+Remap = npt.NDArray[np.int32] | PieceTable  # the id, or the ids of the pieces, of each provisional id
 Row = dict[str, "str | int | float | None"]
 
 
@@ -84,7 +85,7 @@ class Store:
             if not file.attrs.get("complete", False):
                 raise UnusableStore(f"{path} is unfinished: {REMEDY}")
             require_own_content(file, path)
-            store = cls(file, path)
+            store = Store(file, path)
             for ids, offsets in map(store.text, store.splits):
                 sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
             return store
@@ -117,7 +118,7 @@ class Store:
         return StoredText(group["ids"], group["offsets"])
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; arrays that were read stay valid."""
         self.file.close()
 
 
@@ -154,17 +155,21 @@ def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
     return counts
 
 
-def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
-    """Write words as one UTF-8 text with NUL between them, which is read in one go."""
+def count_tokens(ids: npt.NDArray[np.int32], remap: Remap) -> int:
+    """Return the number of tokens that provisional ids `[N]` become: N, or the number of their pieces."""
+    if not isinstance(remap, PieceTable):
+        return len(ids)
+    return int(np.dot(count_ids(ids, len(remap.starts) - 1), remap.lengths))
+
+
+def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary, subwords: Subwords | None = None) -> None:
+    """Write words as one UTF-8 text with NUL between them, which is read in one go; a tokenizer as its library's JSON."""
     group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
     group["counts"] = vocabulary.counts
     group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
     group.attrs["unk"] = vocabulary.unk
-
-
-def write_subwords(group: h5py.Group, subwords: Subwords) -> None:
-    """Write the tokenizer beside the pieces, as the JSON of the library."""
-    group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
+    if subwords is not None:
+        group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
 
 
 def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
@@ -187,7 +192,7 @@ def write_split(
     file: h5py.File,
     name: str,
     provisional: npt.NDArray[np.int32],
-    remap: npt.NDArray[np.int32] | PieceTable,
+    remap: Remap,
     oov: npt.NDArray[np.bool_],
     vocabulary: Vocabulary,
     characters: int,
@@ -200,9 +205,7 @@ def write_split(
     whether it is OOV. characters: number in the raw text. words: number of words and sentence ends in it; None if they
     are the tokens, or unknown. Raises UserError for a split without tokens.
     """
-    total = len(provisional)
-    if isinstance(remap, PieceTable):
-        total = int(np.dot(count_ids(provisional, len(oov)), remap.lengths))
+    total = count_tokens(provisional, remap)
     if total == 0:
         raise UserError(f"the {name} split has no words; give it some text")
     group = file.create_group(f"splits/{name}")
@@ -234,11 +237,6 @@ def write_split(
         "OOV %": 100 * len(oovs) / total,
         "vocabulary": len(vocabulary),
     }
-
-
-def write_sources(file: h5py.File, ends: dict[str, int]) -> None:
-    """Write where the tokens of each source of train end."""
-    file["splits/train"].attrs["sources"] = json.dumps(ends)
 
 
 def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:

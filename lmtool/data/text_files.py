@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmtool.config.rules import MISSING
-from lmtool.data.readers import MEMBER, sha256_of
+from lmtool.data.readers import MEMBER
 from lmtool.data.remote import cache_dir, find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
 
@@ -107,24 +107,17 @@ def file_stamp(name: str, samples: int = SAMPLES) -> list[object]:
     path = Path(name.partition(MEMBER)[0])
     try:
         status = path.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns, _sampled(path, status.st_size, samples)]
-
-
-def _sampled(path: Path, size: int, samples: int) -> str:
-    blocks = min(-(-size // BLOCK), samples)
-    digest = hashlib.sha256()
-    try:
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
+        size, digest = status.st_size, hashlib.sha256()
+        blocks = min(-(-size // BLOCK), samples)
         with path.open("rb", buffering=0) as file:
             for k in range(blocks):
                 file.seek(k * BLOCK if blocks < samples else (size - BLOCK) * k // (blocks - 1))
                 digest.update(file.read(BLOCK))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return digest.hexdigest()
+    return [str(path.resolve()), size, status.st_mtime_ns, digest.hexdigest()]
 
 
 def file_identity(name: str) -> dict[str, object]:
@@ -132,7 +125,9 @@ def file_identity(name: str) -> dict[str, object]:
     if is_address(name):  # its bytes are not fetched a second time
         return {"address": stamp_of(name.partition(MEMBER)[0])}
     path = Path(name.partition(MEMBER)[0])
-    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": digest}
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -64,10 +65,11 @@ class Header(NamedTuple):
 def seal(path: Path) -> None:
     """Seal a file, whose first HEADER bytes are free. Raises OSError if it cannot be written."""
     with path.open("r+b") as file:
-        content = file.seek(0, os.SEEK_END)
-        checksums = [zlib.crc32(block) for block in _blocks(file, content)]
+        file.seek(HEADER)
+        blocks = chain([file.read(BLOCK - HEADER)], iter(partial(file.read, BLOCK), b""))
+        checksums = [zlib.crc32(block) for block in blocks]
         table = struct.pack(f"<{len(checksums)}I", *checksums)
-        file.seek(content)
+        content = file.tell()
         file.write(table)
         file.seek(0)
         file.write(Header(content, zlib.crc32(table)).as_bytes())
@@ -146,11 +148,3 @@ def _compare(content: bytes | bytearray, start: int, checksums: Checksums) -> No
         if zlib.crc32(view[at + skipped : at + BLOCK]) != checksums[(start + at) // BLOCK]:
             last = start + min(at + BLOCK, len(view))
             raise DamagedFile(f"a checksum differs between bytes {start + at:,} and {last:,}")
-
-
-def _blocks(file: IO[bytes], content: int) -> Iterator[bytes]:
-    """Yield the blocks of the content of an open file, the first without the header."""
-    file.seek(0)
-    for at in range(0, content, BLOCK):
-        block = file.read(min(BLOCK, content - at))
-        yield block[HEADER:] if at == 0 else block

@@ -89,22 +89,17 @@ def _reason(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> str | None:
         return None
     if not isinstance(item, h5py.Dataset):
         return f"a {type(item).__name__}"
-    return _reason_of_array(item)
-
-
-def _reason_of_array(dataset: h5py.Dataset) -> str | None:
-    """Return why an array is rejected, or None if it is not."""
-    if dataset.dtype.kind not in NUMBERS or dataset.dtype.subdtype is not None:
-        return f"an array of {dataset.dtype}, not of numbers"
-    if dataset.is_virtual:
+    if item.dtype.kind not in NUMBERS or item.dtype.subdtype is not None:
+        return f"an array of {item.dtype}, not of numbers"
+    if item.is_virtual:
         return "a virtual dataset, whose numbers are in another file"
-    if dataset.external:
+    if item.external:
         return "an array whose numbers are in another file"
-    created = dataset.id.get_create_plist()
+    created = item.id.get_create_plist()
     filters = {created.get_filter(k)[0] for k in range(created.get_nfilters())}
     if not filters <= BUILT_IN:
         return "an array behind a filter that needs a plugin"
-    stored = int(dataset.id.get_storage_size())
-    if dataset.nbytes > max(stored * (MAX_DEFLATION if filters else 1), UNWRITTEN):
-        return f"an array of {dataset.nbytes:,} bytes, of which the file has {stored:,}"
+    stored = int(item.id.get_storage_size())
+    if item.nbytes > max(stored * (MAX_DEFLATION if filters else 1), UNWRITTEN):
+        return f"an array of {item.nbytes:,} bytes, of which the file has {stored:,}"
     return None

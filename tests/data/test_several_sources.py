@@ -83,7 +83,7 @@ def test_a_stream(folder: Path) -> None:
         ),
         ({"train": {"a b": "a.txt", "c": "b.txt"}}, r"data\.train=\{'a b': .*names of letters, digits"),
         ({"train": {1: "a.txt", 2: "b.txt"}}, r"data\.train=\{1: .*names of letters, digits"),
-        ({"train": {"a": "a.txt", "b": None}}, r"data\.train\.b=None: must be a path, a glob, a folder"),
+        ({"train": {"a": "a.txt", "b": None}}, r"data\.train\.b=null: must be a path, a glob, a folder"),
         (
             {"train": {"a": "a.txt", "b": "b.txt"}, "valid": None, "split": SplitConfig(None, 0.8, None, None)},
             r"data\.split cuts one text, and data\.train has several sources: give data\.valid a file",
