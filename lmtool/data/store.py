@@ -163,7 +163,7 @@ def count_tokens(ids: npt.NDArray[np.int32], remap: Remap) -> int:
 
 
 def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary, subwords: Subwords | None = None) -> None:
-    """Write words as one UTF-8 text with NUL between them, which is read in one go; a tokenizer as its library's JSON."""
+    """Write words as one UTF-8 text with NUL between them, which is read at once, and the JSON of a tokenizer."""
     group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
     group["counts"] = vocabulary.counts
     group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
