@@ -85,15 +85,17 @@ class Session:
         if not self.quiet:
             write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
 
-    def note(self, text: str) -> None:
-        """Print and keep a note for the user."""
-        self.notes.append(text)
-        self.say(f"note: {text}")
+    def note(self, *texts: str) -> None:
+        """Print and keep notes for the user."""
+        self.notes.extend(texts)
+        for text in texts:
+            self.say(f"note: {text}")
 
-    def warn(self, text: str) -> None:
-        """Print and keep a warning about a likely mistake."""
-        self.warnings.append(text)
-        self.say(f"warning: {text}")
+    def warn(self, *texts: str) -> None:
+        """Print and keep warnings about likely mistakes."""
+        self.warnings.extend(texts)
+        for text in texts:
+            self.say(f"warning: {text}")
 
     def require_new(self) -> None:
         """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training."""

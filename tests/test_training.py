@@ -28,7 +28,7 @@ from lmtool.neural.outputs.options import (
     SampledOutput,
 )
 from lmtool.runs.run import METRICS
-from lmtool.runs.weights import CHECKPOINT, load_weights, save_quantised, save_weights
+from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.training.loop import train
 from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
 from lmtool.training.plan import Plan, Trained, budget_done, learning_rate
@@ -185,7 +185,7 @@ def test_weights_over_another_tree_do_not_fit(toy: Corpus, tmp_path: Path, monke
     assert loaded()
     with pytest.raises(UserError, match="does not fit the model"):
         load_weights(models[2], path)
-    save_quantised(models[0], path, {}, 8)
+    save_weights(models[0], path, {}, 8)
     with pytest.raises(UserError, match="does not fit the model"):
         load_weights(models[2], path)
     monkeypatch.setattr(HierarchicalSoftmax, "structure", lambda layer: [])  # as before fingerprints

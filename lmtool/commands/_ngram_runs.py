@@ -15,8 +15,8 @@ from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
 from lmtool.results import sizes_text
-from lmtool.runs.corpus import tokeniser_in
-from lmtool.runs.run import VOCABULARY, Run, all_fitted
+from lmtool.runs.corpus import save_words, tokeniser_in, tokeniser_of
+from lmtool.runs.run import Run, all_fitted
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
@@ -49,8 +49,7 @@ class Text:
     @classmethod
     def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
         """Return the text of an open store."""
-        tokeniser = corpus.subwords.json if corpus.subwords is not None else None
-        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokeniser)
+        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokeniser_of(corpus))
 
 
 def save_ngram_run(
@@ -62,13 +61,10 @@ def save_ngram_run(
     runs from which it is made, whose fits it inherits.
     """
     from lmtool.ngram.models.ngram_model import NGRAM_FILE
-    from lmtool.runs.corpus import save_tokeniser, save_vocabulary
 
     out, sizes = session.out, model.table.sizes
     model.save(out / NGRAM_FILE)
-    save_vocabulary(model.vocabulary, out / VOCABULARY)
-    if text.tokeniser is not None:
-        save_tokeniser(text.tokeniser, out)
+    save_words(out, model.vocabulary, text.tokeniser)
     write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})
     Run(
         folder=out,

@@ -167,8 +167,7 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, ses
             f"{out} was trained on another store than {corpus.path}: use the same data, or train from scratch in "
             "another folder"
         )
-    for note in require_same(about["settings"], settings, out) if first else []:
-        session.note(note)
+    session.note(*(require_same(about["settings"], settings, out) if first else []))
 
 
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import CompareConfig
@@ -76,7 +75,9 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             ],
         },
     )
-    _write_tables(session.out, rows)
+    for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
+        with atomic_write(session.out / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     session.say(f"{comparison.heading()}\n{comparison.table_text()}")
     _note(members, rows, session)
     return comparison
@@ -94,15 +95,7 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
-    for note in fitted_note({member.name: member.fitted for member in members}, members[0].split):
-        session.note(note)
+    session.note(*fitted_note({member.name: member.fitted for member in members}, members[0].split))
     crossing, others = (", ".join(m.name for m in members if m.across is across) for across in (True, False))
     if crossing and others:
         session.note(f"contexts cross sentences in {crossing}, and not in {others}")
-
-
-def _write_tables(out: Path, rows: list[list[Cell]]) -> None:
-    """Write compare.csv with all digits, and compare.md for a report."""
-    for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
-        with atomic_write(out / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")

@@ -12,10 +12,9 @@ from lmtool.config.overrides import key_of
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, ConvertConfig
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.results import Written
-from lmtool.runs.run import VOCABULARY, Run, run_folder
+from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -72,8 +71,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         text = Text.of_corpus(data, corpus, {})
         table = arpa_table(arpa, corpus.vocabulary)
         model = NgramModel(table if config.quantize is None else table.quantized(config.quantize), corpus.vocabulary)
-    for note in quantized_notes(model):
-        session.note(note)
+    session.note(*quantized_notes(model))
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
 
@@ -83,7 +81,7 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
 
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not support.
     """
-    from lmtool.runs.corpus import save_tokeniser, save_vocabulary, tokeniser_in
+    from lmtool.runs.corpus import save_words, tokeniser_in
     from lmtool.runs.load import run_vocabulary
 
     settings = source.settings("model") if source.kind == "train" else None
@@ -100,10 +98,7 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
     size = (session.out / name).stat().st_size
     result = {"run": str(source.folder), "quantize": bits, "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
-    save_vocabulary(vocabulary, session.out / VOCABULARY)
-    tokeniser = tokeniser_in(source.folder)
-    if tokeniser is not None:
-        save_tokeniser(tokeniser, session.out)
+    save_words(session.out, vocabulary, tokeniser_in(source.folder))
     replace(source, folder=session.out, config=source.config | {"quantize": bits}).save()
     before = (source.folder / name).stat().st_size
     about = f"the model of {source.folder} in {bits} bits: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
@@ -120,8 +115,7 @@ def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Ses
     model = load_ngram_model(source, vocabulary, refusal)
     small = NgramModel(model.table.quantized(bits), vocabulary)
     small.save(session.out / NGRAM_FILE)
-    for note in quantized_notes(small):
-        session.note(note)
+    session.note(*quantized_notes(small))
     return NGRAM_FILE, sum(model.table.sizes)
 
 
@@ -130,13 +124,13 @@ def _quantise_weights(
 ) -> tuple[str, int]:
     """Write the quantised weights and the tree; return the name of the weights' file and the number of weights."""
     from lmtool.runs.load import load_neural
-    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_quantised, save_tree
+    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
 
     notes = read_notes(source.folder / CHECKPOINT)
     if QUANTISED in notes:
         raise UserError(f"{source.folder} is quantised already, to {notes[QUANTISED]} bits: quantise the run before")
     model = load_neural(source, settings, vocabulary)
-    save_quantised(model, session.out / CHECKPOINT, notes, bits)
+    save_weights(model, session.out / CHECKPOINT, notes, bits)
     if model.output.tree is not None:
         save_tree(model.output.tree, session.out / TREE)
     return CHECKPOINT, model.parameter_count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,6 @@ from lmtool.session import Session
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lmtool.data.split import Split
-    from lmtool.language_model import LanguageModel
-    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.system.arrays import IntArray
 
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
@@ -28,13 +24,17 @@ PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
+    import numpy as np
+
     from lmtool.commands._ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
     from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.corpus import open_run_corpus, require_splits
     from lmtool.runs.load import load_model
+    from lmtool.system.arrays import in_chunks
     from lmtool.system.process import keep_freed_memory
+    from lmtool.system.terminal import token_bar
 
     session.require_new()
     session.use_threads(config.threads)
@@ -50,17 +50,29 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         if not like.normalised:
             raise UserError(f"like={config.like} gives scores that do not sum to one: use another smoother")
         teacher = load_model(teacher_run, corpus.vocabulary, config.device)
-        _require_teacher(teacher, config.run)
+        if teacher.dynamic:
+            raise UserError(f"run={config.run} learns from the text as it reads it (a cache): mix the runs without one")
+        if not teacher.normalised:
+            raise UserError(f"run={config.run} gives scores that do not sum to one")
         train = corpus.split("train")
         tokens = min(train.tokens, config.tokens or train.tokens)
-        places = _Places(train, tokens, teacher, like, session.progress)
         table = like.table
+
+        def for_each_place(take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
+            """Call `take` with the n-gram model's contexts `[N, n-1]` and the teacher's p `[N, V]`, in chunks."""
+            with token_bar(tokens, shown=session.progress) as bar:
+                for chunk in in_chunks(tokens, max(1, PROBABILITIES_PER_CHUNK // len(corpus.vocabulary))):
+                    places = np.arange(chunk.start, chunk.stop)
+                    p = teacher.probabilities(teacher.contexts_of(train, places)[0])
+                    take(like.contexts_of(train, places)[0], p)
+                    bar.update(len(places))
+
         if config.likely is not None:
             gathered = LikelyNgrams(table, config.likely)
-            places.each(gathered.add)
+            for_each_place(gathered.add)
             table = gathered.extended()
         expected = ExpectedProbabilities(table)
-        places.each(expected.add)
+        for_each_place(expected.add)
         table = expected.distilled()
         if config.prune_to is not None:
             table = prune_to_size(config.prune_to, table, corpus.vocabulary.eos, session)
@@ -78,38 +90,3 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
     return TrainedRun.of(session.out, saved, config.store_dir, session.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The first `tokens` tokens of a text, as two models read them. shown: whether to show a bar."""
-
-    train: Split
-    tokens: int
-    teacher: LanguageModel
-    like: NgramModel
-    shown: bool
-
-    def each(self, take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
-        """Call `take` with the contexts `[N, n-1]` of the n-gram model and the teacher's p `[N, V]`, for all tokens in
-        chunks.
-        """
-        import numpy as np
-
-        from lmtool.system.terminal import token_bar
-
-        rows = max(1, PROBABILITIES_PER_CHUNK // len(self.like.vocabulary))
-        with token_bar(self.tokens, shown=self.shown) as bar:
-            for first in range(0, self.tokens, rows):
-                last = min(first + rows, self.tokens)
-                places = np.arange(first, last)
-                p = self.teacher.probabilities(self.teacher.contexts_of(self.train, places)[0])
-                take(self.like.contexts_of(self.train, places)[0], p)
-                bar.update(last - first)
-
-
-def _require_teacher(model: LanguageModel, name: str) -> None:
-    if model.dynamic:
-        raise UserError(f"run={name} learns from the text as it reads it (a cache): mix the runs without a cache")
-    if not model.normalised:
-        raise UserError(f"run={name} gives scores that do not sum to one")

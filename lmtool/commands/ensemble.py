@@ -44,7 +44,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     from lmtool.evaluation.metrics import perplexity, reads_across
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.fit import build_mixture, fit_mixture
-    from lmtool.runs.corpus import open_run_corpus, save_words
+    from lmtool.runs.corpus import open_run_corpus, save_words, tokeniser_of
     from lmtool.runs.load import load_model
 
     out, members = session.out, [Run.open(Path(folder)) for folder in config.runs]
@@ -66,8 +66,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         own = fitted_by(plain_values(config))
         found = {"the mixture": own.get(config.split, [])}
         found |= {str(member.folder): member.fitted_on.get(config.split, []) for member in members}
-        for note in fitted_note(found, config.split):
-            session.note(note)
+        session.note(*fitted_note(found, config.split))
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
         if text is None:
@@ -87,7 +86,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
                 across_sentences=reads_across(mixture, text),
             )
             scores.save(out / SCORES_FILE)
-        save_words(corpus, out)
+        save_words(out, corpus.vocabulary, tokeniser_of(corpus))
     Run(
         folder=out,
         kind="ensemble",
@@ -159,8 +158,7 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
         weights, extra = fit.weights, {"fit": fit_record(config, fit.iterations, fit.gap)}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     name, own = members[0].split, ["weights"] if config.weights is None else []
-    for note in fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name):
-        session.note(note)
+    session.note(*fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name))
     scores = TokenScores(mix(log_prob, weights), tokens, name, all(member.normalised for member in members))
     scores.save(session.out / SCORES_FILE)
     session.note(

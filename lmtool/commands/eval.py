@@ -64,10 +64,8 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         if only_questions(corpus, name):
             return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
         split = corpus.split(name)
-        for warning in oov_warning(corpus, name):
-            session.warn(warning)
-    for note in fitted_note({run: finished.fitted_on.get(name, [])}, name):
-        session.note(note)
+        session.warn(*oov_warning(corpus, name))
+    session.note(*fitted_note({run: finished.fitted_on.get(name, [])}, name))
     return evaluate_split(
         model,
         split,
@@ -165,8 +163,7 @@ def evaluate_split(
     if across is False:
         session.note(READ_ALONE)
     if split.oov_words is not None:
-        for warning in text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary):
-            session.warn(warning)
+        session.warn(*text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary))
     evaluation = Evaluation.of(
         run,
         TokenScores(log_prob, tokens_of(split, vocabulary), name, model.normalised and not unnormalised),
@@ -185,8 +182,7 @@ def evaluate_split(
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
     if split.tokens:
-        for note in quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
-            session.note(note)
+        session.note(*quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]))
     if detail:
         _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
     return evaluation

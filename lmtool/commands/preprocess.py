@@ -23,11 +23,9 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
-    for note in prepared.notes:
-        session.note(note)
+    session.note(*prepared.notes)
     corpus = Corpus(prepared.store)
-    for warning in text_warnings(corpus):
-        session.warn(warning)
+    session.warn(*text_warnings(corpus))
     session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}
     write_json(session.out / "result.json", result)

@@ -55,8 +55,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
         seconds, tokens = _score(config, names, scorer, journal, session)
         result = _totals(config, models, journal)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
-        for warning in text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary):
-            session.warn(warning)
+        session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary))
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:

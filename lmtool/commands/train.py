@@ -130,15 +130,13 @@ def _estimate(
     if config.quantize is not None:
         table = table.quantized(config.quantize, storage)
     estimated = time.perf_counter()
-    for note in table.notes:
-        session.note(note)
+    session.note(*table.notes)
     units.save(table, session.out)
     language_model = units.model(table)
     if not isinstance(language_model, LanguageModel):
         name = type(language_model).__name__
         raise UserError(f"model={model.kind}: {name} must be a subclass of lmtool.language_model.LanguageModel")
-    for note in quantized_notes(language_model):
-        session.note(note)
+    session.note(*quantized_notes(language_model))
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
     valid = corpus.split("valid")

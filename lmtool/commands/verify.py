@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from lmtool.config.model_verbs import VerifyConfig
 from lmtool.data.remote import is_address
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.runs.run import STATE, STATE_BEFORE, Run, newest
 from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
@@ -18,51 +16,29 @@ from lmtool.system.files import has_checksum, read_json, write_json
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
+HEADER = ("file", "bytes", "condition", "damage")
 
 
 def run(config: VerifyConfig, session: Session) -> None:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
     from lmtool.data.text_form import visible
-    from lmtool.system.terminal import Cell, text_table
+    from lmtool.system.terminal import text_table
 
     session.use_threads(config.threads)
     paths = [Path(path) for path in config.paths] or [newest()]
-    files = [verified(path, checksum) for path, checksum in sorted(files_of(paths).items())]
+    files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
-    rows: list[list[Cell]] = [
-        [visible(str(file.path)), file.bytes, str(file.condition.value), file.damage or ""] for file in files
-    ]
-    session.say(text_table(["file", "bytes", "condition", "damage"], rows))
-    entries = [
-        {"file": str(file.path), "bytes": file.bytes, "condition": file.condition.value, "damage": file.damage}
-        for file in files
-    ]
-    write_json(session.out / "result.json", {"files": entries})
-    if any(file.condition is Condition.unverified for file in files):
+    session.say(
+        text_table(HEADER, [[visible(name), size, condition, why or ""] for name, size, condition, why in files])
+    )
+    write_json(session.out / "result.json", {"files": [dict(zip(HEADER, file, strict=True)) for file in files]})
+    if any(condition == "unverified" for _, _, condition, _ in files):
         session.note("unverified: written before 0.6, without checksums; make the files again to add them")
-    damaged = [file for file in files if file.condition is Condition.damaged]
+    damaged = [f"{name}: {why}" for name, _, condition, why in files if condition == "damaged"]
     if damaged:
-        some = "; ".join(f"{file.path}: {file.damage}" for file in damaged[:3])
+        some = "; ".join(damaged[:3])
         raise UserError(f"{len(damaged)} of {len(files)} files damaged ({some}): take a copy, or make them again")
-
-
-class Condition(Enum):
-    """whole: unchanged since it was written. damaged: changed. unverified: without a checksum."""
-
-    whole = "whole"
-    damaged = "damaged"
-    unverified = "unverified"
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A file that was read to its end. damage: what is wrong with it, None if nothing is known."""
-
-    path: Path
-    bytes: int
-    condition: Condition
-    damage: str | None = None
 
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
@@ -116,16 +92,20 @@ def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
     return [path for path in others if path.exists()]
 
 
-def verified(path: Path, checksum: str | None) -> Verified:
-    """Read a file to its end and compare its checksums. checksum: the one in a run.json, None if there is none."""
+def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
+    """Read a file to its end and compare its checksums; return its bytes, its condition and the damage, if any.
+
+    checksum: of the file in a run.json; None: not listed there. The condition is `whole` (as it was written),
+    `damaged`, or `unverified` (without a checksum).
+    """
     size = path.stat().st_size if path.is_file() else 0
     try:
         has_any = _has_right_checksum(path)
         if checksum is not None and checksum_of(path) != checksum:
-            return Verified(path, size, Condition.damaged, "its checksum is not the one in run.json")
+            return size, "damaged", "its checksum is not the one in run.json"
     except Exception as error:  # each library has its own
-        return Verified(path, size, Condition.damaged, str(error).splitlines()[0] if str(error) else repr(error))
-    return Verified(path, size, Condition.whole if has_any or checksum is not None else Condition.unverified)
+        return size, "damaged", first_line(error)
+    return size, "whole" if has_any or checksum is not None else "unverified", None
 
 
 def _has_right_checksum(path: Path) -> bool:

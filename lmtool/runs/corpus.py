@@ -30,20 +30,20 @@ _LETTERS = str.maketrans(_WRITTEN)
 _MEANT = {written: letter for letter, written in _WRITTEN.items()}
 
 
-def save_words(corpus: Corpus, folder: Path) -> None:
-    """Write the vocabulary of a store, and its tokenizer if it has one, each file completely or not at all.
+def save_words(folder: Path, vocabulary: Vocabulary, tokeniser: str | None) -> None:
+    """Write a vocabulary, and the tokenizer (JSON) of its pieces of words, if any, each file completely or not at all.
 
     Raises UserError if a file cannot be written.
     """
-    save_vocabulary(corpus.vocabulary, folder / VOCABULARY)
-    if corpus.subwords is not None:
-        save_tokeniser(corpus.subwords.json, folder)
+    save_vocabulary(vocabulary, folder / VOCABULARY)
+    if tokeniser is not None:
+        with atomic_write(folder / TOKENIZER) as temporary:
+            temporary.write_text(tokeniser, encoding="utf-8")
 
 
-def save_tokeniser(json: str, folder: Path) -> None:
-    """Write a tokenizer beside its vocabulary. Raises UserError if it cannot be written."""
-    with atomic_write(folder / TOKENIZER) as temporary:
-        temporary.write_text(json, encoding="utf-8")
+def tokeniser_of(corpus: Corpus) -> str | None:
+    """Return the tokenizer of a store as JSON, or None if its tokens are words or characters."""
+    return corpus.subwords.json if corpus.subwords is not None else None
 
 
 def tokeniser_in(folder: Path) -> str | None:
@@ -130,7 +130,7 @@ def require_splits(corpus: Corpus) -> None:
 
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
     """Write the vocabulary and run.json of a trained model, which completes the folder."""
-    save_words(corpus, out)
+    save_words(out, corpus.vocabulary, tokeniser_of(corpus))
     used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
     origins = {group: origin(group, kind) for group, kind in used.items()}
     Run(

@@ -6,9 +6,9 @@ written last, so that a folder with a run.json is complete."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig
@@ -16,9 +16,6 @@ from lmtool.config.settings import saved_settings
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
@@ -108,25 +105,9 @@ class Run:
         return settings.files
 
     def _write(self, checksums: dict[str, str]) -> None:
-        write_json(
-            self.folder / "run.json",
-            {
-                "format": FORMAT,
-                "version": __version__,
-                "kind": self.kind,
-                "store": self.store,
-                "store_fingerprint": self.store_fingerprint,
-                "vocabulary_fingerprint": self.vocabulary_fingerprint,
-                "members": list(self.members),
-                "weights": list(self.weights),
-                "mixture": self.mixture,
-                "choices": self.choices,
-                "origins": self.origins,
-                "checksums": checksums,
-                "fitted_on": self.fitted_on,
-                "config": self.config,
-            },
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        about = {"format": FORMAT, "version": __version__}
+        write_json(self.folder / "run.json", about | values | {"checksums": checksums})
 
     @classmethod
     def open(cls, folder: Path) -> Run:

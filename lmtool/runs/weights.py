@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,15 @@ QUANTISED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from 
 SCALE = ".row_scale"  # suffix of the names of scales
 
 
-def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
+def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
     """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
 
-    Raises UserError if the file cannot be written.
+    bits: None for float32; 16 or 8 as in `quantised`. Raises UserError if the file cannot be written or a weight is
+    outside the float16 range.
     """
     tensors, tied = _arrays_of(model)
+    if bits is not None:
+        tensors, notes = quantised(tensors, bits), notes | {QUANTISED: str(bits)}
     _write(tensors, path, notes | {TIED: json.dumps(tied)})
 
 
@@ -60,15 +64,6 @@ def export_weights(
     description = {"lmtool": __version__, **about, "tied": tied}
     notes = {"description": json.dumps(description), "words": json.dumps(list(words))}
     _write(tensors, path, notes)
-
-
-def save_quantised(model: nn.Module, path: Path, notes: dict[str, str], bits: int) -> None:
-    """Write a model's parameters and buffers in 16 or 8 bits, as `quantised` does, for load_weights.
-
-    Raises UserError if the file cannot be written or a weight is outside the float16 range.
-    """
-    tensors, tied = _arrays_of(model)
-    _write(quantised(tensors, bits), path, notes | {QUANTISED: str(bits), TIED: json.dumps(tied)})
 
 
 def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
@@ -154,20 +149,27 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
     return tensors, notes, written is not None
 
 
+@contextmanager
+def _whole(what: str, path: Path) -> Iterator[None]:
+    """Raise UserError if a file that is read in the block is missing or damaged. what: its content."""
+    if not path.is_file():
+        raise UserError(f"the {what} {path} is missing: {REMEDY}")
+    try:
+        yield
+    except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
+
+
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
 
     Raises UserError if the file is missing or damaged, or belongs to a model with another shape or tree.
     """
-    if not path.is_file():
-        raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
-    try:
+    with _whole("checkpoint", path):
         tensors, notes, _ = read_tensors(path)
         if QUANTISED in notes:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in json.loads(notes.get(TIED, "{}")).items()}
-    except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
     try:
         if TIED in notes:
             model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
@@ -180,12 +182,8 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
 
 def read_notes(path: Path) -> dict[str, str]:
     """Read the notes written with the weights. Raises UserError if the file is missing or damaged."""
-    if not path.is_file():
-        raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
-    try:
+    with _whole("checkpoint", path):
         return read_tensors(path)[1]
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
 
 
 def save_tree(tree: Tree, path: Path) -> None:
@@ -195,10 +193,6 @@ def save_tree(tree: Tree, path: Path) -> None:
 
 def load_tree(path: Path) -> Tree:
     """Read a tree and verify its checksum. Raises UserError if the file is missing or damaged."""
-    if not path.is_file():
-        raise UserError(f"the tree {path} is missing: {REMEDY}")
-    try:
+    with _whole("tree", path):
         arrays = read_tensors(path)[0]
         return Tree(arrays["children"], arrays["leaf_words"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
