@@ -30,9 +30,8 @@ from lmtool.ngram.models.ngram_model import NgramModel, Units
 from lmtool.ngram.models.word_classes import learned_classes
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
-from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
-from lmtool.ngram.smoothers.relative_frequencies import Laplace
+from lmtool.ngram.smoothers.relative_frequencies import GoodTuring, Laplace
 from lmtool.trees import Tree, from_codes, random_tree
 from tests.conftest import SOFTMAX, neural
 

@@ -22,8 +22,8 @@ from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import find
 from lmtool.ngram.query.find import hash_ngrams
+from lmtool.ngram.query.scoring import advance
 from lmtool.ngram.query.single_state import SingleStates
-from lmtool.ngram.query.states import advance
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.states import State, States
 from lmtool.system import parallel

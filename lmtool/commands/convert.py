@@ -155,7 +155,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     import numpy as np
 
     from lmtool.mixtures.static import mix_static, union_vocabulary
-    from lmtool.ngram.files.arpa_write import write_arpa
+    from lmtool.ngram.files.arpa_model import write_arpa
     from lmtool.ngram.models.ngram_model import NgramModel
 
     if config.to is None:

@@ -125,7 +125,7 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
     Raises UserError if the run's model has no ARPA form.
     """
     from lmtool.commands._ngram_runs import load_ngram_model
-    from lmtool.ngram.files.arpa_write import write_arpa
+    from lmtool.ngram.files.arpa_model import write_arpa
     from lmtool.runs.load import run_vocabulary
 
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
@@ -140,7 +140,7 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
     """Note how other tools read a model with a back-off weight for unseen contexts, which ARPA cannot express."""
     from lmtool.evaluation.metrics import perplexity
-    from lmtool.ngram.files.arpa_write import arpa_form
+    from lmtool.ngram.files.arpa_model import arpa_form
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.corpus import open_run_corpus
 

@@ -23,7 +23,7 @@ import lmtool
 from fuzzing.campaign import try_all
 from fuzzing.child import draw_no_curves
 from lmtool import States
-from lmtool.ngram.files.arpa_write import write_arpa
+from lmtool.ngram.files.arpa_model import write_arpa
 from lmtool.system import parallel
 
 LIMIT = 40  # seconds

@@ -16,9 +16,8 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files import arpa_model, arpa_read
-from lmtool.ngram.files.arpa_model import arpa_table
+from lmtool.ngram.files.arpa_model import arpa_table, write_arpa
 from lmtool.ngram.files.arpa_read import read_arpa
-from lmtool.ngram.files.arpa_write import write_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey

@@ -10,8 +10,8 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
-from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.estimation.estimate import Selection, estimate
+from lmtool.ngram.estimation.formulas import adjusted_counts, revised_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning import gain as gain_pruning
 from lmtool.ngram.pruning.entropy import largest_within, prune_by_entropy, prune_to_size_by_entropy

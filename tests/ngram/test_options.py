@@ -95,7 +95,7 @@ def test_parameters_reach_the_smoother() -> None:
     ("name", "changes", "message"),
     [
         ("laplace", {"alpha": 0}, r"smoother\.alpha=0: must be a number above 0"),
-        ("laplace", {"alpha": True}, r"smoother\.alpha=True"),
+        ("laplace", {"alpha": True}, r"smoother\.alpha=true"),
         (
             "jelinek_mercer",
             {"lambdas": [1.5]},

@@ -12,8 +12,8 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, relative_changes, renormalised
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
-from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.interpolation import WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import GoodTuring
 from tests.ngram.plain import Plain, contexts_for, random_sentences, text_of
 
 

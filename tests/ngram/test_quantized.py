@@ -12,7 +12,7 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.files.arpa_write import write_arpa
+from lmtool.ngram.files.arpa_model import write_arpa
 from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy

@@ -13,8 +13,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import find as find_module
 from lmtool.ngram.query.find import Lookup, find, hash_ngrams
-from lmtool.ngram.query.scoring import score_word
-from lmtool.ngram.query.states import advance, first_state, shorten
+from lmtool.ngram.query.scoring import advance, first_state, score_word, shorten
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
@@ -44,7 +43,7 @@ def child_of(nodes, node, word):
 
 @numba.njit
 def one_by_one(table, eos, states, words, log_prob, after, matched):
-    """The plain form of states.advance_states."""
+    """The plain form of scoring.advance_states."""
     table = borrowed(table)
     for i in range(len(words)):
         log_prob[i], matched[i], lasting = score_word(table, states[i], words[i], after[i])

@@ -19,8 +19,8 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.interpolation import WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import GoodTuring
 from tests.conftest import RULES
 
 Ptb = tuple[Corpus, Counts]

@@ -23,9 +23,14 @@ from lmtool.ngram.smoothers.absolute_discounting import (
     estimate_discounts,
 )
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.good_turing import GoodTuring, discount_ratios
 from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
-from lmtool.ngram.smoothers.relative_frequencies import Laplace, MaximumLikelihood, StupidBackoff
+from lmtool.ngram.smoothers.relative_frequencies import (
+    GoodTuring,
+    Laplace,
+    MaximumLikelihood,
+    StupidBackoff,
+    discount_ratios,
+)
 from tests.ngram.plain import (
     Plain,
     Probability,

@@ -20,9 +20,8 @@ from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import TUNED, Smoother
-from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.interpolation import JelinekMercer
-from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
+from lmtool.ngram.smoothers.relative_frequencies import GoodTuring, StupidBackoff
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 from tests.ngram.test_options import settings

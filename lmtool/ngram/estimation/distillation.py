@@ -147,7 +147,10 @@ class LikelyNgrams:
         self.table, self.most = table, most
         width = TrieBuilder(table.vocabulary_size).word_width
         self._width = width
-        self._keys = [_own_keys(table, k, width) for k in range(2, table.order + 1)]
+        trie = table.trie
+        self._keys: list[Keys] = [
+            ngram_keys(trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1]), width) for k in range(2, table.order + 1)
+        ]
         self._new: list[list[Keys]] = [[] for _ in self._keys]
 
     def add(self, contexts: IntArray, p: npt.NDArray[Any]) -> None:
@@ -232,10 +235,3 @@ def _distinct(keys: Keys) -> Keys:
     keys.sort()
     distinct: Keys = keys[np.append(keys[:1] == keys[:1], keys[1:] != keys[:-1])]
     return distinct
-
-
-def _own_keys(table: BackoffTable, k: int, width: int) -> Keys:
-    """Return the ascending keys of the table's n-grams of order k."""
-    trie = table.trie
-    keys: Keys = ngram_keys(trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1]), width)
-    return keys

@@ -22,8 +22,14 @@ import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation._merging import estimate_merged
-from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
-from lmtool.ngram.estimation.formulas import estimate_contexts, table_of, unigram_probabilities
+from lmtool.ngram.estimation.formulas import (
+    adjusted_counts,
+    count_of_counts,
+    estimate_contexts,
+    kenlm_count_of_counts,
+    table_of,
+    unigram_probabilities,
+)
 from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed

@@ -18,8 +18,13 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, SourceCounts
 from lmtool.ngram.estimation._merging import loss_and_gradient
-from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
-from lmtool.ngram.estimation.formulas import contexts_of, num_unseen_types
+from lmtool.ngram.estimation.formulas import (
+    adjusted_counts,
+    contexts_of,
+    count_of_counts,
+    kenlm_count_of_counts,
+    num_unseen_types,
+)
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage

@@ -18,8 +18,14 @@ from lmtool.language_model import LanguageModel
 from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.ngram.query.find import Lookup
-from lmtool.ngram.query.scoring import TOKENS_PER_PIECE, distributions, score_candidates, score_text
-from lmtool.ngram.query.states import advance, first_state
+from lmtool.ngram.query.scoring import (
+    TOKENS_PER_PIECE,
+    advance,
+    distributions,
+    first_state,
+    score_candidates,
+    score_text,
+)
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run

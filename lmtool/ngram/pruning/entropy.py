@@ -162,16 +162,10 @@ def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) ->
         suffixes = table.trie.suffixes()
     for k in range(2, table.order + 1):
         log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
-        log_lower = _log_lower(table, k, suffixes)
-        weight = new_weights(log_prob, log_lower, table.trie.contexts(k), table.sizes[k - 2])
+        p, lower = np.exp(log_prob.astype(np.float64)), np.exp(_log_lower(table, k, suffixes))
+        weight, _ = backoff_weights(p, lower, table.trie.contexts(k), table.sizes[k - 2])
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
-
-
-def new_weights(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
-    """Return the back-off weights `[C]` of contexts, 1 if nothing follows; see `divergences` for the arguments."""
-    weight, _ = backoff_weights(np.exp(log_prob.astype(np.float64)), np.exp(log_lower), context, contexts)
-    return weight
 
 
 def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:

@@ -193,7 +193,7 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
     """Return the node of an n-gram, its log p and whether it extends (see Hash), or -1, 0, False if it is not there.
 
     order: of the n-gram. context: the node of all its words but the last. For an n-gram found in the trie, the third
-    value is False: states.shorten looks into the trie itself.
+    value is False: scoring.shorten looks into the trie itself.
     """
     if order > table.ngrams.order:
         node = child(table.nodes, context, word)

@@ -19,8 +19,7 @@ from numba.extending import NativeValue, intrinsic, models, register_model, unbo
 
 from lmtool.language_model import LN10
 from lmtool.ngram.query.find import Lookup, Table
-from lmtool.ngram.query.scoring import score_word
-from lmtool.ngram.query.states import shorten
+from lmtool.ngram.query.scoring import score_word, shorten
 from lmtool.ngram.tables.packed import without_owners
 from lmtool.ngram.tables.trie_search import SHORT
 

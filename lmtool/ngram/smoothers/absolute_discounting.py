@@ -79,6 +79,7 @@ class Absolute(Smoother):
             raise UserError(f"smoother.discounts={discounts}: must have one entry per order, {order} of model.order")
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
+        self.unknown = interpolate and self.counting is Counting.continuations
         self.estimated = discounts is None
         for k, discount in enumerate(discounts or []):
             self.values[k, -self.per_order :] = discount
@@ -139,11 +140,6 @@ class KneserNey(Absolute):
     """Absolute discounting of continuation counts; values: `[n, 1]`, D of each order."""
 
     counting = Counting.continuations
-
-    def __init__(self, order: int, *, discounts: list[Any] | None = None, interpolate: bool = True) -> None:
-        """discounts, interpolate: as of Absolute."""
-        Absolute.__init__(self, order, discounts=discounts, interpolate=interpolate)
-        self.unknown = interpolate
 
 
 @dataclass(slots=True)
@@ -209,7 +205,7 @@ class ModifiedKneserNey(KneserNey):
 
         Raises UserError if the number of triples is not the order.
         """
-        KneserNey.__init__(self, order, discounts=discounts, interpolate=interpolate)
+        Absolute.__init__(self, order, discounts=discounts, interpolate=interpolate)
         self.kenlm_compatible = kenlm_compatible
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:

@@ -121,11 +121,6 @@ class QuantizedValues:
         bits = self.codes.bits.view(np.uint8) if self.width == 8 and sys.byteorder == "little" else self.codes.bits
         return Codes(self.unigrams, self.levels.reshape(-1), bits, self.width)
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the arrays in bytes."""
-        return self.unigrams.nbytes + self.levels.nbytes + self.codes.bits.nbytes
-
     def get(self, first: int, last: int) -> Array:
         """Return the values of nodes `first` to before `last`, float32."""
         values = np.empty(last - first, dtype=np.float32)

@@ -286,12 +286,16 @@ class TrieBuilder:
                 inner[at + a : at + b] += inner.dtype.type(first[k])
             at += len(begins) - 1
         inner[at] = first[-1]
-        spans = [_largest_span(inner[a:b]) for a, b in self.storage.pieces(len(inner))]
-        starts = Packed.zeros(len(inner), int(max(spans)), self.storage)
         base = inner[:: 1 << BLOCK].astype(np.int64)
-        for a, b in self.storage.pieces(len(inner)):
+
+        def differences(a: int, b: int) -> IntArray:
             bases = np.repeat(base[a >> BLOCK : (b - 1 >> BLOCK) + 1], 1 << BLOCK)
-            starts.put(a, inner[a:b].astype(np.int64) - bases[: b - a])
+            return inner[a:b].astype(np.int64) - bases[: b - a]
+
+        largest = max(int(differences(*piece).max()) for piece in self.storage.pieces(len(inner)))
+        starts = Packed.zeros(len(inner), largest, self.storage)
+        for a, b in self.storage.pieces(len(inner)):
+            starts.put(a, differences(a, b))
         return Trie(Nodes(first, self._words, self.word_width, unigrams, base, starts.bits, starts.width))
 
 
@@ -304,12 +308,3 @@ def _begins(keys: Any, word_width: int, first: int, last: int, begins: Any) -> N
         while context < this:
             context += 1
             begins[context] = i
-
-
-@numba.njit(cache=True, nogil=True)
-def _largest_span(starts: Any) -> Any:
-    largest = np.int64(0)
-    for i in range(len(starts)):
-        span = np.int64(starts[i]) - np.int64(starts[(i >> BLOCK) << BLOCK])
-        largest = max(largest, span)
-    return largest
