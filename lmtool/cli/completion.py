@@ -19,12 +19,10 @@ from lmtool.cli.help_pages import (
     PLUGINS,
     VERBS,
     completion_page,
-    config_dir_of,
-    option_text,
 )
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.config.index import Setting, SettingType, read
-from lmtool.config.options import conf_dir, folder_in_use, yaml_files
+from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -146,9 +144,8 @@ def _keys(settings: LineSettings, last: str) -> list[str]:
 def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:
     """Return (key prefix, YAML settings) of the top level and of each group whose prefix the last word has."""
     top = [item for name in ("common", settings.verb) for item in read(conf_dir() / f"{name}.yaml").settings]
-    chosen = [(f"{group}.", group, option) for group, option in settings.groups.items()]
-    below = [(key, list(option_text(g, o, settings.words).settings)) for key, g, o in chosen if last.startswith(key)]
-    return [("", top), *below]
+    chosen = [(group, option) for group, option in settings.groups.items() if last.startswith(f"{group}.")]
+    return [("", top), *((f"{group}.", list(settings.text(group, option).settings)) for group, option in chosen)]
 
 
 def _with_value(settings: LineSettings, last: str) -> list[str]:
@@ -161,7 +158,7 @@ def _with_value(settings: LineSettings, last: str) -> list[str]:
     if group in PLUGINS:
         values = list(PLUGINS[group])
     elif settings.is_group(group):
-        values = list(yaml_files(group, beside=config_dir_of(settings.words)))
+        values = list(settings.files(group))
     else:
         values = _values(group, type, value[start:])
     return [f"{key}={value[:start]}{name}" for name in values]

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,8 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
             return UserError(_unknown_option(cause.missing_cfg_file, list(cause.options or []), line))
         if isinstance(cause, OverrideParseException):
             return unreadable(cause.override)
-        if isinstance(cause, MarkedYAMLError):
+        if isinstance(cause, YAMLError):
             return UserError(_yaml_syntax(cause))
-        if isinstance(cause, ReaderError):
-            return UserError(f"{os.path.relpath(cause.name)}: {_joined([cause])}: correct this YAML file")
         # Hydra writes its files for each job of a sweep, too.
         if isinstance(cause, OSError) and ((composing and cause.filename is not None) or cause.errno in NO_SPACE):
             return UserError(
@@ -110,12 +109,14 @@ def _placed(message: str, key: str, line: CommandLine) -> str:
     return f"{place}: {message}" if place else message
 
 
-def _yaml_syntax(error: MarkedYAMLError) -> str:
-    """Return the message of a YAML syntax error, with file and line."""
-    mark = error.problem_mark or error.context_mark
-    place = f"{os.path.relpath(mark.name)}:{mark.line + 1}" if mark is not None else "a YAML file"
+def _yaml_syntax(error: YAMLError) -> str:
+    """Return the message of an error in a YAML file, with file and line."""
+    mark = error.problem_mark or error.context_mark if isinstance(error, MarkedYAMLError) else None
+    if mark is None or not isinstance(error, MarkedYAMLError):
+        file = os.path.relpath(error.name) if isinstance(error, ReaderError) else "a YAML file"
+        return f"{file}: {_joined([error])}: correct this YAML file"
     reason = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
-    return f"{place}: {reason}: correct this YAML file"
+    return f"{os.path.relpath(mark.name)}:{mark.line + 1}: {reason}: correct this YAML file"
 
 
 def _joined(chain: list[BaseException]) -> str:
@@ -127,7 +128,10 @@ def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | Non
     """Convert a Python error that Hydra raises while it reads the YAML files; return None for any other error."""
     if isinstance(error, UnicodeDecodeError | OSError):
         for path in user_files(line):
-            _require_settings(path)
+            with suppress(YAMLError):
+                value = yaml.safe_load(text_of(path))  # raises UserError for a file that is not UTF-8
+                if not isinstance(value, dict | None):
+                    return UserError(f"{path} holds {type(value).__name__}, not settings: write lines of KEY: VALUE")
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, ValueError):
@@ -143,17 +147,6 @@ def user_files(line: CommandLine) -> Iterator[Path]:
     folder = config_dir_of(line.words)
     for top in [*([folder] if folder else []), *(place.folder for place in places())]:
         yield from sorted(top.rglob("*.yaml"))
-
-
-def _require_settings(path: Path) -> None:
-    """Raise UserError for a YAML file that is not UTF-8 text, cannot be read, or holds no settings."""
-    text = text_of(path)
-    try:
-        value = yaml.safe_load(text)
-    except (OSError, YAMLError) as error:
-        raise UserError(f"{path}: {_joined([error])}: correct this YAML file") from error
-    if not isinstance(value, dict | type(None)):
-        raise UserError(f"{path} holds {type(value).__name__}, not settings: write lines of KEY: VALUE")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -173,18 +166,17 @@ def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float |
         except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
             if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
                 raise
-            amount = re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error))
-            size = f" ({_size(amount[1], amount[2])} more were needed)" if amount else ""
+            size = ""
+            if amount := re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error)):
+                number, unit = amount[1].rstrip("."), amount[2]
+                needed = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
+                size = f" ({needed} more were needed)"
             raise UserError(
                 f"not enough memory{size}: choose a smaller model or a shorter model.context_size, a smaller "
                 "training.batch_size or data.vocabulary.size, or, for n-grams, set counts.memory"
             ) from error
 
     return guarded
-
-
-def _size(number: str, unit: str) -> str:
-    return f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number.rstrip('.')} {unit}"
 
 
 def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, is_group, option_text
-from lmtool.config.index import SettingType, line_of, option_types, read, verb_types
+from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, option_text
+from lmtool.config.index import SettingType, YamlFile, line_of, option_types, read, verb_types
 from lmtool.config.options import conf_dir, yaml_files
 from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
@@ -52,50 +52,36 @@ class LineSettings:
         """The verb's own settings."""
         return verb_types(self.verb)
 
-    @property
-    def prose(self) -> str | None:
-        """The key whose value is text to read, not a path."""
-        argument = VERBS[self.verb]
-        return argument if argument == "text" else None
-
     def is_group(self, key: str) -> bool:
         """Return whether a key is a group (Hydra's too) and not a setting."""
         return key not in self.top and ("/" in key or "@" in key or key == EXPERIMENT or is_group(key, self.words))
+
+    def files(self, group: str) -> dict[str, Path]:
+        """Return the YAML files of a group by option."""
+        return yaml_files(group, beside=config_dir_of(self.words))
+
+    def text(self, group: str, option: str) -> YamlFile:
+        """Return the YAML file of an option: the groups that it chooses options of, and its settings."""
+        return option_text(group, option, self.words)
 
     def kinds(self, group: str) -> dict[str, SettingType]:
         """Return a group's options that are not presets, each with its settings as the fields of one type; the verb's
         default comes first.
         """
-        files = yaml_files(group, beside=config_dir_of(self.words))
-        names = [name for name in files if self._kind(group, name) == name]
+        names = [name for name in self.files(group) if self.text(group, name).kind in (name, None)]
         default = read(conf_dir() / f"{self.verb}.yaml").groups.get(group)
         return {name: self.option(group, name) for name in sorted(names, key=lambda name: name != default)}
 
     def option(self, group: str, option: str) -> SettingType:
         """Return an option's settings as the fields of one type, which is free if they are unknown."""
-        fields = option_types(group, self._kind(group, option))
+        fields = option_types(group, self.text(group, option).kind or option)
         return SettingType(frozenset({group} if fields else ()), fields=fields)
-
-    def chooses(self, group: str) -> bool:
-        """Return whether the line names a group's option."""
-        return any(word.startswith(f"{group}=") for word in self.words)
 
     def chosen(self, group: str) -> list[str]:
         """Return a group's options in use: several in a sweep."""
         given = [word.partition("=")[2] for word in self.words if word.startswith(f"{group}=")]
         names = given[-1].split(",") if given else [self.groups[group]]
-        return [name for name in names if self.has_option(group, name)]
-
-    def chosen_by(self, group: str, option: str) -> dict[str, str]:
-        """Return the groups whose options an option chooses, e.g. smoother for model=ngram."""
-        return option_text(group, option, self.words).groups
-
-    def has_option(self, group: str, name: str) -> bool:
-        """Return whether a group has this option."""
-        return name in yaml_files(group, beside=config_dir_of(self.words))
-
-    def _kind(self, group: str, option: str) -> str:
-        return option_text(group, option, self.words).kind or option
+        return [name for name in names if name in self.files(group)]
 
     def type_of(self, key: str) -> SettingType | None:
         """Return a setting's type by its whole key, or None if the line has no such setting."""
@@ -150,13 +136,12 @@ class LineSettings:
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         """Iterate over the YAML files that may set a key, the last merged first, with the prefix of their keys."""
-        beside = config_dir_of(self.words)
         given = {word.partition("=")[0]: word.partition("=")[2] for word in self.words}
-        experiments = yaml_files(EXPERIMENT, beside=beside)
+        experiments = self.files(EXPERIMENT)
         if given.get(f"+{EXPERIMENT}") in experiments:
             yield experiments[given[f"+{EXPERIMENT}"]], ""
         for group, option in self.groups.items():
-            files, names = yaml_files(group, beside=beside), [option]
+            files, names = self.files(group), [option]
             for name in names:  # and the files that it is based on
                 yield files[name], f"{group}."
                 names += [base for base in read(files[name]).bases if base in files and base not in names]

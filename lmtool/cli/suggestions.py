@@ -97,7 +97,8 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
     option = without[0] if without else settings.groups[group]
     if having and without:
         options = " or ".join(f"{group}={name}" for name in having[:SHOWN])
-        remedy = "" if settings.chooses(group) else f": add {group}={having[0]}"
+        chooses = any(other.startswith(f"{group}=") for other in settings.words)
+        remedy = "" if chooses else f": add {group}={having[0]}"
         return f"{key}: not a setting of {group}={option}, but of {options}{remedy}"
     known = settings.all_keys()
     beside = [name.removeprefix(f"{group}.") for name in known if name.startswith(f"{group}.")]
@@ -113,7 +114,7 @@ def unused(word: str, settings: LineSettings) -> str:
     """Describe a group, or a setting of one, that the line does not use."""
     group = key_of(word).partition(".")[0]
     for used, option in settings.groups.items():
-        users = [f"{used}={name}" for name in settings.kinds(used) if group in settings.chosen_by(used, name)]
+        users = [f"{used}={name}" for name in settings.kinds(used) if group in settings.text(used, name).groups]
         if users:
             return f"{word}: not used with {used}={option}, but with {_some(users)}"
     verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
@@ -157,7 +158,7 @@ def _in_other_options(meant: str, settings: LineSettings) -> str | None:
         kinds = settings.kinds(group)
         for name in _plain_first(kinds):
             type = kinds[name]
-            below = {g: option for g, option in settings.chosen_by(group, name).items() if g not in settings.groups}
+            below = {g: option for g, option in settings.text(group, name).groups.items() if g not in settings.groups}
             if meant in below:
                 return f"did you mean {meant}=, which {group}={name} uses?"
             keys = [f"{group}.{key}" for key in type.leaves()]
@@ -184,4 +185,4 @@ def _by_spelling(key: str, settings: LineSettings) -> str:
 def _with_value(key: str, word: str, settings: LineSettings) -> str:
     """Return a group with the option that the word names, else the key."""
     value = word.partition("=")[2]
-    return f"{key}={value}" if key in settings.groups and settings.has_option(key, value) else key
+    return f"{key}={value}" if key in settings.groups and value in settings.files(key) else key

@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import require_option
+from lmtool.cli.help_pages import VERBS, require_option
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.index import SettingType
@@ -64,7 +64,7 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         raise UserError(unknown_key(word, settings))
     known = type or SettingType()
     _require_form(word, key, text, known)
-    if key != settings.prose:
+    if not (key == "text" and VERBS[settings.verb] == "text"):  # which is text to read, not a path
         text = HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)
         if not multirun and _is_file(text, known):
             return prefix + _quoted(text)

@@ -268,46 +268,32 @@ def types_of(settings: type) -> dict[str, SettingType]:
     """Return the types and ranges of the settings of a dataclass, by name."""
     hints, rules = get_type_hints(settings), rules_of(settings)
     return {
-        item.name: replace(_type(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
+        item.name: replace(type_of(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
         for item in dataclasses.fields(settings)
     }
 
 
-def _type(hint: Any) -> SettingType:
-    words = in_words(hint)
-    if get_origin(hint) in (Union, UnionType):
-        parts = [_type(part) for part in get_args(hint)]
+def type_of(hint: Any) -> SettingType:
+    """Return the type that a type hint means; `words` are None if it allows any value or has no description."""
+    kind, parts = get_origin(hint), [type_of(part) for part in get_args(hint)]
+    if kind in (Union, UnionType):
+        known = [part.words for part in parts if part.words is not None]
+        words = " or ".join(known).replace("true or false or", "true, false or") if len(known) == len(parts) else None
         values = tuple(value for part in parts for value in part.values)
         inner = {key: of for part in parts for key, of in part.fields.items()}
         item = next((part.item for part in parts if part.item is not None), None)
         return SettingType(frozenset().union(*(part.names for part in parts)), values, item, inner, words)
-    if get_origin(hint) is list:
-        return SettingType(frozenset({"list"}), item=_type(get_args(hint)[0]), words=words)
-    if get_origin(hint) is dict:
-        return SettingType(frozenset({"dict"}), words=words)
-    name = "None" if hint is NoneType else getattr(hint, "__name__", "Any")
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return SettingType(frozenset({name}), values=tuple(hint.__members__), words=words)
-    if dataclasses.is_dataclass(hint):
-        assert isinstance(hint, type), "a hint is no object"
-        return SettingType(frozenset({name}), fields=types_of(hint), words=words)
-    return SettingType(frozenset({name}), words=words)
-
-
-def in_words(hint: Any) -> str | None:
-    """Return a type hint in words for users, or None if it allows any value or has no description."""
-    if get_origin(hint) in (Union, UnionType):
-        parts = [in_words(part) for part in get_args(hint)]
-        words = " or ".join(str(part) for part in parts).replace("true or false or", "true, false or")
-        return None if None in parts else words
-    if get_origin(hint) is list:
+    if kind is list:
         items = ITEMS.get(get_args(hint)[0])
-        return f"a list of {items}" if items else "a list"
-    if get_origin(hint) is dict:
-        return "keys with values, as {key: value}"
+        return SettingType(frozenset({"list"}), item=parts[0], words=f"a list of {items}" if items else "a list")
+    if kind is dict:
+        return SettingType(frozenset({"dict"}), words="keys with values, as {key: value}")
+    names = frozenset({"None" if hint is NoneType else getattr(hint, "__name__", "Any")})
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return "one of " + ", ".join(member.name for member in hint)
-    return WORDS.get(hint)
+        return SettingType(names, values=tuple(hint.__members__), words=f"one of {', '.join(hint.__members__)}")
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return SettingType(names, fields=types_of(hint))
+    return SettingType(names, words=WORDS.get(hint))
 
 
 def verb_types(verb: str) -> dict[str, SettingType]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -25,7 +25,7 @@ from omegaconf.errors import (
 )
 
 from lmtool.config import rules
-from lmtool.config.index import TRAINING, in_words
+from lmtool.config.index import TRAINING, type_of, types_of
 from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
 from lmtool.config.training import TrainingConfig
@@ -244,12 +244,13 @@ def rule_of(error: ValidationError) -> str | None:
     """Return the rule for a value that OmegaConf rejected, e.g. "a whole number or null", or None if it is unknown."""
     owner = error.object_type
     if owner is not None and is_dataclass(owner):
-        return in_words(get_type_hints(owner).get(str(error.key)))
+        found = types_of(owner).get(str(error.key))
+        return found.words if found is not None else None
     of_entries = error.ref_type  # the value is an entry of a list or of a dictionary
     parts = [part for part in get_args(of_entries) if part is not NoneType]
     if get_origin(of_entries) in (Union, UnionType) and len(parts) == 1:
         of_entries = parts[0]
-    return in_words(get_args(of_entries)[-1]) if get_origin(of_entries) in (list, dict) else None
+    return type_of(get_args(of_entries)[-1]).words if get_origin(of_entries) in (list, dict) else None
 
 
 def as_written(value: Any) -> str:

@@ -18,7 +18,7 @@ from lmtool.cli.arguments import split_line
 from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import with_current_names
 from lmtool.config import settings
-from lmtool.config.index import SettingType, in_words, option_types, read, verb_types
+from lmtool.config.index import SettingType, option_types, read, type_of, verb_types
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.settings import error_line, saved_settings
 from lmtool.config.verbs import TrainConfig
@@ -152,8 +152,8 @@ def test_the_rule_is_said(value: dict[str, Any], said: str) -> None:
 
 
 def test_a_type_without_words() -> None:
-    assert in_words(Any) is None and in_words(bytes | None) is None
-    assert in_words(list[bytes]) == "a list"
+    assert type_of(Any).words is None and type_of(bytes | None).words is None
+    assert type_of(list[bytes]).words == "a list"
 
 
 def test_an_earlier_name_is_read_and_says_the_current_one(
