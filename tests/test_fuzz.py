@@ -38,23 +38,25 @@ def fuzzing(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @needs_scripts
 def test_a_campaign_finds_shrinks_and_repeats_a_planted_fault(fuzzing: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def check(case: list[int], place: Path) -> None:
+    def check(case: list[int], place: Path) -> list[str]:
         assert place.is_dir() and not list(place.iterdir())
         if sum(case) > 100:
             raise fuzzing.campaign.Fault("more than 100", f"it is {sum(case)}")
+        return ["lmtool: 'a' is empty"] if not case else []
 
-    planted = SimpleNamespace(CASES=st.lists(st.integers(0, 1000)), prepare=lambda: None, check=check)
+    planted = fuzzing.campaign.Generator(st.lists(st.integers(0, 1000)), check, lambda: None)
     with fuzzing.campaign.temporary_folder() as top:
         row = fuzzing.campaign.campaign("planted", planted, top, seconds=20, first_seed=1, most=300)
         case, fault = row.found["more than 100"]
         assert case == [101] and fault.report == "it is 101", "the smallest case"
-        assert fuzzing.campaign.repeat(planted, top, case) == 1
-        assert fuzzing.campaign.repeat(planted, top, [100]) == 0
+        assert fuzzing.campaign.try_case(planted, case, top)[0].signature == "more than 100"
+        assert fuzzing.campaign.try_case(planted, [100], top) == (None, [])
     assert not top.exists()
     said = capsys.readouterr().out
     assert "again: ./scripts/fuzz planted '[101]'" in said and "seed 1" in said
     table = fuzzing.campaign.table([row]).splitlines()[-1].replace(" ", "").split("|")
-    assert row.cases == 300 and (table[1], table[2], table[3], table[5]) == ("planted", "1", "300", "1")
+    assert row.cases == 300 and (table[1], table[2], table[3], table[6]) == ("planted", "1", "300", "1")
+    assert row.refused and set(row.refused) == {"lmtool: _ is empty"}
 
 
 @needs_scripts
@@ -207,22 +209,32 @@ def test_an_arpa_file_by_the_plain_reader(monkeypatch: pytest.MonkeyPatch) -> No
 @needs_scripts
 def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    from fuzzing import readings
+    from fuzzing import text
+    from fuzzing.plain import Given
 
     from lmtool.data import choose_vocabulary
 
-    (tmp_path / "w.txt").write_bytes(b"the\ncat\n")
-    given = readings.Given(tmp_path / "w.txt", b"the\ncat\n", "", 0)
-    readings.word_list(given)
+    kind = next(kind for kind in text.KINDS if kind.name == "w.txt")
+
+    def read(content: bytes) -> None:
+        (tmp_path / "w.txt").write_bytes(content)
+        text.compare(kind, Given(tmp_path / "w.txt", content, ""))
+
+    read(b"the\ncat\n")
     with monkeypatch.context() as patch:
         patch.setattr(choose_vocabulary, "split_words", lambda line: [word for word in line.split() if word != "cat"])
-        with pytest.raises(readings.Wrong, match="words: "):
-            readings.word_list(given)
-    (tmp_path / "w.txt").write_bytes(b"the\ncat\nthe\n")
+        with pytest.raises(text.Wrong, match="word_list: "):
+            read(b"the\ncat\n")
     with pytest.raises(UserError, match="stands in line 1 already"):
-        readings.word_list(given._replace(raw=b"the\ncat\nthe\n"))
-    with pytest.raises(readings.Wrong, match="is refused"):
-        readings.word_list(given)
+        read(b"the\ncat\nthe\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(text.readings, "word_list", None)
+        with pytest.raises(text.Wrong, match="is refused"):
+            text.compare(kind._replace(plainly=lambda given: ["the"]), Given(tmp_path / "w.txt", b"", ""))
+        with pytest.raises(text.Wrong, match="is accepted"):
+            text.compare(
+                kind._replace(read=lambda given: ["the"], plainly=lambda given: 1 / int("x")), Given(tmp_path, b"", "")
+            )
 
 
 @needs_scripts
@@ -239,10 +251,14 @@ def test_all_campaigns_run(tmp_path: Path) -> None:
 
 
 @needs_scripts
-def test_every_verb_has_lines(fuzzing: Any) -> None:
-    from fuzzing import words
+def test_every_verb_and_function_is_tried(fuzzing: Any) -> None:
+    from fuzzing import library, lines
 
-    assert set(words.RIGHT) == set(VERBS)
+    assert set(lines.RIGHT) == set(VERBS)
+    known = library.targets()
+    assert {f"lmtool.{name}" for name in lmtool.CALLS.split()} < known.keys()
+    assert {"kn.score", "net.advance", "mix.words", "tree.paths", "lmtool.Corpus.from_texts"} < known.keys()
+    assert library.literal("[1,{a: null}]") == "[1, {'a': None}]"
 
 
 def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
@@ -313,6 +329,7 @@ def test_calls_that_campaigns_found(tmp_path: Path) -> None:
         lambda: trees.analyse("tree", [1]),
         lambda: trees.path_rows(None, ["a"], [1], [0]),
         lambda: trees.code_strings(None),
+        lambda: trees.tree_text(""),
         lambda: trees.code_string(tree, 1.5),
         lambda: trees.write_tree(tmp_path / "x.txt", None, ["a"]),
         lambda: trees.write_tree(tmp_path / "x.txt", tree, [1, 2, 3]),
@@ -329,6 +346,10 @@ def test_calls_that_campaigns_found(tmp_path: Path) -> None:
         lmtool.Corpus.open(str(tmp_path))
     with pytest.raises(UserError, match="over='ngram'"):
         lmtool.sweep("ngram")
+    with pytest.raises(UserError, match="verb=trian: must be one of preprocess, train"):
+        lmtool.sweep({"seed": [1, 2]}, verb="trian")
+    with pytest.raises(UserError, match=r"data=.*: settings are text, numbers, lists"):
+        lmtool.preprocess(torch.ones(0))
 
 
 def test_a_long_message_loses_its_middle() -> None:

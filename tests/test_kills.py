@@ -1,4 +1,4 @@
-"""./scripts/measure kills: what a power cut may leave, worked out by hand; a campaign finds what is planted; what the
+"""./scripts/fuzz kills: what a power cut may leave, worked out by hand; a campaign finds what is planted; what the
 campaigns found stays mended (the rest of that is beside the code it is about).
 """
 
@@ -31,10 +31,12 @@ NGRAM = ["train", "model=ngram", "data=toy", "threads=1", "hydra.run.dir=out"]
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    from fuzzing import child
+    from fuzzing import campaign, child
     from kills import commands, judge, power, system_calls
 
-    return SimpleNamespace(child=child, commands=commands, states=power, judge=judge, calls=system_calls)
+    return SimpleNamespace(
+        campaign=campaign, child=child, commands=commands, states=power, judge=judge, calls=system_calls
+    )
 
 
 def history(kills: Any, *, syncs_folder: bool) -> Any:
@@ -120,15 +122,20 @@ def test_strace_explains_what_a_command_leaves(kills: Any, tmp_path: Path, monke
 
 
 @needs_scripts
-def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path, capsys: Any) -> None:
+def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path) -> None:
     command = kills.commands.Command(["train"], whole_with="out/run.json")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text('{"a": 1, "seconds": 2}')
-    wanted = kills.judge.Undisturbed({"out/run.json": b'{"a": 1}'}, 1.0)
+    wanted = kills.judge.Undisturbed({"out/run.json": b'{"a": 1}'}, [8], 1.0)
     end = kills.child.End
 
-    def new_case() -> Any:
-        return kills.judge.Case(kills.judge.Row("planted"), command, tmp_path, wanted, random.Random(1))
+    def judged(check: Callable[[Any], None], content: str) -> tuple[str, list[str]]:
+        case = kills.judge.Case(command, tmp_path, wanted, random.Random(1))
+        (tmp_path / "out" / "run.json").write_text(content)
+        try:
+            check(case)
+        except kills.campaign.Fault as fault:
+            return fault.signature, case.refused
+        return "", case.refused
 
     for outcome, whole, found in (
         (end(0, "", ""), True, ""),
@@ -138,23 +145,25 @@ def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path, 
         (end(0, "", ""), False, "other bits: it differs in out/run.json"),
         (end(2, "", "lmtool: no\n"), False, "finished, but not whole: it differs in out/run.json"),
     ):
-        case = new_case()
-        (tmp_path / "out" / "run.json").write_text('{"a": 1, "seconds": 2}' if whole else '{"a": 2}')
-        case.check_end(outcome)
-        assert list(case.row.found) == ([found] if found else []), outcome
+        content = '{"a": 1, "seconds": 2}' if whole else '{"a": 2}'
+        refused = ["lmtool: no"] if outcome.code == 2 and not found else []
+        assert judged(lambda case, end=outcome: case.check_end(end), content) == (found, refused), outcome
     (tmp_path / "out" / ".tmpab12CD").write_text("")
-    (tmp_path / "out" / "run.json").write_text('{"a": 1}')
-    case.check_end(end(0, "", ""))
-    assert "left behind: out/.tmpab12CD" in case.row.found and case.row.same == 1
-    (tmp_path / "out" / "run.json").write_text('{"a": ')
-    case.check_whole()
-    assert case.row.whole == 0 and any(signature.startswith("not whole: out/run.json") for signature in case.row.found)
-    (tmp_path / "out" / "run.json").write_text("{}")
+    left = judged(lambda case: case.check_end(end(0, "", "")), '{"a": 1}')
+    assert left[0] == "left behind: out/.tmpab12CD"
+    assert judged(lambda case: case.check_whole(), '{"a": ')[0].startswith("not whole: out/run.json")
+    assert judged(lambda case: case.check_whole(), "{}")[0] == ""
     (tmp_path / "counts-own.h5").write_bytes(b"\x89HDF")
     for cached in (False, True):
-        case = new_case()
-        case.check_whole(cached=cached)
-        assert [signature.partition(":")[0] for signature in case.row.found] == ["not whole"] * cached
+        signature, _ = judged(lambda case, cached=cached: case.check_whole(cached=cached), "{}")
+        assert signature.startswith("not whole") == cached
+
+
+@needs_scripts
+def test_every_kind_has_a_command(kills: Any) -> None:
+    from kills.kinds import CAMPAIGNS
+
+    assert {"torchrun", "checkpoint-nce", "power-tree", "full-nplm", "read-only-report"} < CAMPAIGNS.keys()
 
 
 def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:

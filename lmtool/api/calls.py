@@ -26,7 +26,9 @@ from lmtool.api.running import (
     word_of,
 )
 from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import VERBS
 from lmtool.config.options import folder_in_use
+from lmtool.config.rules import require
 from lmtool.errors import UserError
 from lmtool.results import (
     BuiltTree,
@@ -217,6 +219,7 @@ def sweep(
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
+    require(verb in VERBS, "verb", verb, f"one of {', '.join(VERBS)}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = overrides_of(plain(settings))
     for key, values in over.items():

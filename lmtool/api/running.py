@@ -157,7 +157,7 @@ def literal(value: Any, key: str) -> str:
     """Return a plain value in Hydra's grammar; text is always quoted. Raises UserError for any other value."""
     if isinstance(value, Enum):
         value = value.value
-    elif not isinstance(value, str | int | float | list | tuple) and hasattr(value, "item"):
+    elif not isinstance(value, str | int | float | list | tuple) and getattr(value, "ndim", None) == 0:
         value = value.item()  # a NumPy or torch scalar
     if value is None or isinstance(value, bool):
         return as_written(value)

@@ -131,7 +131,12 @@ def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> D
 
 
 def tree_text(top: DrawnNode) -> str:
-    """Write a line for each node and leaf, indented by its depth: its bit, its share of the counts, its words."""
+    """Return a line for each node and leaf, indented by its depth: its bit, its share of the counts, its words.
+
+    Raises ValueError if `top` is not a DrawnNode.
+    """
+    if not isinstance(top, DrawnNode):
+        raise ValueError(f"tree_text: top must be a DrawnNode, as top_of returns it; got a {type(top).__name__}")
     bit = top.code[-1:] or "·"
     line = f"{'  ' * len(top.code)}{bit} {100 * top.share:5.1f}% {top.label}".rstrip()
     return "\n".join([line, *map(tree_text, top.children)])

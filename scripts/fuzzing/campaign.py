@@ -13,11 +13,12 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky, HypothesisException
@@ -28,42 +29,46 @@ from fuzzing.child import End, forked
 ROUND = 200  # cases of one seed of Hypothesis
 SHRINKING = 8.0  # seconds for one fault
 MAX_FAULTS = 20
+REFUSED = "refused: "  # begins the line that a child prints for a UserError
 
 
 class Fault(Exception):
-    """What a case shows. signature: equal for cases that show the same fault."""
+    """What a case shows. signature: equal for cases that show the same fault. smaller: a case that may suffice."""
 
-    def __init__(self, signature: str, report: str) -> None:
+    def __init__(self, signature: str, report: str, smaller: Any = None) -> None:
         super().__init__(f"{signature}\n{report}")
-        self.signature = signature
-        self.report = report
+        self.signature, self.report, self.smaller = signature, report, smaller
 
 
-class Generator(Protocol):
-    """A file of this folder: a strategy of cases that JSON can hold, and what must hold of each.
+class Generator(NamedTuple):
+    """What a campaign draws, and what must hold of each case.
 
-    `prepare` makes what all cases share in the current folder, and may be called again there. `check` runs a case in an
-    empty folder and raises Fault. `count`, if there is one, returns how many cases of the table a case is.
+    cases: a strategy of cases that JSON can hold. check: runs a case in an empty folder, returns the errors of one line
+    that it ended with, and raises Fault. prepare: makes what all cases share in the current folder, unless it exists;
+    raises LeftOut if cases cannot run here. count: how many cases of the table a case is.
     """
 
-    __name__: str
-    CASES: SearchStrategy[Any]
+    cases: SearchStrategy[Any]
+    check: Callable[[Any, Path], list[str]]
+    prepare: Callable[[], None]
+    count: Callable[[Any], int] = lambda case: 1
 
-    @staticmethod
-    def prepare() -> None: ...
 
-    @staticmethod
-    def check(case: Any, place: Path) -> None: ...
+class LeftOut(Exception):
+    """A campaign that cannot run here, and why."""
 
 
 @dataclass
 class Row:
-    """The outcome of a campaign. found: the smallest case of each fault, by its signature, with the fault."""
+    """The outcome of a campaign. refused: errors in one line that cases ended with, each counted; found: the smallest
+    case of each fault, by its signature, with the fault.
+    """
 
     name: str
+    seed: int
     cases: int = 0
     seconds: float = 0.0
-    seed: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     found: dict[str, tuple[Any, Fault]] = field(default_factory=dict)
 
 
@@ -75,14 +80,24 @@ def campaign(
     name: str, generator: Generator, top: Path, seconds: float, first_seed: int, most: int | None = None
 ) -> Row:
     """Run cases for `seconds` after `prepare`, or `most` of them, in a folder. Prints faults as they are found."""
-    row = Row(name, seed=first_seed)
-    generator.prepare()
+    row = Row(name, first_seed)
+    try:
+        generator.prepare()
+    except LeftOut as reason:
+        print(f"{name} is left out: {reason}", file=sys.stderr)
+        return row
     start, number = time.monotonic(), first_seed
     while time.monotonic() < start + seconds and len(row.found) < MAX_FAULTS and (most is None or row.cases < most):
         known = set(row.found)
         _round(row, generator, top, number, start + seconds, most)
         for signature in row.found.keys() - known:
-            print_found(row, signature, number)
+            case, fault = row.found[signature]
+            smaller = try_case(generator, fault.smaller, top)[0] if fault.smaller is not None else None
+            if smaller is not None and smaller.signature == signature:
+                case, fault = row.found[signature] = fault.smaller, smaller
+            print(f"found by {name}, seed {number}: {signature}")
+            print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-14:]))
+            print(f"  again: ./scripts/fuzz {name} {shlex.quote(json.dumps(case))}", flush=True)
         number += 1
     row.seconds = time.monotonic() - start
     return row
@@ -92,15 +107,16 @@ def _round(row: Row, generator: Generator, top: Path, number: int, deadline: flo
     """Run cases of one seed until one shows a new fault, and shrink that one."""
     known = set(row.found)
     shrink_until: float | None = None
-    count = getattr(generator, "count", lambda case: 1)
 
     def one(case: Any) -> None:
         nonlocal shrink_until
         is_over = time.monotonic() > (shrink_until or deadline)
         if is_over or (shrink_until is None and most is not None and row.cases >= most):
             raise _TimeIsOver
-        row.cases += count(case) if shrink_until is None else 0
-        fault = _fault_of(generator, case, top)
+        fault, refused = try_case(generator, case, top)
+        if shrink_until is None:
+            row.cases += generator.count(case)
+            row.refused.update(map(without_names, refused))
         if fault is None or fault.signature in known:
             return
         shrink_until = shrink_until or time.monotonic() + SHRINKING
@@ -111,7 +127,7 @@ def _round(row: Row, generator: Generator, top: Path, number: int, deadline: flo
 
     phases = [Phase.generate, Phase.shrink]
     chosen = settings(max_examples=ROUND, deadline=None, database=None, phases=phases, print_blob=False)
-    run = settings(chosen, suppress_health_check=list(HealthCheck))(seed(number)(given(generator.CASES)(one)))
+    run = settings(chosen, suppress_health_check=list(HealthCheck))(seed(number)(given(generator.cases)(one)))
     try:
         run()
     except (_TimeIsOver, Fault, Flaky, ExceptionGroup):
@@ -120,23 +136,16 @@ def _round(row: Row, generator: Generator, top: Path, number: int, deadline: flo
         raise RuntimeError(f"the generator {row.name} is at fault: {error}") from error
 
 
-def repeat(generator: Generator, top: Path, case: Any) -> int:
-    """Run one case in a folder and print its fault; return the exit code."""
-    generator.prepare()
-    fault = _fault_of(generator, case, top)
-    print(f"{fault.signature}\n{fault.report}" if fault else "nothing found")
-    return int(fault is not None)
-
-
-def _fault_of(generator: Generator, case: Any, top: Path) -> Fault | None:
-    place = Path(tempfile.mkdtemp(prefix="case-", dir=top))
+def try_case(generator: Generator, case: Any, top: Path) -> tuple[Fault | None, list[str]]:
+    """Run one case in a fresh folder, whose path is always the same; return its fault and its errors in one line."""
+    place = top / "case"
+    place.mkdir()
     try:
-        generator.check(case, place)
+        return None, generator.check(case, place)
     except Fault as fault:
-        return fault
+        return fault, []
     finally:
         remove(place)
-    return None
 
 
 class Wrong(Exception):
@@ -152,8 +161,9 @@ def try_all(
     expected: tuple[type[Exception], ...] = (),
     name: Callable[[Any], str] = str,
     make: Callable[[Path], None] | None = None,
-) -> None:
-    """Act on each item in one forked child, in the folder `work` of a place. Raises Fault for the first bad one.
+) -> list[str]:
+    """Act on each item in one forked child, in the folder `work` of a place; return its UserErrors. Raises Fault for
+    the first bad item.
 
     A UserError of one printable line is a right answer, as are `expected` errors; all else, and more than `seconds` for
     one item, is a fault. name: of an item, in the signature of a fault that ends the child. make: fills the folder.
@@ -168,7 +178,8 @@ def try_all(
     at = int((place / "at").read_text() or 0)
     has_signature = end.code == 1
     report = f"case {at + 1}: {json.dumps([items[at]])[:1500]}"
-    require_end(end, "" if has_signature else name(items[at])[:60], report)
+    require_end(end, "" if has_signature else name(items[at])[:60], report, [items[at]])
+    return [line.removeprefix(REFUSED) for line in end.out.splitlines() if line.startswith(REFUSED)]
 
 
 class TooSlow(BaseException):
@@ -195,6 +206,7 @@ def _try_all(
             except UserError as error:
                 if not str(error) or not str(error).isprintable() or len(str(error)) > 4000:
                     raise Wrong(f"not one line: {len(str(error))} letters: {str(error)[:200]!r}") from error
+                print(f"{REFUSED}{error}")
         except expected:
             continue
         except BaseException as error:
@@ -219,7 +231,7 @@ def without_names(text: str) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.]+|/\S+", "_", text)[:80]
 
 
-def require_end(end: End, about: str = "", report: str = "") -> None:
+def require_end(end: End, about: str, report: str, smaller: Any) -> None:
     """Raise Fault unless a child has ended with code 0; the last line on its standard error is the signature."""
     if end.code == 0:
         return
@@ -228,21 +240,15 @@ def require_end(end: End, about: str = "", report: str = "") -> None:
         signature = "it does not end"
     elif end.code < 0:
         signature = f"signal {-end.code}"
-    raise Fault(f"{about}: {signature[:200]}" if about else signature[:200], f"{report}\n{end.err[-3000:]}")
-
-
-def print_found(row: Row, signature: str, number: int, of: str | None = None) -> None:
-    """Print the smallest case of a fault. number: its seed. of: the campaign that repeats it, if it is another one."""
-    case, fault = row.found[signature]
-    print(f"found by {row.name}, seed {number}: {signature}")
-    print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-12:]))
-    print(f"  again: ./scripts/fuzz {of or row.name} {shlex.quote(json.dumps(case))}", flush=True)
+    raise Fault(f"{about}: {signature[:200]}" if about else signature[:200], f"{report}\n{end.err[-3000:]}", smaller)
 
 
 def table(rows: list[Row]) -> str:
     """Return the rows as Markdown."""
-    lines = ["| campaign | seed | cases | seconds | found |", "|---|---|---|---|---|"]
-    lines += [f"| {row.name} | {row.seed} | {row.cases:,} | {row.seconds:.0f} | {len(row.found)} |" for row in rows]
+    lines = ["| campaign | seed | cases | refused | seconds | found |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        figures = f"{row.seed} | {row.cases:,} | {row.refused.total():,} | {row.seconds:.0f} | {len(row.found)}"
+        lines.append(f"| {row.name} | {figures} |")
     return "\n".join(lines)
 
 

@@ -242,6 +242,10 @@ def damaged(path: Path) -> str | None:
 
                 with h5py.File(path) as file:
                     list(file)
+            case ".safetensors" if path.name.startswith("state"):
+                from lmtool.training.state import read_state
+
+                read_state(path)
             case ".safetensors":
                 from safetensors import safe_open
 

@@ -86,8 +86,9 @@ def run(words: list[str], place: Path) -> End:
     return forked(work, place / "work", limit=LIMIT, grace=GRACE, environment=environment)
 
 
-def checked(words: list[str], place: Path, make: Callable[[Path], None] | None = None) -> End:
-    """Run a command line beside copies of what is shared, and check everything that must hold. Raises Fault.
+def checked(words: list[str], place: Path, make: Callable[[Path], None] | None = None) -> list[str]:
+    """Run a command line beside copies of what is shared, and check everything that must hold; return its refusal.
+    Raises Fault.
 
     make: puts more files into its folder.
     """
@@ -109,8 +110,8 @@ def checked(words: list[str], place: Path, make: Callable[[Path], None] | None =
     for name, facts in sorted(files_of(place / "work").items()):
         path = place / "work" / name
         if before.get(name) != facts and path.is_file() and (reason := damaged(path)):
-            raise Fault(f"{path.name} is not whole", f"{name}: {reason}\nexit code {end.code}\n{end.err}")
-    return end
+            raise Fault(f"{path.name} is not whole", f"{name}: {reason}\n{end}")
+    return [end.refusal] if end.refusal is not None else []
 
 
 def _outside(place: Path) -> dict[str, tuple[int, int]]:
@@ -119,7 +120,6 @@ def _outside(place: Path) -> dict[str, tuple[int, int]]:
 
 def wrong_end(end: End) -> tuple[str, str] | None:
     """Return what is wrong with how a command ended, as the signature of the fault and a report; None if nothing is."""
-    report = f"exit code {end.code}\n{end.err[-3000:]}"
     lines = end.err.splitlines()
     sweep = "also in" in end.out and end.code in (1, 2)
     signature = None
@@ -134,11 +134,11 @@ def wrong_end(end: End) -> tuple[str, str] | None:
             signature = "interrupted, with more than one line"
     elif end.code not in (0, 2) and not sweep:
         signature = f"exit code {end.code}"
-    elif end.code == 2 and not sweep and (len(lines) != 1 or not lines[0].startswith("lmtool: ")):
+    elif end.code == 2 and not sweep and end.refusal is None:
         signature = f"not one line: {without_names(end.err)}"
     elif end.code == 0 and (warnings := [line for line in lines if re.search(r"\w*(Warning|Error)\b", line)]):
         signature = f"a warning: {without_names(warnings[0])}"
-    return (signature, report) if signature else None
+    return (signature, str(end)) if signature else None
 
 
 def _last_frame(text: str) -> str:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import lmtool
 from fuzzing import commands
-from fuzzing.campaign import Wrong, try_all
+from fuzzing.campaign import Generator, Wrong, try_all
 from fuzzing.child import command_line, quietly
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import edited, edits
@@ -75,13 +75,7 @@ def damaged_files(draw: st.DrawFn) -> list[Any]:
     return [name, use, draw(whole if draw(st.integers(0, 7)) == 0 else edits(units=["byte"], least=1))]
 
 
-CASES = st.lists(damaged_files(), min_size=1, max_size=40)
 _right: dict[str, Any] = {}  # what each use gives
-
-
-def count(case: list[Any]) -> int:
-    """Return the number of damaged files of a case."""
-    return len(case)
 
 
 def prepare() -> None:
@@ -101,14 +95,14 @@ def prepare() -> None:
                     _right[use] = _use(use)
 
 
-def check(case: list[Any], place: Path) -> None:
-    """Damage and read files in a child, beside a link to what is shared. Raises Fault."""
+def check(case: list[Any], place: Path) -> list[str]:
+    """Damage and read files in a child, beside a link to what is shared; return the refusals. Raises Fault."""
     shared = place.parent / SHARED
 
     def link(folder: Path) -> None:
         (folder / SHARED).symlink_to(shared)
 
-    try_all(case, _use_damaged, place, seconds=LIMIT, name=lambda item: f"{item[1]} with {item[0]}", make=link)
+    return try_all(case, _use_damaged, place, seconds=LIMIT, name=lambda item: f"{item[1]} with {item[0]}", make=link)
 
 
 def _use_damaged(item: list[Any]) -> None:
@@ -203,3 +197,7 @@ def _command(*words: str) -> None:
         raise UserError(lines[-1])
     if code:
         raise RuntimeError(f"exit code {code}: {err.getvalue()[-2000:]}")
+
+
+CASES = st.lists(damaged_files(), min_size=1, max_size=40)
+CAMPAIGNS = {"files": Generator(CASES, check, prepare, len)}

@@ -1,4 +1,4 @@
-"""Calls of lmtool's public functions and classes with arguments of roughly the right types.
+"""Calls of lmtool's public functions and methods, with arguments of the types in their signatures, roughly.
 
 Each gives a right answer, ValueError, UserError or TypeError: no error from inside, no signal, no hang, and no NaN from
 finite input.
@@ -6,268 +6,220 @@ finite input.
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import traceback
+from collections.abc import Callable
 from contextlib import chdir
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import strategies as st
 
 from fuzzing import commands
-from fuzzing.campaign import Wrong, try_all
+from fuzzing.campaign import Generator, Wrong, try_all
+from fuzzing.lines import typed_setting
+from lmtool.config.options import yaml_files
 
 LIMIT = 30  # seconds of a call
 
 # Values: Python expressions that name np, torch, nn, lmtool, neural, trees, Path and the objects of `_names`. The first
 # of each list is right.
 # fmt: off
-KNOWN = {
-    "size": [
-        "0", "1", "2", "3", "5", "8", "-1", "1.5", "None", "True", "2**40", "2**63", "'a'", "np.int32(3)",
-        "float('nan')",
-    ],
-    "number": [
-        "0", "1", "0.5", "2.0", "-1.0", "1e-9", "1e30", "float('nan')", "float('inf')", "None", "'a'", "True",
-        "np.float32(0.5)",
-    ],
-    "counts": [
-        "[5, 3, 1, 1, 1, 1]", "np.array([5, 3, 1, 1, 1, 1])", "torch.tensor([5., 3, 1, 1, 1, 1])", "[0, 0, 0]", "[1]",
-        "[]", "None", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "np.zeros((2, 3))", "[2**62, 2**62]", "'abc'",
-        "[[1], [2, 3]]", "range(6)", "np.array([1, 2], dtype=np.uint8)", "np.arange(6)[::-1]", "[1e300, 1e300, 1.]",
-        "[True, False]", "np.array(3)", "[0, 5, 0, 5]",
-    ],
-    "ids": [
-        "[0, 1, 2]", "np.array([0, 1, 2])", "torch.tensor([0, 1, 2])", "[]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]",
-        "[2**62]", "None", "np.array([0., 1., 2.])", "torch.tensor([0., 1., 2.])", "np.array([[0, 1], [1, 2]])",
-        "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "0", "'a'", "np.array([0, 1, 2], dtype=np.uint8)",
-        "np.array([0, 1, 2], dtype=np.uint64)", "torch.tensor([0, 1, 2], dtype=torch.int32)", "torch.arange(6)[::2]",
-        "np.array(['a', 'b', 'c'])", "[True, False, True]", "np.array([2**63], dtype=np.uint64)", "[0, [1]]",
-    ],
-    "hidden": [
-        "torch.ones(3, 4)", "torch.randn(3, 4)", "torch.zeros(0, 4)", "torch.ones(3, 5)", "torch.ones(4)",
-        "torch.ones(3, 4).double()", "None", "torch.ones(3, 4).half()", "torch.ones(3, 4).bfloat16()",
-        "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)", "torch.randn(4, 3).t()",
-        "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)", "torch.randn(3, 4, requires_grad=True)",
-        "[[1.] * 4] * 3", "torch.ones(3, 4).to_sparse()", "torch.full((3, 4), float('nan'))",
-        "torch.ones(3, 1).expand(3, 4)", "torch.ones(1, 4).expand(3, 4)",
-    ],
-    "tree": [
-        "tree", "tree1", "trees.balanced_tree(6)", "trees.huffman_tree([5, 3, 1, 1, 1, 1])", "trees.random_tree(6, 1)",
-        "codes", "None", "'tree'",
-    ],
-    "text": [
-        "'the cat sat'", "''", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '",
-        "'ünï'", "'the ' * 300", "['the', 'cat']", "['the cat']", "[]", "[1]", "None", "3", "b'the'", "['']",
-        "('the',)", "[['the'], 'cat']", "[[]]", "iter(['the'])",
-    ],
-    "contexts": [
-        "np.zeros((2, C), np.int64)", "np.full((2, C), V - 1)", "[[0] * C]", "np.zeros((0, C), np.int64)",
-        "np.zeros((2, C + 1), np.int64)", "np.full((2, C), V)", "np.full((2, C), -1)", "np.zeros(C, np.int64)",
-        "np.zeros((2, C))", "None", "[[]]", "[]", "'a'", "np.zeros((2, C), np.uint8)",
-        "np.zeros((2, C), np.int64, order='F')", "np.zeros((4, C), np.int64)[::2]",
-        "torch.zeros((2, C), dtype=torch.int64)", "[[0] * C] * 2",
-    ],
-    "targets": [
-        "[0, 1]", "np.array([0, 1])", "np.array([V - 1, 0])", "np.array([V, 0])", "[-1, 0]", "[0]", "[]", "None",
-        "[[0, 1], [1, 2]]", "[0.5, 1]", "np.array([0, 1], np.uint8)", "torch.tensor([0, 1])",
-        "np.zeros((2, 0), np.int64)", "'ab'", "[2**40, 0]", "[[0] * 5] * 2", "[[], []]",
-    ],
-    "path": [
-        "'kn'", "'net'", "Path('kn')", "'mix'", "'nowhere'", "'kn.arpa'", "''", "'.'", "None", "3", "kn", "net",
-        "'tree.txt'", "'train.txt'", "'a\\x00b'",
-    ],
-    "out": [
-        "'new'", "'new.txt'", "Path('new')", "'kn'", "'no/such/new.txt'", "''", "None", "3", "'new.arpa'",
-        "'new.safetensors'", "'.'", "'a' * 300",
-    ],
-    "codes": [
-        "[(0, '0'), (1, '1')]", "[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[]", "[(0, '0')]",
-        "[(0, '0'), (0, '1')]", "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]",
-        "[(0, '0'), (2, '1')]", "[('a', '0')]", "None", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]",
-        "[(0, '0' * 2000), (1, '1')]", "[(0, 0), (1, 1)]", "[(0.0, '0'), (1.0, '1')]",
-    ],
-    "words": [
-        "['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "[]", "None", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
-        "['a', 'b c', '', '\\n', 'ü', '\\t']",
-    ],
-    "children": [
-        "[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[]", "None", "[[-1.0, -2.0]]",
-        "[[-2**40, -1]]", "[[-1, -2], [-3, -4]]",
-    ],
-    "gradients": [
-        "[nn.Parameter(torch.ones(6, 4))]", "[]", "None", "[torch.ones(2)]", "nn.Parameter(torch.ones(3))",
-        "with_gradients", "[{'params': with_gradients}]",
-    ],
-    "model": [
-        "'ngram'", "'nplm'", "{'kind': 'ngram', 'order': 2}", "{'kind': 'nplm', 'hidden_dim': 4, 'embedding_dim': 4}",
-        "'nope'", "3", "{}", "None", "{'order': 2}", "{'kind': 'ngram', 'order': 99}", "{'kind': 3}",
-        "{'kind': 'ngram', 'nope': 1}", "{'kind': 'cbow', 'context_size': 2}",
-    ],
-    "data": ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1"],
-    "states": [
-        "kn.begin()", "[kn.begin()]", "[]", "None", "lmtool.States.of([kn.begin()] * 2)", "net.begin()",
-        "[kn.begin(), net.begin()]", "3", "[net.begin()] * 2", "kn.advance(kn.begin(), 'the')[1]", "[3]",
-    ],
-    "options": ["True", "False", "None", "3", "'a'"],
-    "oov": ["'error'", "'unk'", "'x'", "None", "3"],
-    "texts": ["['the cat', 'a dog']", "[]", "['']", "'the cat'", "None", "[1]", "['a\\nb']", "iter(['a'])"],
-    "split": ["'valid'", "'train'", "'test'", "'dev'", "None", "3", "''"],
-    "paths": ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn']", "[]", "'kn'", "None"],
-    "index": [
-        "0", "-1", "5", "'a'", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "None", "1.0", "[]",
-        "[9]",
-    ],
-    "word": ["'the'", "'horse'", "''", "'the cat'", "None", "3", "'<s>'", "'</s>'"],
-    "by": ["'cosine'", "'dot'", "'x'", "None"],
-    "of": ["'embeddings'", "'output'", "'x'", "None"],
-    "nodes": ["neural.DotNodes", "neural.MorinBengioNodes", "neural.DotNodes(5, 4)", "None", "3"],
-    "linkage": ["'balanced'", "'adaptive'", "'x'", "None"],
-    "lr": ["0.1", "0", "-1", "float('nan')", "None", "'a'", "1e30"],
-    "vectors": [
-        "np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))", "np.ones((6, 0))",
-        "None", "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "torch.ones(6, 4)", "np.ones(6)", "np.ones((6, 4), int)",
-        "'a'", "np.full((6, 4), 1e200)",
-    ],
-    "list": [
-        "[2]", "[1, 2, 3]", "[3]", "[]", "None", "[6]", "[-1]", "[2, 2]", "'a'", "[1.5]", "(2, 4)", "3",
-        "np.array([2])",
-    ],
+VALUES = {
+    "int": ["2", "0", "1", "3", "5", "8", "True", "2**40", "2**63", "np.int32(3)"],
+    "float": ["0.25", "0", "1", "2.0", "1e-9", "1e30", "float('inf')", "np.float32(0.5)"],
+    "bool": ["True", "False"],
+    "dim": ["4", "0", "3", "2**40"],
+    "word": ["'the'", "'horse'", "'the cat'", "'<s>'", "'</s>'"],
+    "linkage": ["'balanced'", "'adaptive'"],
+    "method": ["'gaussians'", "'kmeans'"],
+    "offsets": ["[0, 3]", "[0]", "[3, 0]", "[0, 9]", "[0, 1, 3]"],
+    "top": ["trees.top_of(tree, ['a'] * 6, [1] * 6, 2)"],
+    "str": ["'valid'", "'train'", "'test'", "'error'", "'unk'", "'dot'", "'output'", "'cpu'", "'balanced'",
+            "'gaussians'", "'kmeans'", "'a' * 300", "'a\\x00b'"],
+    "counts": ["[5, 3, 1, 1, 1, 1]", "[0, 0, 0]", "[1]", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "[[1], [2, 3]]",
+               "[2**62, 2**62]", "[1e300, 1e300, 1.]", "[0, 5, 0, 5]", "range(6)", "np.zeros((2, 3))", "np.array(3)"],
+    "ids": ["[0, 1, 2]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]", "[2**62]", "[0., 1., 2.]", "[[0, 1], [1, 2]]",
+            "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "['a', 'b', 'c']", "[True, False, True]", "[0, [1]]"],
+    "list": ["[2]", "[1, 2, 3]", "[0.5, 0.5]", "[6]", "[-1]", "[2, 2]", "[1.5]"],
+    "contexts": ["[[0] * C] * 2", "[[V - 1] * C] * 2", "[[0] * C]", "[[0] * (C + 1)]", "[[V] * C] * 2",
+                 "[[-1] * C] * 2", "[0] * C", "[[]]", "np.zeros((0, C), np.int64)",
+                 "np.zeros((2, C), np.int64, order='F')"],
+    "candidates": ["[[0, 1], [1, 2]]", "[[0] * 5] * 2", "[[], []]", "[0, 1]", "[[V]] * 2", "[[-1]] * 2"],
+    "classes": ["classes", "[0, 0, 0, 1, 1, 1]", "2", "torch.tensor([0, 5])", "torch.zeros(6)"],
+    "targets": ["[0, 1]", "[V - 1, 0]", "[V, 0]", "[-1, 0]", "[0]", "[[0, 1], [1, 2]]", "[0.5, 1]", "[[0] * 5] * 2",
+                "[2**40, 0]", "[[], []]"],
+    "vectors": ["np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))",
+                "np.ones((6, 0))", "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "np.ones(6)", "np.full((6, 4), 1e200)"],
+    "children": ["[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[[-2**40, -1]]",
+                 "[[-1, -2], [-3, -4]]", "[[-1., -2.]]"],
+    "hidden": ["torch.randn(3, 4)", "torch.ones(3, 4)", "torch.zeros(0, 4)", "torch.ones(3, 5)", "torch.ones(4)",
+               "[[1.] * 4] * 3", "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)",
+               "torch.randn(4, 3).t()", "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)",
+               "torch.randn(3, 4, requires_grad=True)", "torch.ones(3, 4).to_sparse()",
+               "torch.full((3, 4), float('nan'))", "torch.ones(3, 1).expand(3, 4)",
+               *(f"torch.ones(3, 4).{kind}()" for kind in ("double", "half", "bfloat16"))],
+    "text": ["'the cat sat'", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '",
+             "'ünï'", "'the ' * 300", "['the', 'cat']", "['the cat']", "[1]", "b'the'", "['']", "[['the'], 'cat']",
+             "[[]]"],
+    "texts": ["['the cat', 'a dog']", "['']", "'the cat'", "[1]", "['a\\nb']", "0.5"],
+    "words": ["['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
+              "['a', 'b c', '', '\\n', 'ü', '\\t']"],
+    "codes": ["[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[(0, '0')]", "[(0, '0'), (0, '1')]",
+              "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]", "[(0, '0'), (2, '1')]",
+              "[('a', '0')]", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]", "[(0, '0' * 2000), (1, '1')]",
+              "[(0, 0), (1, 1)]", "[(0., '0'), (1., '1')]"],
+    "tree": ["tree", "tree1", "trees.random_tree(6, 1)", "codes"],
+    "gradients": ["[nn.Parameter(torch.ones(6, 4))]", "with_gradients", "[{'params': with_gradients}]",
+                  "[torch.ones(2)]", "nn.Parameter(torch.ones(3))"],
+    "states": ["[kn.begin()]", "kn.begin()", "lmtool.States.of([kn.begin()] * 2)", "net.begin()", "[net.begin()] * 2",
+               "[kn.begin(), net.begin()]", "kn.advance(kn.begin(), 'the')[1]", "[3]"],
+    "index": ["0", "5", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "1.0", "[9]"],
+    "run": ["'kn'", "'net'", "'mix'", "kn", "net", "Path('kn')", "'kn.arpa'", "'tree.txt'", "'nowhere'", "'.'"],
+    "runs": ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn', 'kn.arpa']", "['kn']", "'kn'"],
+    "path": ["'new'", "Path('new.txt')", "'new.arpa'", "'new.safetensors'", "'kn'", "'train.txt'", "'no/such/new.txt'",
+             "'.'", "'a' * 300"],
+    "data": ["corpus", "corpus1", "'toy'", "'nope'", "{'kind': 'toy'}"],
+    "training": ["training", "{'nope': 1}", "{'epochs': -1}"],
+    "over": ["{'seed': [1, 2]}", "{'model.order': [2]}", "{'model': ['ngram']}", "{}", "{'seed': 1}"],
+    "nodes": ["None", "neural.DotNodes(4, torch.zeros(5))", "neural.DotNodes", "neural.DotNodes(5, 4)",
+              "neural.MorinBengioNodes(4, torch.zeros(5), hidden_dim=3, node_dim=2)"],
 }
-OUTPUTS = [
-    "neural.FullSoftmax(4, 6)", "neural.HierarchicalSoftmax(4, tree)", "neural.HierarchicalSoftmax(4, codes)",
-    "neural.NCELoss(4, [5, 3, 1, 1, 1, 1], 3)", "neural.SampledSoftmax(4, [5, 3, 1, 1, 1, 1], 3)",
-    "neural.AdaptiveSoftmax(4, [5, 3, 1, 1, 1, 1], [2, 4])", "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], 2)",
+WRONG = ["None", "3", "-1", "1.5", "float('nan')", "'a'", "''", "[]"]  # for any parameter
+FORMS = [
+    "np.array({})", "torch.tensor({})", "np.array({}, np.uint8)", "np.array({}, np.uint64)", "np.array({}, float)",
+    "torch.tensor({}, dtype=torch.int32)", "np.array({})[::-1]", "torch.tensor({}).double()", "tuple({})", "iter({})",
 ]
-LAYER = [
-    "({hidden}, {ids})", ".log_dist({hidden})", ".log_prob({hidden}, {ids})", ".sample({hidden})",
-    ".top({hidden}, {size})", "({hidden}, {ids}).backward()", ".unnormalized_log_prob({hidden}, {ids})",
-    ".log_partition({hidden})", ".sparse_parameters()", ".word_vectors()", ".double()({hidden}, {ids})",
-    ".eval().log_prob({hidden}, {targets})",
-]
-ASKED = [
-    ".score({text})", ".perplexity({text})", ".predict({text}, {size})",
-    ".predict({text}, oov={oov}, sentence_start={options})",
-    ".generate({text}, count={size}, length={size}, seed=1, oov={oov})", ".begin(sentence_start={options})", ".network",
-    ".embeddings",
-    ".generate('the', count=1, length=2, temperature={number}, top_k={size}, top_p={number}, seed={size})",
-    ".ids({text}, {oov})", ".log_prob({contexts}, {targets})", ".log_dist({contexts})",
-    ".log_prob_candidates({contexts}, {targets})", ".words", ".split_of({text})", ".advance({states}, {text})",
-    ".advance({states}, {ids})", ".context({ids})", ".neighbors({word}, {size}, by={by}, of={of})",
-]
-TREE_MEMBERS = [".paths", ".depths", ".words", ".word_leaves", ".leaves", ".nodes"]
-
-CALLS = [
-    *(f"{output}{member}" for output in OUTPUTS for member in LAYER),
-    *(f"{model}{member}" for model in ("kn", "net", "mix") for member in ASKED),
-    *(f"{{tree}}{member}" for member in TREE_MEMBERS),
-    "neural.FullSoftmax({size}, {counts})({hidden}, {ids})",
-    "neural.HierarchicalSoftmax({size}, {tree}, {counts}, sparse={options})({hidden}, {ids})",
-    "neural.HierarchicalSoftmax(4, tree, nodes={nodes})({hidden}, {ids})",
-    "neural.NCELoss({size}, {counts}, noise={size}, power={number}, learn_normaliser={options})({hidden}, {ids})",
-    "neural.NCELoss(4, [5, 3, 1, 1, 1, 1], noise=3, shared={options}).loss_with({hidden}, {ids}, {ids})",
-    "neural.SampledSoftmax({size}, {counts}, samples={size}, power={number})({hidden}, {ids})",
-    "neural.SampledSoftmax(4, [5, 3, 1, 1, 1, 1], samples=3).loss_with({hidden}, {ids}, {ids})",
-    "neural.AdaptiveSoftmax({size}, {counts}, cutoffs={list}, div_value={number})({hidden}, {ids})",
-    "neural.ClassSoftmax({size}, {counts}, {ids}, sparse={options})({hidden}, [0, 0, 0])",
-    "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], {list})({hidden}, {ids})",
-    "neural.DotNodes({size}, {counts}, sparse={options}).all_scores({hidden})",
-    "neural.MorinBengioNodes({size}, torch.zeros(5), hidden_dim={size}, node_dim={size}).all_scores({hidden})",
-    "neural.RowSGD({gradients}, {lr}, {number}, {number}).step()",
-    "neural.RowAdagrad({gradients}, {lr}, {number}, {number}).step()",
-    "neural.RowAdam({gradients}, {lr}, weight_decay={number}, correct_skipped_steps={options}).step()",
-    "neural.clip_gradients({gradients}, {number})",
-    "trees.Tree({children}, {list})",
-    "trees.analyse({tree}, {counts})",
-    "trees.path_rows({tree}, {words}, {counts}, {ids})",
-    "trees.balanced_tree({ids})",
-    "trees.brown_tree({ids}, {list}, {counts}, {size})",
-    "trees.brown_tree(np.array([0, 1, 2, 3, 4, 5, 0, 1]), np.array([0, 4, 8]), {counts}, {size})",
-    "trees.classes_tree({counts}, {size})",
-    "trees.clusters_tree({vectors}, {counts}, {linkage}, {oov}, {number}, {size})",
-    "trees.clusters_tree({vectors}, [5, 3, 1, 1, 1, 1], {linkage}, 'gaussians', {number}, {size})",
-    "trees.clusters_tree({vectors}, [5, 3, 1, 1, 1, 1], {linkage}, 'kmeans', 0.0, {size})",
-    "trees.code_string({tree}, {size})",
-    "trees.code_strings({tree})",
-    "trees.from_codes({codes}, {words})",
-    "trees.from_codes({codes})",
-    "trees.frequency_tree({counts})",
-    "trees.huffman_tree({counts})",
-    "trees.random_tree({size}, {size})",
-    "trees.read_tree(Path({path}), {words})",
-    "trees.read_tree({path}, {words})",
-    "trees.write_tree(Path({out}), {tree}, {words})",
-    "trees.top_of({tree}, {words}, {counts}, {size})",
-    "trees.tree_text(trees.top_of({tree}, {words}, {counts}, {size}))",
-    "trees.wordnet_tree({words}, {counts}, Path({path}))",
-    "lmtool.States.of({states})",
-    "lmtool.States.of([kn.begin()] * 2)[{index}]",
-    "lmtool.States.of([kn.begin()] * 3).groups()",
-    "lmtool.load({path})",
-    "lmtool.load({path}, {oov})",
-    "list(lmtool.score_texts({path}, {texts}))",
-    "list(lmtool.score_texts(kn, {texts}, run_out={path}))",
-    "lmtool.Corpus.from_texts({texts}, {texts})",
-    "lmtool.Corpus.from_texts(['the cat', 'a dog'] * 3, {number}, {number}, sentences={options}, unit={oov})",
-    "lmtool.Corpus.from_texts(['the cat'], ['the'], name={out}, min_count={size}, size={size}, words={words})",
-    "lmtool.Corpus.from_texts(['the cat'], ['the'], store_dir={out})",
-    "lmtool.Corpus.open({path})",
-    "corpus.split({split})",
-    "lmtool.evaluate({path}, {split})",
-    "lmtool.evaluate(kn, text={text})",
-    "lmtool.evaluate(net, text={text}, accuracy={options}, detail={options}, out={out})",
-    "lmtool.train({model}, {data}, out={out}, training=training)",
-    "lmtool.train({model}, corpus, seed={size}, prune_counts={list}, prune_entropy={number}, training=training)",
-    "lmtool.train('nplm', corpus, output={model}, optim={model}, training={model})",
-    "lmtool.train('nplm', corpus, resume={path}, training=training)",
-    "lmtool.mix({paths}, out={out}, weights={list}, method={oov})",
-    "lmtool.mix({paths}, fit_split={split}, split={split}, cache={oov})",
-    "lmtool.compare({paths}, split={split}, resamples=100, block={size})",
-    "lmtool.tree({model}, {data}, levels={size}, words={words}, to={out})",
-    "lmtool.tree('huffman', {data}, out={out}, to={out})",
-    "lmtool.rescore({path}, 'lists.txt', out={out}, nbest_weight={number})",
-    "lmtool.export({path}, {out}, what={of})",
-    "lmtool.convert({path}, {data}, out={out})",
-    "lmtool.convert(run={path}, quantize={size}, out={out}, to={out})",
-    "lmtool.convert(runs={paths}, weights={list}, out={out})",
-    "lmtool.distil({path}, {path}, out={out}, tokens={size})",
-    "lmtool.preprocess({data}, store_dir={out})",
-    "lmtool.sweep({model}, model='ngram', data=corpus, out={out})",
-    "lmtool.sweep({{'model.order': {list}}}, model='ngram', data=corpus, out={out})",
-    "lmtool.report_page({paths}, out={out}, map='none')",
-]
-
+# The list for a parameter: by its name, with that of its function or without, else by the first of BY_TYPE that its
+# annotation holds.
+BY_NAME = {name: name for name in VALUES} | {
+    "log_odds": "counts", "y": "ids", "h": "hidden", "noise": "ids", "samples": "ids", "state": "states",
+    "sentences": "text", "train": "texts", "valid": "texts", "test": "texts", "names": "words", "params": "gradients",
+    "parameters": "gradients", "like": "run", "path": "run", "write_tree.path": "path", "random_tree.words": "int",
+    "advance.words": "list", "neighbors.top": "int", "predict.top": "int", "clusters_tree.split": "linkage",
+}
+BY_TYPE = {
+    "[RunLike": "runs", "RunLike": "run", "Path": "path", "Tree": "tree", "Array": "ids", "Sequence": "list",
+    "bool": "bool", "float": "float", "int": "int", "Tensor": "ids", "Option": "option", "Mapping": "training",
+}
+LAYERS = {  # with right arguments
+    "FullSoftmax": "4, 6", "HierarchicalSoftmax": "4, tree", "NCELoss": "4, [5, 3, 1, 1, 1, 1], noise=3",
+    "SampledSoftmax": "4, [5, 3, 1, 1, 1, 1], samples=3", "ClassSoftmax": "4, [5, 3, 1, 1, 1, 1], classes",
+    "AdaptiveSoftmax": "4, [5, 3, 1, 1, 1, 1], cutoffs=[2, 4]",
+}
+METHODS = ["forward", "log_dist", "log_prob", "sample", "top", "unnormalized_log_prob", "log_partition", "loss_with",
+           "sparse_parameters", "word_vectors"]  # of layers
+CASTS = ["", "", "", ".double()", ".eval()"]
+NOT_PROMISED = ("close", "reading", "first_places")  # for lmtool itself
+VERB_OF = {
+    "evaluate": "eval", "rescore": "eval", "report_page": "report", "merge": "convert", "distill": "distil",
+    "mix": "ensemble", "sweep": "train",
+}
+# Arguments that keep a call short, or without which there is nothing to do.
+ALWAYS = {
+    "train": {"training": "training", "data": "corpus"}, "sweep": {"model": "'ngram'", "data": "corpus"},
+    "tree": {"data": "corpus"}, "preprocess": {"data": "'toy'"}, "report_page": {"map": "'none'"},
+    "compare": {"resamples": "100"}, "distill": {"tokens": "200"}, "distil": {"tokens": "200"},
+}
 # fmt: on
-SLOT = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
-COMMANDS = [call for call in CALLS if call.startswith(("lmtool.", "list(lmtool."))]  # which run commands
-OTHERS = [call for call in CALLS if call not in COMMANDS]
+
+
+@cache
+def targets() -> dict[str, Callable[..., Any] | None]:
+    """Return what is called, by its expression; None: an attribute."""
+    import lmtool
+    from lmtool import neural, trees
+
+    found: dict[str, Any] = {}
+    for place, module, names in (("lmtool", lmtool, lmtool.HOMES), ("trees", trees, trees.__all__)):
+        found |= {f"{place}.{name}": getattr(module, name) for name in names if name.islower()}
+    neural_names = [*LAYERS, "clip_gradients", "RowSGD", "RowAdagrad", "RowAdam"]
+    found |= {f"neural.{name}": getattr(neural, name) for name in neural_names}
+    for name in LAYERS:
+        layer = getattr(neural, name)
+        found |= {f"neural.{name}().{member}": getattr(layer, member) for member in METHODS if hasattr(layer, member)}
+    classes = [("corpus", lmtool.Corpus), ("tree", trees.Tree), ("tree1", trees.Tree)]
+    classes += [("lmtool.States.of([kn.begin()] * 2)", lmtool.States)]
+    for name, kind in [*classes, *((name, lmtool.TextModel) for name in ("kn", "net", "mix"))]:
+        for member, value in inspect.getmembers_static(kind):
+            if member in NOT_PROMISED or (member[0] == "_" and member != "__getitem__"):
+                continue
+            if isinstance(value, property | cached_property):
+                found[f"{name}.{member}"] = None
+            elif inspect.isfunction(value):
+                found[f"{name}.{member}"] = value
+            elif isinstance(value, classmethod):
+                found[f"{kind.__module__.partition('.')[0]}.{kind.__name__}.{member}"] = getattr(kind, member)
+    return found
+
+
+def is_command(expression: str) -> bool:
+    """Return whether a call runs a command, or loads a run."""
+    return expression.startswith("lmtool.") and "States" not in expression
 
 
 @st.composite
-def calls(draw: st.DrawFn, templates: list[str]) -> str:
+def calls(draw: st.DrawFn, commands: bool) -> str:
     """Draw a call as a Python expression; most arguments are right."""
-    template = draw(st.sampled_from(templates))
-    wrong = draw(st.integers(1, 3))
+    known = targets()
+    target = draw(st.sampled_from([one for one in known if is_command(one) == commands]))
+    function, name, wrong = known[target], target.rpartition(".")[2], draw(st.integers(0, 3))
+    if function is None:
+        return target
+    given = draw(arguments(function, ALWAYS.get(name, {}), wrong))
+    if "settings" in inspect.signature(function).parameters:
+        settings = draw(st.lists(typed_setting(VERB_OF.get(name, name)), max_size=2))
+        given += "".join(f", **{{{key!r}: {literal(value)}}}" for key, value in settings)
+    if name in LAYERS:
+        then = draw(arguments(known["neural.FullSoftmax().forward"], {}, wrong))
+        return f"{target}({given})({then}){draw(st.sampled_from(['', '.backward()']))}"
+    if target.startswith("neural.") and "()" in target:  # a method of a layer
+        target = target.replace("()", f"({LAYERS[target.split('.')[1][:-2]]}){draw(st.sampled_from(CASTS))}")
+    after = ".step()" if name.startswith("Row") else ""
+    return f"list({target}({given}))" if name == "score_texts" else f"{target}({given}){after}"
 
-    def value(match: re.Match[str]) -> str:
-        pool = KNOWN[match[1]]
-        return pool[0] if draw(st.integers(0, 3)) > wrong else draw(st.sampled_from(pool))
 
-    return SLOT.sub(value, template).replace("{{", "{").replace("}}", "}")
+@st.composite
+def arguments(draw: st.DrawFn, function: Callable[..., Any], always: dict[str, str], wrong: int) -> str:
+    """Draw the arguments of a function. always: right ones that are not left out. wrong: of 8."""
+    given = dict(always)
+    for name, parameter in inspect.signature(function).parameters.items():
+        is_optional = parameter.default is not parameter.empty and name not in always
+        if name in ("self", "settings") or (is_optional and draw(st.integers(0, 2))):
+            continue
+        pool = pool_of(function.__name__, parameter)
+        value = always.get(name, pool[0] if parameter.default in (None, parameter.empty) else repr(parameter.default))
+        if draw(st.integers(1, 8)) <= wrong:
+            value = draw(st.sampled_from(pool) | st.sampled_from(WRONG))
+            value = draw(st.sampled_from(["{}"] * 6 + FORMS)).format(value) if value[0] == "[" else value
+        given[name] = value
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
-# Calls that one child makes, one after the other.
-CASES = st.one_of(
-    st.integers(1, 60).flatmap(lambda size: st.lists(calls(OTHERS), min_size=size, max_size=size)),
-    st.lists(calls(COMMANDS), min_size=1, max_size=3),
-)
+def pool_of(function: str, parameter: inspect.Parameter) -> list[str]:
+    """Return the values for a parameter of a function, by its name or its annotation."""
+    name, annotation = parameter.name, str(parameter.annotation)
+    kind = BY_NAME.get(f"{function}.{name}") or BY_NAME.get(name)
+    kind = kind or next((of for part, of in BY_TYPE.items() if part in annotation), "str")
+    if kind == "option" or (kind == "tree" and "Option" in annotation):
+        names = sorted(yaml_files(name))
+        return [repr(name) for name in names] + [f"{{'kind': {name!r}, 'seed': 1}}" for name in names]
+    return VALUES[kind]
+
+
+def literal(text: str) -> str:
+    """Return a setting's value on the command line as a Python expression."""
+    try:
+        return repr(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError):
+        return repr(text)
+
+
 _names: dict[str, Any] = {}
-
-
-def count(case: list[str]) -> int:
-    """Return the number of calls of a case."""
-    return len(case)
 
 
 def prepare() -> None:
@@ -289,7 +241,7 @@ def prepare() -> None:
     _names.update(kn=kn, net=net, mix=mix, corpus=corpus, corpus1=corpus1, C=2, V=len(kn.vocabulary))
     _names.update(tree=trees.huffman_tree(np.array([5, 3, 1, 1, 1, 1])), tree1=trees.balanced_tree([0]))
     _names.update(codes=trees.from_codes([(0, "0"), (1, "10"), (0, "110"), (2, "111")]), with_gradients=[weight])
-    _names.update(training={"epochs": 1, "minutes": None})
+    _names.update(classes=torch.tensor([0, 0, 0, 1, 1, 1]), training={"epochs": 1, "minutes": None})
     evaluated("trees.brown_tree([0, 1, 2], [0, 3], [1, 1, 1], 2)")
     evaluated("kn.generate('the', seed=1)")
     evaluated("net.log_dist([[0, 0]])")
@@ -300,10 +252,10 @@ def evaluated(call: str) -> Any:
     return eval(call, dict(_names))
 
 
-def check(case: list[str], place: Path) -> None:
-    """Evaluate calls in a child. Raises Fault."""
+def check(case: list[str], place: Path) -> list[str]:
+    """Evaluate calls in a child; return the UserErrors. Raises Fault."""
     shared = place.parent / commands.SHARED
-    try_all(
+    return try_all(
         case,
         answer,
         place,
@@ -323,7 +275,9 @@ def answer(call: str) -> None:
         if (
             (isinstance(error, IndexError) and frames and frames[-1].name == "__getitem__")  # as sequences raise it
             or (isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)))
-            or (isinstance(error, AttributeError | RuntimeError) and not frames)  # of Python or torch, before lmtool
+            or (
+                isinstance(error, AttributeError | RuntimeError | OverflowError) and not frames
+            )  # before lmtool is called
         ):
             return
         raise
@@ -341,3 +295,11 @@ def _has_nan(answer: Any) -> bool:
     if isinstance(answer, float):
         return answer != answer
     return isinstance(answer, list | tuple) and any(map(_has_nan, answer))
+
+
+# Calls that one child makes, one after the other.
+CASES = st.one_of(
+    st.integers(1, 60).flatmap(lambda size: st.lists(calls(False), min_size=size, max_size=size)),
+    st.lists(calls(True), min_size=1, max_size=3),
+)
+CAMPAIGNS = {"library": Generator(CASES, check, prepare, len)}

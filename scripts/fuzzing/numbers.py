@@ -12,6 +12,7 @@ import math
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -20,54 +21,23 @@ import numpy as np
 from hypothesis import strategies as st
 
 import lmtool
-from fuzzing.campaign import try_all
+from fuzzing.campaign import Generator, try_all
 from fuzzing.child import draw_no_curves
 from lmtool import States
+from lmtool.config.index import SettingType, option_types
+from lmtool.config.options import kinds
 from lmtool.ngram.files.arpa_model import write_arpa
 from lmtool.system import parallel
 
 LIMIT = 40  # seconds
-BUDGET = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_on": 0}
-TINY = {"kind": "nplm", "hidden_dim": 4}
-# fmt: off
+BUDGET = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_tokens": 0}
 WORDS = ["a", "b", "c", "d", "e", "ünï", "<unk>", "f", "g", "h"]
-ENCODERS = [
-    {"kind": "nplm", "hidden_dim": 5},
-    TINY | {"layers": 2, "direct": True, "gated": False},
-    TINY | {"layers": 0},
-    TINY | {"fofe_window": 5, "forgetting_factors": [0.5, 1.0]},
-    TINY | {"fofe_window": 4, "across_sentences": True},
-    TINY | {"tied": True, "activation": "relu", "layer_norm": False},
-    {"kind": "lbl"}, {"kind": "lbl", "diagonal": True}, {"kind": "cbow"},
-]
-OUTPUTS = [
-    {"kind": "softmax"},
-    {"kind": "hierarchical"},
-    {"kind": "hierarchical", "nodes": "morin_bengio", "hidden_dim": 3, "node_dim": 3},
-    {"kind": "nce", "noise": 1}, {"kind": "sampled", "samples": 1}, {"kind": "adaptive", "cutoffs": [1]},
-    {"kind": "classes"}, {"kind": "classes", "classes": 2},
-]
-TREES = ["balanced", "brown", "classes", "clusters", "frequency", "huffman", "random", "union",
-         {"kind": "brown", "clusters": 2}]
-SMOOTHERS: list[dict[str, Any]] = [
-    {"kind": "modified_kneser_ney"},
-    {"kind": "modified_kneser_ney", "interpolate": False},
-    {"kind": "modified_kneser_ney", "like_kenlm": True},
-    {"kind": "modified_kneser_ney", "discounts": "tuned"},
-    {"kind": "kneser_ney"}, {"kind": "kneser_ney", "interpolate": False},
-    {"kind": "absolute"}, {"kind": "absolute", "interpolate": False},
-    {"kind": "witten_bell"}, {"kind": "witten_bell", "interpolate": False},
-    {"kind": "good_turing"}, {"kind": "good_turing", "largest": 1, "largest_unigram": 0},
-    {"kind": "jelinek_mercer"}, {"kind": "jelinek_mercer", "classes": 2},
-    {"kind": "laplace", "alpha": 0.5}, {"kind": "laplace", "alpha": "tuned"},
-    {"kind": "mle"}, {"kind": "stupid_backoff"},
-]
-PRUNED = {
-    "prune": [[0, 1], [0, 0, 1], [0, 1, 2], [0, 0, 9]],
-    "prune_entropy": [1e-9, 1e-3, 0.1, 0.9],
-    "quantize": [4, 5, 8],
-}
-# fmt: on
+COUNT_MODELS = ["ngram"] * 6 + ["class_ngram", "skip_ngram"]
+# Options that read files or several sources, and settings that do.
+LEFT_OUT = {"file", "wordnet", "count_merging", "kind", "run", "path", "folder", "representation", "tune_on"}
+# Values of settings whose types do not say them; numbers are some of those in their range.
+VALUES = {"cutoffs": [[1]], "forgetting_factors": [[0.5], [0.5, 1.0]], "trees": [["huffman", "random"]]}
+NUMBERS = [0.0, 1e-4, 0.1, 0.5, 0.9, 1.0, 2.0, 10.0]
 SENTENCE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7)
 CORPORA = st.fixed_dictionaries(
     {
@@ -85,24 +55,47 @@ CORPORA = st.fixed_dictionaries(
 
 
 @st.composite
+def option(draw: st.DrawFn, group: str, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Draw an option of a group, and values in range of some of its settings."""
+    kind = draw(st.sampled_from(names or [name for name in kinds(group) if name not in LEFT_OUT]))
+    types = option_types(group, kind)
+    keys = draw(st.lists(st.sampled_from(sorted(types)), max_size=3, unique=True))
+    values = {key: values_of(key, types[key]) for key in keys if key not in LEFT_OUT}
+    return {"kind": kind} | {key: draw(st.sampled_from(some)) for key, some in values.items() if some}
+
+
+def values_of(key: str, type: SettingType) -> list[Any]:
+    """Return some values of a setting, all in its range."""
+    low, high = (type.rule.low, type.rule.high) if type.rule is not None else (-math.inf, math.inf)
+    values = [*VALUES.get(key, []), *type.values, *(type.rule.words if type.rule is not None else ())]
+    values += [True, False] if "bool" in type.names else []
+    values += [number for number in range(7) if low <= number <= high] if "int" in type.names else []
+    has_numbers = "float" in type.names or ("Any" in type.names and low >= 0)
+    values += [number for number in NUMBERS if low < number < high] if has_numbers else []
+    return values + ([None] if "None" in type.names else [])
+
+
+@st.composite
 def ngrams(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the settings of a count-based model."""
-    model = {"kind": draw(st.sampled_from(["ngram"] * 6 + ["class_ngram", "skip_ngram"]))}
-    model |= {"order": draw(st.integers(1, 5))}
-    model |= {"classes": draw(st.integers(1, 4))} if model["kind"] == "class_ngram" else {}
-    settings = {"model": model, "smoother": draw(st.sampled_from(SMOOTHERS))}
-    if smaller := draw(st.sampled_from([*PRUNED, "", "", "", ""])):
-        settings[smaller] = draw(st.sampled_from(PRUNED[smaller]))
-    return settings
+    model = {"order": draw(st.integers(1, 5))} | draw(option("model", COUNT_MODELS))
+    settings = {"model": model, "smoother": draw(option("smoother"))}
+    cutoffs = draw(st.sampled_from([[0, 1, 1, 1, 1], [0, 0, 1, 2, 2], [0, 0, 9, 9, 9]]))[: model["order"]]
+    smaller = {"prune_counts": cutoffs, "prune_entropy": draw(st.sampled_from([1e-9, 1e-3, 0.1, 0.9])), "quantize": 5}
+    key = draw(st.sampled_from([*smaller, "", "", "", ""]))
+    return settings | ({key: smaller[key]} if key else {})
 
 
 @st.composite
 def networks(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the settings of a tiny neural model."""
-    output = draw(st.sampled_from(OUTPUTS))
-    model = {"embedding_dim": 4, "context_size": draw(st.integers(1, 4))} | draw(st.sampled_from(ENCODERS))
-    tree = {"tree": draw(st.sampled_from(TREES))} if output["kind"] == "hierarchical" else {}
-    return {"model": model, "output": output, **tree}
+    names = sorted(set(kinds("model")) - set(COUNT_MODELS))
+    model, output = draw(option("model", names)), draw(option("output"))
+    small = {"embedding_dim": 4, "context_size": draw(st.integers(1, 4))}
+    small |= {"hidden_dim": 4} if "hidden_dim" in option_types("model", model["kind"]) else {}
+    tree = {"tree": draw(option("tree"))} if output["kind"] == "hierarchical" else {}
+    noise = {"nce": {"num_noise": 1}, "sampled": {"num_samples": 1}, "adaptive": {"cutoffs": [1]}}
+    return {"model": small | model, "output": noise.get(output["kind"], {}) | output, **tree}
 
 
 CASES = st.fixed_dictionaries(
@@ -125,9 +118,9 @@ def prepare() -> None:
     size = {"embedding_dim": 4, "context_size": 2}
     for number, settings in enumerate(
         [
-            {"model": {"kind": "ngram", "order": 3}, "smoother": SMOOTHERS[0]},
+            {"model": {"kind": "ngram", "order": 3}},
             {"model": {"kind": "class_ngram", "order": 2}, "smoother": {"kind": "jelinek_mercer"}},
-            {"model": size | ENCODERS[0], "output": OUTPUTS[1], "tree": "huffman"},
+            {"model": size | {"kind": "nplm"}, "output": "hierarchical", "tree": "huffman"},
         ]
     ):
         Path(f"prepared/{number}").mkdir(parents=True)
@@ -137,9 +130,9 @@ def prepare() -> None:
     gc.freeze()
 
 
-def check(case: dict[str, Any], place: Path) -> None:
-    """Train and ask in a child. Raises Fault."""
-    try_all([case], examine_case, place, seconds=LIMIT, name=lambda _: "a model")
+def check(case: dict[str, Any], place: Path) -> list[str]:
+    """Train and ask in a child; return the refusal. Raises Fault."""
+    return try_all([case], examine_case, place, seconds=LIMIT, name=lambda _: "a model")
 
 
 def examine_case(case: dict[str, Any]) -> None:
@@ -223,3 +216,6 @@ def require_same(what: str, one: Any, other: Any, tolerance: float) -> None:
     if not close:
         print(one, other, file=sys.stderr)
     assert close, f"{what}: they differ"
+
+
+CAMPAIGNS = {"numbers": Generator(CASES, check, prepare)}

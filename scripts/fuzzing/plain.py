@@ -1,6 +1,7 @@
 """Plain readers of other programs' files, to compare lmtool's with: short, slow, and to the letter of the formats.
 
-Each raises ValueError for what it cannot read.
+Those that end in `_of` take a Given and return what the function of this name in readings returns, or None if they have
+no opinion. Each raises ValueError, KeyError or IndexError for what it cannot read.
 """
 
 from __future__ import annotations
@@ -16,13 +17,37 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 LN10 = math.log(10)
 WHITE = re.compile("[ \t-\r]+")
 OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 DECIMAL = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+SMALL = ("the", "cat", "</s>", "a", "sat", "dog", "on", "mat", "ran", "ünï", "<unk>", "<s>")  # all words of the cases
 REFUSALS = (ValueError, EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError)
+
+
+class Given(NamedTuple):
+    """A file to read, and settings of whoever reads it. suffix: of its packing."""
+
+    path: Path
+    raw: bytes
+    suffix: str
+    lower: bool = False
+    sentences: bool = False
+    tags: bool = False
+    chars: bool = False
+
+    @property
+    def contents(self) -> list[bytes]:
+        """Its unpacked contents. Raises ValueError if it is damaged."""
+        return unpacked(self.raw, self.suffix)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines of text, with LF for CR LF. Raises ValueError if it is not text."""
+        return whole_text(self.contents).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def unpacked(raw: bytes, suffix: str) -> list[bytes]:
@@ -64,7 +89,7 @@ def _streams(raw: bytes, stream: Callable[[], Any], padding: int) -> bytes:
     return b"".join(out)
 
 
-def text_of(contents: list[bytes]) -> str:
+def whole_text(contents: list[bytes]) -> str:
     """Return text: UTF-8 without other byte-order marks or NUL, and not only white space."""
     texts = []
     for content in contents:
@@ -78,45 +103,113 @@ def text_of(contents: list[bytes]) -> str:
     return whole
 
 
-def words_of(text: str, *, sentences: bool = True, tags: bool = False, lower: bool = False) -> list[str]:
-    """Return the tokens of a text."""
+def words_in(line: str) -> list[str]:
+    """Return the words of a line."""
+    return [word for word in WHITE.split(line) if word]
+
+
+def text_of(given: Given) -> list[str]:
+    """Return the tokens or characters of a text."""
+    text = whole_text(given.contents)
+    text = text.lower() if given.lower else text
+    if given.chars:
+        text = text.replace("\r\n", "\n")
+        lines = [line for line in text.split("\n") if line]
+        return [token for line in lines for token in [*line, "</s>"]] if given.sentences else list(text)
     tokens = []
-    for line in (text.lower() if lower else text).split("\n"):
-        words = [word for word in WHITE.split(line) if word]
-        words = [word.rpartition("/")[0] or word for word in words] if tags else words
+    for line in text.split("\n"):
+        words = [word.rpartition("/")[0] or word if given.tags else word for word in words_in(line)]
         if "<s>" in words or "</s>" in words:
             raise ValueError("a mark in the text")
-        tokens += [*words, "</s>"] if words and sentences else words
+        tokens += [*words, "</s>"] if words and given.sentences else words
     return tokens
 
 
-def characters_of(text: str, *, sentences: bool) -> list[str]:
-    """Return the characters of a text."""
-    text = text.replace("\r\n", "\n")
-    if not sentences:
-        return list(text)
-    return [token for line in text.split("\n") if line for token in [*line, "</s>"]]
+def scored_of(given: Given) -> list[str] | None:
+    """Return the words of the lines of a text, those that are unknown as <unk>."""
+    if given.chars or ".json" in given.path.name:
+        return None
+    text = "".join(whole_text([content]) if content.strip() else "" for content in given.contents)
+    lines = [words_in(line) for line in (text.lower() if given.lower else text).split("\n")]
+    if any("</s>" in line for line in lines):
+        return None
+    tokens = [word for line in lines if line for word in [*line, "</s>"]]
+    return [word if word in SMALL[:-1] else "<unk>" for word in tokens]
 
 
-def documents_of(contents: list[bytes], column: str) -> str:
+def documents_of(given: Given) -> str:
     """Return the text of JSON Lines."""
     texts = []
-    for content in contents:
-        for line in content.split(b"\n"):
-            if line.strip():
-                try:
-                    document = json.loads(line)
-                except RecursionError as error:
-                    raise ValueError("too deep") from error
-                text = document[column] if isinstance(document, dict) and column in document else 3
-                if text is not None and not isinstance(text, str):
-                    raise ValueError("no text")
-                texts.append((text or "").replace("\r\n", "\n").removesuffix("\n") + "\n")
+    for line in b"\n".join(given.contents).split(b"\n"):
+        if line.strip():
+            try:
+                document = json.loads(line)
+            except RecursionError as error:
+                raise ValueError("too deep") from error
+            text = document["text"] if isinstance(document, dict) and "text" in document else 3
+            if text is not None and not isinstance(text, str):
+                raise ValueError("no text")
+            texts.append((text or "").replace("\r\n", "\n").removesuffix("\n") + "\n")
     whole = "".join(texts)
     if "\0" in whole or not whole.strip(" \t\n\v\f\r"):
         raise ValueError("NUL, or empty")
     whole.encode()
     return whole
+
+
+def word_list_of(given: Given) -> list[str]:
+    """Return the words of a list, whose lines may be numbered."""
+    lines = [line for line in map(words_in, given.lines) if line]
+    numbered = [line[0] for line in lines if len(line) > 1] == [str(k + 1) for k in range(len(lines))]
+    column = 1 if numbered and any(not line[1].isdigit() for line in lines) else 0
+    words = [line[column].lower() if given.lower else line[column] for line in lines]
+    if len(set(words)) < len(words):
+        raise ValueError("a word twice")
+    return words
+
+
+def _ids(words: list[str]) -> list[int]:
+    return [SMALL.index(word if word in SMALL else "<unk>") for word in words]
+
+
+def questions_of(given: Given) -> tuple[list[list[int]], list[int]]:
+    """Return the candidates and the contexts of pairs of lines, `Q word ...` and `C word ... word`."""
+    lines = [words_in(line.lower() if given.lower else line) for line in given.lines]
+    return [_ids(line[1:]) for line in lines[::2]], _ids([word for line in lines[1::2] for word in line[1:-1]])
+
+
+def answers_of(given: Given) -> list[int]:
+    """Return the column with a 1 in each line after the first."""
+    return [line.split(",")[1:].index("1") for line in given.lines[1:]]
+
+
+def references_of(given: Given) -> list[str] | None:
+    """Return the lines of the right lists' ids, 0 and 1."""
+    return given.lines[:2] if given.lower else None
+
+
+def _fields(given: Given) -> list[list[str]]:
+    """Return the fields of the lines of a file that is not packed."""
+    lines = given.raw.removeprefix(codecs.BOM_UTF8).splitlines()
+    return [[field.decode() for field in line.split()] for line in lines if line.strip()]
+
+
+def tree_of(given: Given) -> list[tuple[str, str]]:
+    """Return the words and codes of lines."""
+    return sorted((line[0], line[1]) for line in _fields(given))
+
+
+def own_classes_of(given: Given) -> dict[str, str]:
+    """Return the name of each known word's class, of lines `word class` or SRILM's `class p word`."""
+    pairs = [(line[0], line[1]) if len(line) == 2 else (line[2], line[0]) for line in _fields(given)]
+    return {word: name for word, name in pairs if word in SMALL}
+
+
+def vocabulary_file_of(given: Given) -> list[tuple[str, str]] | None:
+    """Return words and counts separated by tabs."""
+    lines = given.raw.decode().removesuffix("\n").split("\n")
+    pairs = [(line.partition("\t")[0], line.partition("\t")[2]) for line in lines]
+    return None if any("\\" in word for word, _ in pairs) else pairs
 
 
 def number_of(field: bytes) -> float:
@@ -169,52 +262,52 @@ class PlainArpa:
         return (weight if weight > -99 else -math.inf) + self.p(context[1:], word)
 
 
-def counts_of(contents: list[bytes]) -> dict[tuple[str, ...], int]:
-    """Return the counts of n-grams, from lines of words and a count."""
+def counts_of(given: Given) -> dict[tuple[str, ...], int]:
+    """Return the counts of n-grams up to order 4, from lines of words and a count."""
     found: dict[tuple[str, ...], int] = {}
-    for line in text_of(contents).split("\n"):
-        fields = [field for field in re.split("[ \t\r]+", line) if field]
-        if not fields:
-            continue
-        *words, count = fields
-        if not re.fullmatch(r"[0-9]+", count) or not words:
+    for line in whole_text(given.contents).split("\n"):
+        *words, count = [field for field in re.split("[ \t\r]+", line) if field] or [""]
+        if (words or count) and (not re.fullmatch(r"[0-9]+", count) or not words):
             raise ValueError(f"no count: {line!r}")
-        found[tuple(words)] = found.get(tuple(words), 0) + int(count)
+        if words and len(words) < 5:
+            found[tuple(words)] = found.get(tuple(words), 0) + int(count)
     return found
 
 
-def kenlm_of(text: str) -> list[tuple[str, float]]:
-    """Return words and ln p from KenLM's tab-separated `word=id length log10p`, among lines of a summary."""
+def scores_of(given: Given) -> list[tuple[str, float]] | None:
+    """Return the words and ln p, at most 0, of KenLM, of SRILM or of a TSV."""
+    first = given.lines[0].split("\t")
+    if any(line.startswith("\tp( ") for line in given.lines[:1000]):
+        rows = _srilm(given.lines)
+    elif "=" in first[0]:
+        rows = _kenlm(given.lines)
+    elif "word" in first and "log10p" in first:
+        cells = [line.split("\t") for line in "\n".join(given.lines).rstrip("\n").split("\n")[1:]]
+        rows = [(line[first.index("word")], line[first.index("log10p")]) for line in cells]
+    else:
+        return None  # another of the names of a column
+    return [(word, min(0.0, number_of(value.encode()) * LN10)) for word, value in rows]
+
+
+def _kenlm(lines: list[str]) -> list[tuple[str, str]]:
+    """Return words and values from tab-separated `word=id length log10p`, among lines of a summary."""
     found = []
-    for line in text.split("\n"):
-        for field in line.removesuffix("\r").split("\t"):
-            parts = field.rsplit(" ", 2)
-            if len(parts) == 3 and " " not in parts[0] and parts[0].rpartition("=")[2].isdigit() and parts[1].isdigit():
-                found.append((parts[0].rpartition("=")[0], number_of(parts[2].encode()) * LN10))
+    for field in (field for line in lines for field in line.removesuffix("\r").split("\t")):
+        parts = field.rsplit(" ", 2)
+        if len(parts) == 3 and " " not in parts[0] and parts[0].rpartition("=")[2].isdigit() and parts[1].isdigit():
+            found.append((parts[0].rpartition("=")[0], parts[2]))
     return found
 
 
-def srilm_of(text: str) -> list[tuple[str, float]]:
-    """Return words and ln p from SRILM's `p( word | ... ) = ... [ log10p ]`."""
-    found = []
-    for line in text.split("\n"):
-        if line.startswith("\tp( "):
-            word = line.removeprefix("\tp( ").partition(" | ")[0]
-            found.append((word, number_of(line.rpartition(" [ ")[2].partition(" ]")[0].encode()) * LN10))
-    return found
+def _srilm(lines: list[str]) -> list[tuple[str, str]]:
+    """Return words and values from `p( word | ... ) = ... [ log10p ]`."""
+    lines = [line.removeprefix("\tp( ") for line in lines if line.startswith("\tp( ")]
+    return [(line.partition(" | ")[0], line.rpartition(" [ ")[2].partition(" ]")[0]) for line in lines]
 
 
-def tsv_of(text: str) -> list[tuple[str, float]]:
-    """Return words and ln p from the columns word and log10p."""
-    first, *lines = [line.split("\t") for line in text.rstrip("\n").split("\n")]
-    word, value = first.index("word"), first.index("log10p")
-    return [(line[word], number_of(line[value].encode()) * LN10) for line in lines]
-
-
-def nbest_of(text: str) -> list[tuple[str, str, float]]:
-    """Return id, hypothesis and total of Moses' lists."""
-    found = []
-    for line in text.removesuffix("\n").split("\n"):
-        fields = [field.strip(" \t\n\v\f\r") for field in line.split("|||")]
-        found.append((fields[0], fields[1], number_of(fields[3].encode()) if len(fields) > 3 else 0.0))
-    return found
+def nbest_of(given: Given) -> list[tuple[str, str, float]] | None:
+    """Return id, hypothesis and total of Moses' lists; None for Kaldi's."""
+    if given.path.name.startswith("costs") or "|||" not in given.lines[0]:
+        return None
+    rows = [[field.strip(" \t\n\v\f\r") for field in line.split("|||")] for line in given.lines]
+    return [(row[0], row[1], number_of(row[3].encode()) if len(row) > 3 else 0.0) for row in rows]

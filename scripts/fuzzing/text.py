@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import lmtool
-from fuzzing import commands, readings
-from fuzzing.campaign import Fault, try_all
+from fuzzing import commands, plain, readings
+from fuzzing.campaign import Fault, Generator, Wrong, try_all
 from fuzzing.child import files_of
 from fuzzing.damage import edited, edits, packed
+from fuzzing.plain import Given
 from lmtool.errors import UserError
 from lmtool.ngram.models.word_classes import WordClasses
 
@@ -60,50 +61,60 @@ RIGHT = {
 
 
 class Kind(NamedTuple):
-    """Files of one kind. bases: right contents (@: made by a writer). packs: suffixes. words: a command for it."""
+    """Files of one kind. read, plainly: their readers. bases: right contents (@: made by a writer). packs: suffixes.
+    words: a command for it. agrees: whether what the plain reader accepts may not be refused.
+    """
 
     name: str
-    read: Callable[[readings.Given], None]
+    read: Callable[[Given], Any]
+    plainly: Callable[[Given], Any] | None
     bases: list[str]
-    packs: list[str]
+    packs: Sequence[str] = ()
     words: str = ""
+    agrees: bool = False
 
 
 PREPROCESS = "preprocess data=text data.valid=valid.txt data.train"
 WITH_TRAIN = f"{PREPROCESS}=train.txt"
 HSOFTMAX = " ".join(["train", *commands.NEURAL, "model=hsoftmax"])
 KINDS = [
-    Kind("t.txt", readings.text, [TEXT, TAGGED], SUFFIXES, f"{PREPROCESS}=FILE"),
-    Kind("s.txt", readings.scored, [TEXT], SUFFIXES, "score run=kn text=FILE to=to.tsv"),
-    Kind("d.jsonl", readings.documents, [DOCUMENTS], SUFFIXES[:4], f"{PREPROCESS}=FILE data.column=text"),
-    Kind("s.jsonl", readings.scored, [DOCUMENTS], SUFFIXES[:4], "score run=kn text=FILE column=text to=x.tsv"),
-    Kind("w.txt", readings.word_list, ["the\ncat\na dog\n", "1 the\n2 cat\n", "<unk>\nünï\n"], SUFFIXES,
-         f"{WITH_TRAIN} data.vocabulary.file=FILE"),
-    Kind("q.txt", readings.cloze, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
-    Kind("answers.csv", readings.cloze, [ANSWERS], SUFFIXES,
+    Kind("t.txt", readings.text, plain.text_of, [TEXT, TAGGED], SUFFIXES, f"{PREPROCESS}=FILE", agrees=True),
+    Kind("s.txt", readings.scored, plain.scored_of, [TEXT], SUFFIXES, "score run=kn text=FILE to=to.tsv"),
+    Kind("d.jsonl", readings.documents, plain.documents_of, [DOCUMENTS], SUFFIXES[:4],
+         f"{PREPROCESS}=FILE data.column=text", agrees=True),
+    Kind("s.jsonl", readings.scored, None, [DOCUMENTS], SUFFIXES[:4],
+         "score run=kn text=FILE column=text to=x.tsv"),
+    Kind("w.txt", readings.word_list, plain.word_list_of, ["the\ncat\na dog\n", "1 the\n2 cat\n", "<unk>\nünï\n"],
+         SUFFIXES, f"{WITH_TRAIN} data.vocabulary.file=FILE", agrees=True),
+    Kind("q.txt", readings.questions, plain.questions_of, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
+    Kind("answers.csv", readings.answers, plain.answers_of, [ANSWERS], SUFFIXES,
          f"{WITH_TRAIN} data.cloze_valid=right-questions.txt data.cloze_valid_answers=FILE"),
-    Kind("n.txt", readings.nbest, [MOSES, KALDI], SUFFIXES, "eval run=kn nbest=FILE threads=1"),
-    Kind("costs.txt", readings.nbest, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
+    Kind("n.txt", readings.nbest, plain.nbest_of, [MOSES, KALDI], SUFFIXES, "eval run=kn nbest=FILE threads=1"),
+    Kind("costs.txt", readings.nbest, None, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
          "eval run=kn nbest=right-kaldi.txt nbest_costs=FILE"),
-    Kind("refs.txt", readings.references, ["the cat\na\n", REFERENCES], SUFFIXES,
+    Kind("refs.txt", readings.references, plain.references_of, ["the cat\na\n", REFERENCES], SUFFIXES,
          "eval run=kn nbest=right-moses.txt nbest_reference=FILE"),
-    Kind("k.txt", readings.scores, [KENLM], SUFFIXES, "compare runs=[FILE,right-kenlm.txt] resamples=10"),
-    Kind("d.ppl", readings.scores, [SRILM], SUFFIXES, "ensemble runs=[FILE,right-srilm.txt] threads=1"),
-    Kind("k.tsv", readings.scores, [TSV], SUFFIXES, "compare runs=[FILE,right-scores.tsv] resamples=10"),
-    Kind("tree.txt", readings.tree, [TREE], [], f"{HSOFTMAX} tree=file tree.path=FILE"),
-    Kind("own.txt", readings.classes, [CLASSES, SRILM_CLASSES], [],
+    Kind("k.txt", readings.scores, plain.scores_of, [KENLM], SUFFIXES,
+         "compare runs=[FILE,right-kenlm.txt] resamples=10"),
+    Kind("d.ppl", readings.scores, plain.scores_of, [SRILM], SUFFIXES,
+         "ensemble runs=[FILE,right-srilm.txt] threads=1"),
+    Kind("k.tsv", readings.scores, plain.scores_of, [TSV], SUFFIXES,
+         "compare runs=[FILE,right-scores.tsv] resamples=10"),
+    Kind("tree.txt", readings.tree, plain.tree_of, [TREE], [], f"{HSOFTMAX} tree=file tree.path=FILE"),
+    Kind("own.txt", readings.own_classes, None, [CLASSES, SRILM_CLASSES], [],
          "train data=toy threads=1 model=class_ngram model.file=FILE"),
-    Kind("run-classes.txt", readings.classes, ["@classes"], []),
-    Kind("vocabulary.txt", readings.vocabulary_file, [VOCABULARY], []),
-    Kind("a.arpa", readings.arpa, ["@arpa", "@arpa.kenlm"], SUFFIXES, "score arpa=FILE text=valid.txt to=to.tsv"),
-    Kind("c.tsv", readings.counts, [COUNTS, "@counts"], SUFFIXES,
+    Kind("run-classes.txt", readings.run_classes, None, ["@classes"]),
+    Kind("vocabulary.txt", readings.vocabulary_file, plain.vocabulary_file_of, [VOCABULARY]),
+    Kind("a.arpa", readings.arpa, None, ["@arpa", "@arpa.kenlm"], SUFFIXES,
+         "score arpa=FILE text=valid.txt to=to.tsv"),
+    Kind("c.tsv", readings.counts, plain.counts_of, [COUNTS, "@counts"], SUFFIXES,
          "train data=text data.valid=valid.txt model=ngram counts=table counts.paths=[FILE] threads=1"),
-    Kind("p.parquet", readings.parquet, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
-    Kind("tokenizer.json", readings.pieces, ["@tokenizer"], [],
+    Kind("p.parquet", readings.parquet, None, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
+    Kind("tokenizer.json", readings.pieces, None, ["@tokenizer"], [],
          f"{WITH_TRAIN} data.vocabulary.unit=bpe data.vocabulary.file=FILE"),
-    Kind("s.model", readings.pieces, ["@bpe.model", "@unigram.model"], [],
+    Kind("s.model", readings.pieces, None, ["@bpe.model", "@unigram.model"], [],
          f"{WITH_TRAIN} data.vocabulary.unit=unigram data.vocabulary.file=FILE"),
-    Kind("bomb.txt", readings.bomb, [f"@bomb{suffix}" for suffix in SUFFIXES], [], f"{PREPROCESS}=FILE"),
+    Kind("bomb.txt", readings.bomb, None, [f"@bomb{suffix}" for suffix in SUFFIXES], [], f"{PREPROCESS}=FILE"),
 ]
 # fmt: on
 _made: dict[str, bytes] = {}  # bases that lmtool's own writers make, by their names
@@ -120,17 +131,6 @@ def files(draw: st.DrawFn) -> list[Any]:
     return [number, base, draw(edits()), suffix, after, draw(st.integers(0, 15))]
 
 
-CASES = st.one_of(
-    *[st.integers(1, 40).flatmap(lambda size: st.lists(files(), min_size=size, max_size=size))] * 9,
-    files().map(lambda file: {"command": file}),
-)
-
-
-def count(case: Any) -> int:
-    """Return the number of files of a case."""
-    return 1 if isinstance(case, dict) else len(case)
-
-
 def prepare() -> None:
     """Make the right files, and read each once: this compiles what reads them, and shows that they are right."""
     commands.prepare()
@@ -140,7 +140,7 @@ def prepare() -> None:
         _right_files(Path())
         _made.update(_bases())
         for number, kind in enumerate(KINDS):
-            for base in range(len(kind.bases)) if kind.read is not readings.bomb else ():
+            for base in range(len(kind.bases)) if kind.read is not readings.bomb else []:
                 if not any([_is_right([number, base, [], "", [], k]) for k in range(16)]):
                     raise RuntimeError(f"{kind.name}, {base}: refused in every variant")
         for path in [*Path().glob("given-*"), *Path().glob("*best*.txt")]:
@@ -152,7 +152,7 @@ def _bases() -> dict[str, bytes]:
     lmtool.train("ngram", lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"]), out="small")
     for name in ("small.arpa", "small.tsv"):
         lmtool.export("small", name)
-    vocabulary = readings.small_vocabulary()
+    vocabulary = readings.VOCABULARY
     class_of = np.array([0, 1, 2, 0, 3, 1, 3, 1, 3, 4, 5, 6])
     WordClasses.of(class_of, "ABCDEFG", vocabulary).save(Path("small.classes"))
     words = pa.table({"words": ["the", "cat", "</s>", "the cat", "ünï"], "count": [3, 2, 2, 1, 1]})
@@ -207,40 +207,63 @@ def content_of(file: list[Any]) -> tuple[str, bytes]:
     return kind.name + suffix, edited(packed(raw, suffix), after)
 
 
-def read(file: list[Any], folder: Path) -> None:
-    """Write a file and read it. Raises Wrong, UserError, or whatever else a reader raises."""
+def read(file: list[Any], folder: Path | None = None) -> None:
+    """Write a file and read it in both ways. Raises Wrong if they differ, UserError, or what else a reader raises."""
+    folder = folder or Path.cwd()
     name, raw = content_of(file)
-    path = folder / (name if name.startswith(("answers", "costs", "own")) else f"given-{name}")
+    path = folder / (name if name.startswith(("answers", "costs")) else f"given-{name}")
     path.write_bytes(raw)
     suffix = path.suffix if path.suffix in SUFFIXES else ""
-    KINDS[file[0]].read(readings.Given(path, raw, suffix, file[-1]))
+    compare(KINDS[file[0]], Given(path, raw, suffix, *(bool(file[-1] >> bit & 1) for bit in range(4))))
+
+
+def compare(kind: Kind, given: Given) -> None:
+    """Read a file in both ways. Raises Wrong if they differ, UserError, or what else a reader raises."""
+    name = kind.read.__name__
+    plainly, reason = None, ""
+    try:
+        plainly = kind.plainly(given) if kind.plainly is not None else None
+    except (ValueError, KeyError, IndexError) as error:
+        reason = str(error) or type(error).__name__
+    try:
+        ours = kind.read(given)
+    except UserError as error:
+        if kind.agrees and not reason:
+            raise Wrong(f"{name} is refused: {error}") from error
+        raise
+    if reason:
+        raise Wrong(f"{name} is accepted: {reason}")
+    if ours is not None and plainly is not None:
+        readings.require_same(ours, plainly, name)
 
 
 def _is_right(file: list[Any]) -> bool:
     try:
-        read(file, Path())
+        read(file)
     except UserError:
         return False
     return True
 
 
-def check(case: Any, place: Path) -> None:
-    """Read the files of a case in a child, or run a command with one. Raises Fault."""
+def check(case: Any, place: Path) -> list[str]:
+    """Read the files of a case in a child, or run a command with one; return the refusals. Raises Fault."""
     if isinstance(case, dict):
         name, raw = content_of(case["command"])
         words = KINDS[case["command"][0]].words.replace("FILE", name).split()
-        if words:
-            commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None)
-        return
-    try_all(case, _read_here, place, seconds=FILE_LIMIT, name=lambda file: KINDS[file[0]].name, make=_right_files)
+        return commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None) if words else []
+    refused = try_all(case, read, place, seconds=FILE_LIMIT, name=lambda file: KINDS[file[0]].name, make=_right_files)
     if left := files_of(place / "tmp"):
         raise Fault("a temporary file is left behind", str(left))
-
-
-def _read_here(file: list[Any]) -> None:
-    read(file, Path.cwd())
+    return refused
 
 
 def _right_files(folder: Path) -> None:
     for name, text in RIGHT.items():
         (folder / name).write_text(text, encoding="utf-8")
+
+
+CASES = st.one_of(
+    *[st.integers(1, 40).flatmap(lambda size: st.lists(files(), min_size=size, max_size=size))] * 9,
+    files().map(lambda file: {"command": file}),
+)
+CAMPAIGNS = {"text": Generator(CASES, check, prepare, lambda case: 1 if isinstance(case, dict) else len(case))}

@@ -1,159 +1,200 @@
-"""A campaign and what must hold in it: a command that is run again ends with the right bits, or with one line."""
+"""What must hold of a disturbed command: files with final names are whole; run again, it ends with the right bits, or
+with one line.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import shutil
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fuzzing.child import End
+from fuzzing.campaign import Fault
+from fuzzing.child import End, damaged, quietly
 
-from kills import place
-from kills.commands import Command
+from kills.commands import COMMANDS, NEURAL, TEXT, Command
 
-
-class Budget(NamedTuple):
-    """How long a campaign lasts: seconds and, if given, the maximum number of cases. seed: of its random numbers."""
-
-    seconds: float
-    seed: int
-    most: int | None = None
-
-
-@dataclass
-class Row:
-    """A row of the table.
-
-    cases: number of kills, crash states or limits. whole: how often all files with their final names could be read;
-    same: how often the end had the wanted bits; refused: how often it was one line. found: faults, each counted.
-    """
-
-    kind: str
-    cases: int = 0
-    whole: int = 0
-    same: int = 0
-    refused: int = 0
-    seconds: float = 0.0
-    found: Counter[str] = field(default_factory=Counter)
-    said: Counter[str] = field(default_factory=Counter)  # the single lines
-
-    def refusal(self, line: str) -> None:
-        """Count an end with one line."""
-        self.refused += 1
-        self.said[_without_names(line)] += 1
-
-    def fault(self, signature: str, report: str) -> None:
-        """Count a fault; print the first of each signature."""
-        signature = _without_names(signature)
-        if not self.found[signature]:
-            print(f"found by {self.kind}: {signature}")
-            print("\n".join(f"    {line}" for line in report.strip().splitlines()[-14:]), flush=True)
-        self.found[signature] += 1
+SHARED = "prepared"
+# Files that only say where a command was: its line and its checkpoints.
+NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")
+LOGS = re.compile(r".*\.log|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
+# JSON keys whose values differ between runs, or say what existed already; checksums are of the times, too.
+CLOCK = re.compile(r"second|time|version|created|resumed|checksums?$")
 
 
 class Undisturbed(NamedTuple):
-    """The bits that an undisturbed command makes, and how many seconds it takes."""
+    """What an undisturbed command makes: the bits that are compared, the sizes of all its files, and its seconds."""
 
     bits: dict[str, bytes]
+    sizes: list[int]
     seconds: float
+
+
+_undisturbed: dict[str, Undisturbed] = {}
 
 
 @dataclass
 class Case:
-    """One disturbance of a command in its folder. about: says in a report what was done."""
+    """One disturbance of a command in its folder. about: says in a report what was done. refused: its single lines."""
 
-    row: Row
     command: Command
     work: Path
     wanted: Undisturbed
     rng: random.Random
     about: str = ""
+    refused: list[str] = field(default_factory=list)
 
     def check_whole(self, end: End | None = None, *, cached: bool = True) -> None:
         """Check every file that has its final name. cached: also cached counts, which are not synced."""
-        reason = place.not_whole(self.work, cached=cached)
-        if reason is None:
-            self.row.whole += 1
-        else:
-            self.row.fault(f"not whole: {reason}", self._context(end))
+        reason = not_whole(self.work, cached=cached)
+        self.require(reason is None, f"not whole: {reason}", end)
 
     def check_end(self, end: End) -> None:
         """Check the end of the command that was run again."""
-        bits = place.bits(self.command, self.work) if end.code in (0, 2) else {}
-        problem = place.different(self.wanted.bits, bits) if end.code in (0, 2) else None
-        whole_with = self.command.whole_with
-        if end.code == 0 and problem is None:
-            self.row.same += 1
-            if left := place.left_behind(self.work):
-                self.row.fault(f"left behind: {left}", self._context())
-        elif end.code == 0:
-            self.row.fault(f"other bits: it {problem}", self._context(end))
-        elif end.refusal is not None:
-            self.row.refusal(end.refusal)
-            if whole_with is not None and (self.work / whole_with).exists() and problem is not None:
-                self.row.fault(f"finished, but not whole: it {problem}", self._context(end))
+        finished = self.command.whole_with is not None and (self.work / self.command.whole_with).exists()
+        problem = None
+        if end.code == 0 or (end.refusal is not None and finished):
+            problem = different(self.wanted.bits, bits(self.command, self.work))
+        if end.code == 0:
+            self.require(problem is None, f"other bits: it {problem}", end)
+            left = sorted([*self.work.rglob(".*.tmp"), *self.work.rglob(".tmp*")])  # nothing will remove them
+            self.require(not left, f"left behind: {left and left[0].relative_to(self.work)}", end)
         else:
-            self.row.fault(f"exit code {end.code}: {end.last_line}", self._context(end))
+            self.require(end.refusal is not None, f"exit code {end.code}: {end.last_line}", end)
+            self.require(problem is None, f"finished, but not whole: it {problem}", end)
+            self.note_refusal(end)
 
-    def fault(self, signature: str, end: End | None = None) -> None:
-        """Count a fault of this case."""
-        self.row.fault(signature, self._context(end))
+    def note_refusal(self, end: End) -> bool:
+        """Count an end with one line; return whether it is one."""
+        self.refused += [end.refusal] if end.refusal is not None else []
+        return end.refusal is not None
 
-    def _context(self, end: End | None = None) -> str:
-        return f"{' '.join(self.command.words)}\n{self.about}\n{end or ''}"
+    def require(self, holds: bool, signature: str, end: End | None = None) -> None:
+        """Raise Fault unless something holds."""
+        if not holds:
+            signature = re.sub(r"/\S*/|0x[0-9a-f]+|\b\d{3,}\b", "_", signature)[:160]  # without what differs each time
+            raise Fault(signature, f"{' '.join(self.command.words)}\n{self.about}\n{end or ''}")
 
 
-def campaign(
-    kind: str, command: Command, budget: Budget, disturb: Callable[[Case], None], top: Path | None = None
-) -> Row:
-    """Disturb a command repeatedly, each time in a fresh folder in `top` (default: this one).
+def prepare(name: str) -> Undisturbed:
+    """Make what commands start from, import and compile what a command uses, and run it twice, undisturbed.
 
-    disturb: raises StopIteration if there is nothing left to try.
+    Raises RuntimeError if it fails or the two differ: then there is nothing to compare.
     """
-    row, rng = Row(kind), random.Random(budget.seed)
-    wanted = undisturbed(command, top)
-    begun = time.monotonic()
-    while time.monotonic() < begun + budget.seconds and (budget.most is None or row.cases < budget.most):
-        try:
-            disturb(Case(row, command, place.fresh(command, top), wanted, rng))
-        except StopIteration:
-            break
-    row.seconds = time.monotonic() - begun
-    return row
+    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1", LMTOOL_DATA="", MPLCONFIGDIR=str(Path.cwd()))
+    if not Path(SHARED).exists():
+        _prepare_shared()
+    if name not in _undisturbed:
+        command, place = COMMANDS[name], Path("case").resolve()
+        if not command.is_slow and command.ranks == 1:
+            short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
+            with chdir(fresh(command, place)):
+                quietly([*command.words, *short])
+        outcomes, seconds, sizes = [], [], []
+        for _ in range(2):
+            work = fresh(command, place)
+            begun = time.monotonic()
+            end = command.run(command.words, work)
+            seconds.append(time.monotonic() - begun)
+            if end.code != 0:
+                raise RuntimeError(f"{' '.join(command.words)}: {end}")
+            outcomes.append(bits(command, work))
+            sizes = sorted(path.stat().st_size for path in work.rglob("*") if path.is_file())
+        shutil.rmtree(place)
+        problem = different(*outcomes)
+        if problem is not None or not outcomes[0]:
+            raise RuntimeError(f"{' '.join(command.words)}, undisturbed: the second {problem or 'has made nothing'}")
+        _undisturbed[name] = Undisturbed(outcomes[0], sizes, min(seconds))
+    return _undisturbed[name]
 
 
-def undisturbed(command: Command, top: Path | None = None) -> Undisturbed:
-    """Run a command twice. Raises RuntimeError if it fails or the two differ: then there is nothing to compare."""
-    outcomes, seconds = [], []
-    for _ in range(2):
-        work = place.fresh(command, top)
-        begun = time.monotonic()
-        end = command.run(command.words, work)
-        seconds.append(time.monotonic() - begun)
-        if end.code != 0:
-            raise RuntimeError(f"{' '.join(command.words)}: {end}")
-        outcomes.append(place.bits(command, work))
-    problem = place.different(*outcomes)
-    if problem is not None or not outcomes[0]:
-        raise RuntimeError(f"{' '.join(command.words)}, undisturbed: the second {problem or 'has made nothing'}")
-    return Undisturbed(outcomes[0], min(seconds))
+def _prepare_shared() -> None:
+    """Make texts, a store and two runs."""
+    Path(SHARED).mkdir()
+    with chdir(SHARED):
+        rng = random.Random(1)
+        words, weights = [f"w{k}" for k in range(800)], [1 / (k + 1) for k in range(800)]  # Zipf's distribution
+        for name, lines in (("train.txt", 3000), ("valid.txt", 300)):
+            sentences = [rng.choices(words, weights, k=rng.randint(1, 20)) for _ in range(lines)]
+            Path(name).write_text("".join(f"{' '.join(sentence)}\n" for sentence in sentences), encoding="utf-8")
+        quietly(["preprocess", *TEXT])
+        for name, order in (("kn", 3), ("kn2", 2)):
+            quietly(["train", *TEXT, "model=ngram", f"model.order={order}", "threads=1", f"hydra.run.dir={name}"])
+        quietly(["preprocess", *(word for word in NEURAL if word.startswith("data"))])
+        shutil.rmtree("outputs", ignore_errors=True)
 
 
-def table(rows: list[Row]) -> str:
-    """Return the rows as Markdown, with their sum."""
-    lines = ["| kind | cases | whole files | same bits | one line | found | seconds |", "|---|---|---|---|---|---|---|"]
-    figures = [(row.cases, row.whole, row.same, row.refused, len(row.found), row.seconds) for row in rows]
-    sums = tuple(map(sum, zip(*figures, strict=True)))
-    for name, values in zip([*(row.kind for row in rows), "in all"], [*figures, sums], strict=True):
-        lines.append(f"| {name} | {' | '.join(f'{value:,.0f}' for value in values)} |")
-    return "\n".join(lines)
+def fresh(command: Command, place: Path) -> Path:
+    """Make the work folder of a command in a place from scratch, as it is beforehand."""
+    shutil.rmtree(place / "work", ignore_errors=True)
+    ignored = shutil.ignore_patterns(*command.without)
+    return Path(shutil.copytree(SHARED, place / "work", ignore=ignored))
 
 
-def _without_names(signature: str) -> str:
-    """Return a signature without process numbers and the folders of a case."""
-    return re.sub(r"/\S*/|0x[0-9a-f]+|\b\d{3,}\b", "_", signature)[:160]
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, except logs."""
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not LOGS.fullmatch(name)]
+        yield from (Path(base) / name for name in sorted(names))
+
+
+def bits(command: Command, work: Path) -> dict[str, bytes]:
+    """Return the files that a command has made, by path, without logs and the times that some files hold."""
+    found = {name: _content(work / name) for name in command.made if (work / name).is_file()}
+    for path in (path for name in command.made for path in _files(work / name)):
+        if not LOGS.fullmatch(path.name) and not NOT_COMPARED.fullmatch(path.name):
+            found[str(path.relative_to(work))] = _content(path)
+    return found
+
+
+def different(wanted: dict[str, bytes], found: dict[str, bytes]) -> str | None:
+    """Return which files differ, in words, or None."""
+    other = [path for path in wanted.keys() & found.keys() if wanted[path] != found[path]]
+    changes = {"lacks": wanted.keys() - found.keys(), "has also": found.keys() - wanted.keys(), "differs in": other}
+    return "; ".join(f"{what} {', '.join(sorted(paths))}" for what, paths in changes.items() if paths) or None
+
+
+def not_whole(work: Path, *, cached: bool = True) -> str | None:
+    """Return the first file with a final name that cannot be read to its end, and why; None if there is none.
+
+    cached: also check cached counts; they are not synced, as damaged ones are counted again.
+    """
+    for path in _files(work):
+        # The last line of .jsonl may be cut off.
+        skipped = path.name.startswith(".") or path.suffix == ".jsonl"
+        if not skipped and (cached or not path.name.startswith("counts-")) and (reason := damaged(path)):
+            return f"{path.relative_to(work)}: {reason}"
+    return None
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file without times and what else may differ between runs."""
+    content = path.read_bytes()
+    match path.suffix:
+        case ".json":
+            value = _timeless(json.loads(content))
+            if path.name == "job.json":  # a job that was killed behind its last file has not said how many it used
+                value = {key: item for key, item in value.items() if key not in ("threads", "devices")}
+            return json.dumps(value).encode()
+        case ".jsonl":
+            return b"\n".join(json.dumps(_timeless(json.loads(line))).encode() for line in content.splitlines())
+        case ".safetensors":  # the order of the keys of its notes differs between processes
+            from safetensors.numpy import load_file
+
+            return b"".join(name.encode() + array.tobytes() for name, array in sorted(load_file(path).items()))
+        case ".html":
+            return re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d", b"", content)
+    return content
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(item) for key, item in value.items() if not CLOCK.search(key)}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value

@@ -1,5 +1,5 @@
-"""Power cuts: what strace saw of a command is replayed up to some moment on a file system that forgets what was not
-synced; then the command is run again or resumed.
+"""What a power cut may leave: the steps of a command are replayed up to some moment on a file system that forgets what
+was not synced.
 
 The model is that of Pillai et al. 2014 (All file systems are not created equal, OSDI) with POSIX's minimum promises:
 file contents are certain once the file was synced, a name (a file made, renamed or removed) once its folder was synced.
@@ -9,19 +9,12 @@ Any part of everything else may be lost, in any order, but a renaming is whole o
 from __future__ import annotations
 
 import random
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kills import place
-from kills.commands import Command
-from kills.judge import Budget, Case, Row, campaign
-
 ROOT = 0  # number of the work folder
-EXHAUSTED = 200  # draws without a new state, after which there are no more
 Tree = dict[str, bytes | None]  # contents of files by path; None: a folder
 
 
@@ -172,39 +165,3 @@ def lay_out(tree: Tree, folder: Path) -> None:
             path.mkdir(exist_ok=True)
         elif not path.exists() or path.read_bytes() != content:
             path.write_bytes(content)
-
-
-def can_trace() -> bool:
-    """Return whether strace is installed."""
-    return shutil.which("strace") is not None
-
-
-def cuts(kind: str, command: Command, budget: Budget) -> Row:
-    """Cut the power of a command at random moments, then run it again."""
-    from kills.system_calls import watched
-
-    if not can_trace():
-        print("left out: strace is not installed", file=sys.stderr)
-        return Row(kind)
-    end, history = watched(command.words, place.fresh(command))
-    if end.code != 0:
-        raise RuntimeError(f"{kind} under strace: {end}")
-    before, seen = history.undisturbed(0), set[int]()
-
-    def disturb(case: Case) -> None:
-        for _ in range(EXHAUSTED):
-            case.about, tree = some_crash(history, case.rng)
-            key = hash(tuple(sorted(tree.items())))
-            if key not in seen:
-                break
-        else:
-            raise StopIteration
-        seen.add(key)
-        lay_out(tree, case.work)
-        new = [f"{path} ({len(data)})" for path, data in sorted(tree.items()) if path not in before and data]
-        case.about += f"\nthere: {', '.join(new)}"
-        case.row.cases += 1
-        case.check_whole(cached=False)
-        case.check_end(command.run_again(case.work))
-
-    return campaign(kind, command, budget, disturb)
