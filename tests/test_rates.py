@@ -35,7 +35,7 @@ from lmtool.training.optimizers import (
     make_optimizers,
     optimizer_state_dict,
     renormalize_rows,
-    set_rate,
+    update,
 )
 from lmtool.trees import Tree, huffman_tree
 from tests.conftest import NEURAL, SOFTMAX, neural
@@ -207,7 +207,7 @@ def test_range_test_of_a_bowl() -> None:
     assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
     lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
     assert found.proposed == pytest.approx(found.rates[lowest] / 10)
-    set_rate([optimizer], 0.5)
+    update([], [optimizer], 0.5, None)
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 

@@ -72,7 +72,7 @@ def test_vectors_are_read_back_as_they_were(runs: Path, lmtool: Run) -> None:
     np.testing.assert_array_equal(np.frombuffer(raw[9 : 9 + 32], dtype="<f4"), want[0])
     lmtool("export", f"run={runs}/nplm", "to=o.txt", "what=output")
     words, vectors = read_text(Path("o.txt"))
-    np.testing.assert_array_equal(vectors, loaded.model.output.weight().detach().numpy())
+    np.testing.assert_array_equal(vectors, loaded.model.output.word_vectors().detach().numpy())
     assert len(words) == 23
 
 

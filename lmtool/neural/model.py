@@ -277,7 +277,7 @@ def build_neural(
     encoder = model.build(len(vocabulary), tied=tied, sparse=not (tied and output.dense_gradient))
     if not isinstance(encoder, Encoder):
         raise UserError(f"model={model.kind} builds a {type(encoder).__name__}, not an Encoder: correct the option")
-    vectors = encoder.embedding.weight if tied else None
+    vectors = next(encoder.embedding.parameters()) if tied else None
     counts = torch.from_numpy(np.asarray(vocabulary.counts[:-1]))
     layer = output.build(encoder.output_dim, counts, vectors, tree)
     network = NeuralModel(encoder, layer, len(vocabulary))

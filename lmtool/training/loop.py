@@ -17,7 +17,6 @@ from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural import forms
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
 from lmtool.system.process import StopRequest, defer_signals
@@ -176,12 +175,8 @@ class _Training:
             loss.backward()
             if self.shared is not None:
                 self.shared.share_rows()
-            if settings.max_grad_norm is not None:
-                clip_gradients(self.parameters, settings.max_grad_norm)
             value = self._converging(loss.item())
-            optimizers.set_rate(self.optimizers, progress.rate)
-            for optimizer in self.optimizers:
-                optimizer.step()
+            optimizers.update(self.parameters, self.optimizers, progress.rate, settings.max_grad_norm)
 
         # The count.
         progress.step += 1

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.run import START, RangeTest, start_of
-from lmtool.training.optimizers import set_rate
+from lmtool.training.optimizers import update
 
 MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
@@ -55,11 +54,7 @@ def range_test(
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
-        if max_grad_norm is not None:
-            clip_gradients(model.parameters(), max_grad_norm)
-        set_rate(optimizers, rate)
-        for optimizer in optimizers:
-            optimizer.step()
+        update(model.parameters(), optimizers, rate, max_grad_norm)
     return propose(rates, losses, smoothed, diverged=len(rates) < steps)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
 from lmtool.neural.devices import fits_dense
 from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimizers.base import ParameterGroups
+from lmtool.neural.optimizers.base import ParameterGroups, clip_gradients
 from lmtool.training.optim import SgdOptim
 from lmtool.training.processes import Processes
 
@@ -55,11 +57,16 @@ def make_network_step(
     return network_step(model, optim.decay, examples, max_norm)
 
 
-def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
-    """Set the learning rate of the next step."""
+def update(
+    parameters: Iterable[nn.Parameter], optimizers: list[torch.optim.Optimizer], rate: float, max_norm: float | None
+) -> None:
+    """Change parameters by their gradients, at a learning rate; max_norm: of all gradients together, None: no limit."""
+    if max_norm is not None:
+        clip_gradients(parameters, max_norm)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
+        optimizer.step()
 
 
 @torch.no_grad()

@@ -68,14 +68,8 @@ class Progress:
 
 def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds: float) -> float:
     """Return the used share of the budget, 1 at its end: by epochs, steps or minutes, whichever is furthest."""
-    shares = [0.0]
-    if training.epochs is not None:
-        shares.append(epochs / training.epochs)
-    if training.steps is not None:
-        shares.append(steps / training.steps)
-    if training.minutes is not None:
-        shares.append(seconds / 60 / training.minutes)
-    return max(shares)
+    budget = (epochs, training.epochs), (steps, training.steps), (seconds / 60, training.minutes)
+    return max((used / limit for used, limit in budget if limit is not None), default=0.0)
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, *, done: float, steps: int, drops: int = 0) -> float:

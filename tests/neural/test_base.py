@@ -17,7 +17,7 @@ from lmtool.config.groups import CountModelConfig, EncoderConfig, OutputConfig
 from lmtool.config.options import kinds, settings_class
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural import Encoder, OutputLayer
+from lmtool.neural import Encoder, NCELoss, OutputLayer
 from lmtool.neural.forms import used
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm, SampledOutput
@@ -94,6 +94,7 @@ class First(Last):
 
 def test_what_custom_layers_are_given_is_checked() -> None:
     layer, h = Fixed([0.5, 0.1, 0.4]), torch.zeros(2, 3)
+    nce = NCELoss(3, torch.ones(3), noise=1)
     for call, error in (
         (lambda: layer(h, torch.tensor([0])), r"Fixed.forward: y must be int64 \[2\]; got int64 \[1\]"),
         (lambda: layer(h[0], torch.tensor([0])), r"Fixed.forward: h must be a floating-point tensor \[B, D\]; got"),
@@ -104,9 +105,9 @@ def test_what_custom_layers_are_given_is_checked() -> None:
         (lambda: layer.log_dist(h.long()), r"Fixed.log_dist: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.probabilities(h.long(), 3), r"Fixed.probabilities: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.sample(h.long()), r"Fixed.sample: h must be .*; got int64 \[2, 3\]"),
-        (lambda: layer.log_partition(h.long()), r"Fixed.log_partition: h must be .*; got int64 \[2, 3\]"),
+        (lambda: nce.log_partition(h.long()), r"NCELoss.log_partition: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.log_prob(h, [[0, 1]]), r"Fixed.log_prob: y must be int64 \[2\] or \[2, K\]"),
-        (lambda: layer.unnormalized_log_prob(h, [[0, 1]]), r"Fixed.unnormalized_log_prob: y must be int64 \[2\]; got"),
+        (lambda: nce.unnormalized_log_prob(h, [[0, 1]]), r"NCELoss.unnormalized_log_prob: y must be int64 \[2\]; got"),
         (lambda: layer.top(h, 0), "Fixed.top: k must be a whole number of 1 or more; got 0"),
     ):
         with pytest.raises(ValueError, match=error):

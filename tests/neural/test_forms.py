@@ -431,8 +431,8 @@ def test_a_subclass_with_its_own_method_has_no_form_of_its_base() -> None:
 class Scaled(FullSoftmax):
     """A softmax with twice the vectors: its own method is called by that which has forms."""
 
-    def weight(self) -> Tensor:
-        return 2 * super().weight()
+    def word_vectors(self) -> Tensor:
+        return 2 * super().word_vectors()
 
 
 class Raised(DotNodes):

@@ -19,26 +19,13 @@ from lmtool.neural.checks import require_ids
 from lmtool.neural.forms import Formed
 
 
-class Embedding(nn.Embedding):
-    """A vector for each word, `[V, E]`: torch.nn.Embedding with vectors that start with unit length on average, so that
-    tied logits start at the scale of the hidden states.
-    """
-
-    weight: nn.Parameter
-
-    def __init__(self, words: int, dim: int, *, sparse: bool = False) -> None:
-        """words: V. dim: E. sparse: whether the gradient is sparse."""
-        super().__init__(words, dim, sparse=sparse)
-        nn.init.normal_(self.weight, std=1 / math.sqrt(dim))
-
-
 class Encoder(Formed, ABC):
     """Contexts `[B, C]` -> hidden states `[B, D]`, through embeddings `[V, E]`; the contract of the group `model`.
 
     config: the settings that it is built from. context_size: C, the words that forward reads. output_dim: D, which is E
     unless the encoder sets another one. across_sentences: whether contexts extend into earlier sentences. consecutive:
     number of consecutive examples in a batch that make forward faster. embedding: the vectors of the words, in torch's
-    default dtype.
+    default dtype; they start with unit length on average, so that tied logits start at the scale of the hidden states.
 
     A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode if it
     does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
@@ -54,7 +41,8 @@ class Encoder(Formed, ABC):
         self.context_size = config.context_size
         self.output_dim = config.embedding_dim
         self.across_sentences = bool(config.across_sentences)
-        self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
+        nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(config.embedding_dim))
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Return hidden states `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with `<s>`.
@@ -89,7 +77,7 @@ class Encoder(Formed, ABC):
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients, for the optimizers of lmtool.neural.optimizers."""
-        return [self.embedding.weight] if self.embedding.sparse else []
+        return list(self.embedding.parameters()) if self.embedding.sparse else []
 
     def use_dense_gradients(self) -> None:
         """Give the embeddings a dense gradient from now on."""

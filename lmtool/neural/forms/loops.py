@@ -92,12 +92,9 @@ class Groups:
     def sums(self, values: Tensor) -> Tensor:
         """Return the sum of the values `[P, H]` of each of the different rows, `[U, H]`."""
         sums = values.new_empty(len(self.unique), values.shape[1])
-        self.run(values.shape[1], sum_rows, values.numpy(), self.order, self.starts, sums.numpy())
+        arrays = values.numpy(), self.order, self.starts, sums.numpy()
+        over_segments(sum_rows, arrays, self.starts, values.shape[1])
         return sums
-
-    def run(self, width: int, kernel: Any, *arguments: Any) -> None:
-        """Run a kernel over the groups, on several threads if there is enough work; width: numbers per place."""
-        over_segments(kernel, arguments, self.starts, width)
 
 
 def rows_gradient(unique: Tensor, values: Tensor, shape: torch.Size, sparse: bool) -> Tensor:

@@ -59,7 +59,8 @@ class _PairScores(torch.autograd.Function):
         groups = Groups(pairs.rows)
         grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
         g, h_, owner, weight_, bias_ = as_arrays(grad, h, pairs.owner, grad_weight, grad_bias)
-        groups.run(width, _dot_rows_grad_weight, g, h_, owner, groups.order, groups.starts, weight_, bias_)
+        arrays = [g, h_, owner, groups.order, groups.starts, weight_, bias_]
+        over_segments(_dot_rows_grad_weight, arrays, groups.starts, width)
         shape, unique = weight.shape, torch.from_numpy(groups.unique)
         return (
             grad_h,

@@ -148,7 +148,7 @@ def _serves_bf16(layer: FullSoftmax, h: Tensor) -> bool:
     measured="2.0 to 3.9 times fp32, 1.1 to 1.9 autocast; EPYC Zen 5, 2026-11-25",
     tolerance=0.02,
     bf16=True,
-    calls=("weight",),
+    calls=("word_vectors",),
 )
 def softmax_bf16(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss with its gradients, chunk by chunk, by torch's products in bfloat16 with sums in float32."""
@@ -160,7 +160,7 @@ def softmax_bf16(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     "loss",
     serves=_serves_chunks,
     measured="416 MiB instead of 2,403; EPYC Zen 5, 2026-11-25",
-    calls=("weight",),
+    calls=("word_vectors",),
 )
 def softmax_chunks(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss chunk by chunk, each with its gradients."""
@@ -174,7 +174,7 @@ def softmax_chunks(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     measured="1.8 to 3.2 times fp32; EPYC Zen 5, 2026-11-25",
     tolerance=0.02,
     bf16=True,
-    calls=("weight",),
+    calls=("word_vectors",),
 )
 def softmax_autocast(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss under torch.autocast, in chunks if needed; for devices without another form in bf16."""

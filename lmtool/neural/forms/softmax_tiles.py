@@ -53,7 +53,7 @@ def _serves(layer: FullSoftmax, h: torch.Tensor) -> bool:
     measured="with AMX, before 0.7.0; not measured since",
     tolerance=0.02,
     bf16=True,
-    calls=("weight",),
+    calls=("word_vectors",),
 )
 def softmax_tiles(layer: FullSoftmax, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Compute the loss with its gradients by tiles; if they overflow, in float32."""

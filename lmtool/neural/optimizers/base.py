@@ -27,7 +27,9 @@ from lmtool.system.arrays import Array, described
 
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 
-Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+Group = dict[str, Any]  # parameters and settings
+State = dict[str, Tensor]  # of one parameter
+Parameters = Iterable[nn.Parameter] | Iterable[Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,11 @@ class RowOptimizer(torch.optim.Optimizer):
                 if not value.is_floating_point():
                     self.state[parameters[number]][name] = value.to(parameters[number].device).clone()
 
-    def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def initial_state(self, weight: Tensor, group: Group) -> State:
         """Return the state of a parameter `[R, H]` before its first step."""
         raise NotImplementedError
 
-    def update(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
-    ) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
         """Change weight[rows] and the state, given the gradients `[U, H]` of rows `[U]`."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ def _require_rows(rows: Array, grad: Sequence[int], weight: Sequence[int]) -> No
         )
 
 
-def _require_state(state: dict[str, Tensor], weight: torch.Size) -> None:
+def _require_state(state: State, weight: torch.Size) -> None:
     """Raise ValueError unless a state fits a parameter of shape `weight`: a compiled loop would write outside it."""
     for name, value in state.items():
         if value.shape not in (weight, weight[:1]) and value.numel() and name != "now":
@@ -192,13 +192,7 @@ def _require_state(state: dict[str, Tensor], weight: torch.Size) -> None:
 
 
 def change_rows(
-    kernel: Any,
-    rows: Tensor,
-    weight: Tensor,
-    grad: Tensor,
-    state: Sequence[Tensor],
-    tables: Sequence[Array],
-    *numbers: float,
+    kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], tables: list[Array], *numbers: float
 ) -> None:
     """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads if there is enough work.
 

@@ -21,7 +21,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms.loops import by_loops
-from lmtool.neural.optimizers.base import Parameters, RowOptimizer, change_rows
+from lmtool.neural.optimizers.base import Group, Parameters, RowOptimizer, State, change_rows
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
@@ -55,12 +55,10 @@ class RowSGD(RowOptimizer):
         """
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
-    def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def initial_state(self, weight: Tensor, group: Group) -> State:
         return {"momentum": torch.zeros_like(weight if group["momentum"] else weight[:0])}
 
-    def update(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
-    ) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
         lr, mass, keep = group["lr"], group["momentum"], 1 - group["lr"] * group["weight_decay"]
         if mass and not len(state["momentum"]):  # so far there was none
             state["momentum"] = torch.zeros_like(weight)
@@ -102,12 +100,10 @@ class RowAdagrad(RowOptimizer):
         """
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
-    def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def initial_state(self, weight: Tensor, group: Group) -> State:
         return {"square": torch.zeros_like(weight)}
 
-    def update(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
-    ) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
         lr, eps, keep = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"]
         square = state["square"]
         if by_loops(weight):
@@ -203,16 +199,14 @@ class RowAdam(RowOptimizer):
         for group in self.param_groups:
             _use_current_name(group)
 
-    def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def initial_state(self, weight: Tensor, group: Group) -> State:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
         state = {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
         if group["correct_skipped_steps"]:
             return {**state, "last_used": steps, "now": steps.new_zeros(1)}
         return {**state, "steps": steps}
 
-    def update(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
-    ) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
         keep = 1 - lr * group["weight_decay"]
         if group["correct_skipped_steps"]:
@@ -226,11 +220,10 @@ class RowAdam(RowOptimizer):
         mean, square = state["mean"], state["square"]
         if by_loops(weight):
             number = grad.numpy().dtype
-            tables = _bias_corrections((beta1, beta2), number.name), _skipped_steps((beta1, beta2), number.name)
+            tables = [_bias_corrections((beta1, beta2), number.name), _skipped_steps((beta1, beta2), number.name)]
             shares = np.array([1 - beta1, 1 - beta2], number)
-            change_rows(
-                _adam_rows, rows, weight, grad, [mean, square, steps], [now.numpy(), *tables, shares], lr, keep, eps
-            )
+            held, tables = [mean, square, steps], [now.numpy(), *tables, shares]
+            change_rows(_adam_rows, rows, weight, grad, held, tables, lr, keep, eps)
             return
         if group["correct_skipped_steps"]:
             gap = (now - steps[rows]).to(weight.dtype)[:, None]

@@ -96,22 +96,20 @@ class OutputLayer(Formed, ABC):
         best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
         return best
 
-    @torch.no_grad()
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return scores of words y `[B]` after hidden states `[B, D]`, `[B]` in float64: log p without the sum over all
         words, and near it.
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
-        return self.trained_scores(*self._checked("unnormalized_log_prob", h, y))
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
-    @torch.no_grad()
     def log_partition(self, h: Tensor) -> Tensor:
         """Return log of the sum over all words of exp(unnormalized score), `[B]` in float64; 0 if scores are log p.
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
-        return self.trained_log_sum(self._checked_hidden("log_partition", h))
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     # What a layer implements: the plain formulas. Their arguments have been checked.
 
@@ -139,14 +137,6 @@ class OutputLayer(Formed, ABC):
         if p.isnan().any():
             raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
         return torch.multinomial(p, 1)[:, 0] if len(p) else torch.empty(0, dtype=torch.int64, device=p.device)
-
-    def trained_scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what unnormalized_log_prob returns, `[B]`, for hidden states `[B, D]` and words `[B]`."""
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
-
-    def trained_log_sum(self, h: Tensor) -> Tensor:
-        """Compute what log_partition returns, `[B]`, for hidden states `[B, D]`."""
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     # Properties of a layer.
 

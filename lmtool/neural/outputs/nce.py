@@ -143,12 +143,16 @@ class NCELoss(DrawnWords):
             real, fake = real - log_z[:, 0], fake - log_z
         return -(F.logsigmoid(real) + F.logsigmoid(-fake).sum(1)).mean()
 
-    def trained_scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
+    @torch.no_grad()
+    def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
+        h, y = self._checked("unnormalized_log_prob", h, y)
         return self.scores_of(h, y[:, None])[:, 0].double() - self._log_normaliser(h)
 
-    def trained_log_sum(self, h: Tensor) -> Tensor:
-        """Compute the log-sum-exp of s over all words, `[B]` in float64: 0 where the scores are log p."""
+    @torch.no_grad()
+    def log_partition(self, h: Tensor) -> Tensor:
+        """Return the log-sum-exp of s over all words, `[B]` in float64: 0 where the scores are log p."""
+        h = self._checked_hidden("log_partition", h)
         return self.log_z(h) - self._log_normaliser(h)
 
     def _log_normaliser(self, h: Tensor) -> Tensor | float:

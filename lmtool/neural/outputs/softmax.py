@@ -55,13 +55,9 @@ class WordScores(RowScores, OutputLayer):
         if vectors is None:
             nn.init.normal_(self.vectors, std=dim**-0.5)
 
-    def weight(self) -> Tensor:
-        """Return u `[O, D]`."""
-        return self.vectors if len(self.vectors) == len(self.bias) else self.vectors[: len(self.bias)]
-
     def word_vectors(self) -> Tensor:
-        """Return the output embeddings `[O, D]`."""
-        return self.weight()
+        """Return the output embeddings u `[O, D]`."""
+        return self.vectors if len(self.vectors) == len(self.bias) else self.vectors[: len(self.bias)]
 
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
         """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden states `[B, D]`; in y's shape and h's
@@ -93,12 +89,12 @@ class WordScores(RowScores, OutputLayer):
         """Return the log-sum-exp of s over all words, `[B]` in float64, after hidden states `[B, D]`."""
         h = self._checked_hidden("log_z", h)
         rows = max(1, MAX_SCORES_PER_CHUNK // len(self.bias))
-        parts = (F.linear(part, self.weight(), self.bias).double().logsumexp(1) for part in torch.split(h, rows))
+        parts = (F.linear(part, self.word_vectors(), self.bias).double().logsumexp(1) for part in torch.split(h, rows))
         return torch.cat(list(parts))
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64: the log-softmax of s."""
-        return F.linear(h, self.weight(), self.bias).double().log_softmax(1)
+        return F.linear(h, self.word_vectors(), self.bias).double().log_softmax(1)
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute log p of words `[B, K]` in float64, `[B, K]`: s - log Z."""
@@ -109,12 +105,7 @@ class FullSoftmax(WordScores):
     """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1)."""
 
     def __init__(
-        self,
-        dim: int,
-        counts: Tensor,
-        vectors: nn.Parameter | None = None,
-        *,
-        precision: Precision | None = None,
+        self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, precision: Precision | None = None
     ) -> None:
         """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
 
@@ -133,5 +124,5 @@ class FullSoftmax(WordScores):
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
-        scores = F.linear(h, self.weight(), self.bias)  # [B, O]
+        scores = F.linear(h, self.word_vectors(), self.bias)  # [B, O]
         return F.cross_entropy(scores, y, ignore_index=NO_TARGET)
