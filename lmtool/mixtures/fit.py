@@ -19,6 +19,7 @@ from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, Uni
 from lmtool.mixtures.linear import (
     TOLERANCE,
     ClassMixture,
+    Fit,
     MixedModel,
     Mixture,
     classes_of_text,
@@ -97,7 +98,8 @@ def fit_mixture(
         return _log_linear(config, models, corpus, say, progress)
     if config.method is MixMethod.linear and config.cache is None and config.weights is not None:
         return FittedMixture(np.array(config.weights), {"method": "linear"})
-    if config.cache is not None and config.weights is not None and not _needs_theta(config):
+    needs_theta = config.cache is CacheKind.neural and config.cache_theta is None
+    if config.cache is not None and config.weights is not None and not needs_theta:
         cache = _cache_settings(config, models, config.cache_theta)
         return FittedMixture(np.array(config.weights), {"method": "linear", "cache": cache})
     split = _fit_text(config, corpus)
@@ -108,8 +110,12 @@ def fit_mixture(
     if config.cache is not None:
         return _cached(config, models, split, log_prob, say)
     fit = fit_weights(log_prob)
-    say(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    say(_em_said(config, fit))
     return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit.iterations, fit.gap)})
+
+
+def _em_said(config: EnsembleConfig, fit: Fit) -> str:
+    return f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum"
 
 
 def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
@@ -194,10 +200,6 @@ def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus
     return lambda: iter([(log_probs, answers)]), len(answers)
 
 
-def _needs_theta(config: EnsembleConfig) -> bool:
-    return config.cache is CacheKind.neural and config.cache_theta is None
-
-
 def _encoder(models: list[LanguageModel]) -> int:
     """Return the place of the first model with hidden units."""
     for place, model in enumerate(models):
@@ -223,15 +225,13 @@ def _cached(
 ) -> FittedMixture:
     """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
     result: dict[str, Any] = {}
+    given = None if config.weights is None else Fit(np.array(config.weights), 0, 0.0)
 
-    def with_weights(cached: FloatArray) -> tuple[float, FloatArray]:
-        """Return the mean log-likelihood with the weights, and the weights, given or fitted."""
+    def fitted(cached: FloatArray) -> tuple[Fit, float]:
+        """Return the weights, given or fitted, and the mean log-likelihood with them."""
         both = np.concatenate([log_prob, cached[None]])[:, 1:]
-        if config.weights is not None:
-            return float(mix(both, np.array(config.weights)).mean()), np.array(config.weights)
-        fit = fit_weights(both)
-        result["fit"] = fit_record(config, fit.iterations, fit.gap)
-        return float(mix(both, fit.weights).mean()), fit.weights
+        fit = given or fit_weights(both)
+        return fit, float(mix(both, fit.weights).mean())
 
     theta = config.cache_theta
     if config.cache is CacheKind.unigram:
@@ -239,15 +239,16 @@ def _cached(
     else:
         hidden = hidden_units(models[_encoder(models)], split)
         if theta is None:
-            theta = _best_theta(hidden, split, config.cache_size, lambda cached: with_weights(cached)[0])
+            theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached)[1])
             result["theta"] = theta
             say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
         cached = neural_cache(hidden, split.ids, config.cache_size, [theta])[0]
-    weights = with_weights(cached)[1]
-    if "fit" in result:
-        fit = result["fit"]
-        say(f"EM on {config.fit_split}: {fit['iterations']} steps, within {fit['gap']:.1e} nats of the optimum")
-    return FittedMixture(weights, {"method": "linear", "cache": _cache_settings(config, models, theta)}, result)
+    fit = fitted(cached)[0]
+    if given is None:
+        result["fit"] = fit_record(config, fit.iterations, fit.gap)
+        say(_em_said(config, fit))
+    mixture = {"method": "linear", "cache": _cache_settings(config, models, theta)}
+    return FittedMixture(fit.weights, mixture, result)
 
 
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:

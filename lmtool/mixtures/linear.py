@@ -190,8 +190,9 @@ class MixedModel(LanguageModel):
         scored = [member.score_text(text, progress=progress, memory_limit=memory_limit) for member in self.members]
         return self.mix_scores(np.stack(scored), text, progress=progress)
 
-    def _member_contexts(self, contexts: IntArray) -> list[IntArray]:
-        return [contexts_of(member, contexts, self.special_tokens) for member in self.members]
+    def _reading(self, contexts: IntArray) -> list[tuple[LanguageModel, IntArray]]:
+        """Return the members, each with the part of the contexts that it reads."""
+        return [(member, contexts_of(member, contexts, self.special_tokens)) for member in self.members]
 
 
 class LinearMixture(MixedModel):
@@ -204,8 +205,8 @@ class LinearMixture(MixedModel):
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
         contexts = self._checked_contexts("log_prob", contexts)
-        read = zip(self.members, self._member_contexts(contexts), strict=True)
-        return mix(np.stack([member.log_prob(own, targets) for member, own in read]), self._weights_after(contexts))
+        log_probs = [member.log_prob(own, targets) for member, own in self._reading(contexts)]
+        return mix(np.stack(log_probs), self._weights_after(contexts))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
@@ -215,8 +216,7 @@ class LinearMixture(MixedModel):
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
-        read = zip(self.members, self._member_contexts(contexts), strict=True)
-        log_probs = [member.log_prob_candidates(own, candidates) for member, own in read]
+        log_probs = [member.log_prob_candidates(own, candidates) for member, own in self._reading(contexts)]
         return mix(np.stack(log_probs), self._weights_after(contexts))
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
@@ -224,8 +224,8 @@ class LinearMixture(MixedModel):
         contexts = self._checked_contexts("probabilities", contexts)
         weights = self._weights_after(contexts)
         of_each = weights.tolist() if weights.ndim == 1 else weights[:, :, None]
-        read = zip(of_each, self.members, self._member_contexts(contexts), strict=True)
-        return reduce(np.add, (weight * member.probabilities(own) for weight, member, own in read))
+        read = zip(of_each, self._reading(contexts), strict=True)
+        return reduce(np.add, (weight * member.probabilities(own) for weight, (member, own) in read))
 
 
 class Mixture(LinearMixture):

@@ -31,8 +31,6 @@ from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
 
-BoolArray = npt.NDArray[np.bool_]
-
 
 def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     """Return all words of several vocabularies, by first appearance, with the sums of their counts; `</s>`, then `<s>`

@@ -151,7 +151,6 @@ class TextData(DataConfig):
         """
         notes: list[str] = []
         files: dict[str, list[str]] = {}  # of each split
-        single: dict[str, str] = {}  # the other files by setting; the word list by "vocabulary"
         if train is not None:
             files["train"] = [path for paths in train.values() for path in paths]
         for split, names in (("valid", self.valid), ("test", self.test)):
@@ -175,11 +174,13 @@ class TextData(DataConfig):
         elif self.split is not None:
             sizes, blank = (self.split.train, self.split.valid), self.takes_blank_lines()
             splits = cut_by_lines(splits["train"], *sizes, self.split.shuffle_seed, blank=blank)
-        if self.vocabulary.file is not None:
-            single["vocabulary"] = _located_file(self.vocabulary.file, "vocabulary.file", self, progress=progress)
-        for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
-            if getattr(self, key) is not None:
-                single[key] = _located_file(getattr(self, key), key, self, progress=progress)
+        others = {"vocabulary.file": self.vocabulary.file, "cloze_valid": self.cloze_valid}
+        others |= {"cloze_valid_answers": self.cloze_valid_answers, "cloze_test": self.cloze_test}
+        single = {
+            key.removesuffix(".file"): _located_file(name, key, self, progress=progress)
+            for key, name in others.items()
+            if name is not None
+        }
         everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
