@@ -107,7 +107,7 @@ def store_with_words(
     from lmtool.data.preprocess import preprocess
 
     prepared = preprocess(data, store_dir, progress=session.progress)
-    with Corpus(prepared.store) as corpus:
+    with Corpus(prepared) as corpus:
         known = set(corpus.vocabulary.words)
     reserved = {BOS, EOS, UNK}
     if known - reserved == set(words) - reserved:

@@ -185,7 +185,7 @@ def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corp
     """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
-    store = preprocess(config.data, config.store_dir, progress=session.progress).store
+    store = preprocess(config.data, config.store_dir, progress=session.progress)
     processes.from_first(str(store.path))
     return Corpus(store)
 

@@ -24,7 +24,7 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     session.note(*prepared.notes)
-    corpus = Corpus(prepared.store)
+    corpus = Corpus(prepared)
     session.warn(*text_warnings(corpus))
     session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}

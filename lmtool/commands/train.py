@@ -56,7 +56,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
     prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
-    with Corpus(prepared.store) as whole:
+    with Corpus(prepared) as whole:
         require_splits(whole)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:

@@ -27,7 +27,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     session.use_threads(config.threads)
     out = session.out
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
-    with Corpus(prepared.store) as corpus:
+    with Corpus(prepared) as corpus:
         vocabulary = corpus.vocabulary
         words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
         shown = _shown(config.words, vocabulary)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from lmtool.data.corpus import Corpus
-    from lmtool.data.store import Prepared
+    from lmtool.data.store import Store
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.neural.optimizers.base import ParameterGroups
@@ -193,7 +193,7 @@ class CountsConfig(Settings, ABC):
 
     kind: str = MISSING
 
-    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store | None:
         """Prepare a store of the vocabulary and the held-out splits if train is counted without a store.
 
         Returns None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError if

@@ -87,8 +87,8 @@ class Corpus(Store):
         return cls(store)
 
     def __repr__(self) -> str:
-        tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.provenance["rows"])
-        return f"<Corpus {self.name}: {tokens} tokens; vocabulary {self.provenance['rows'][0]['vocabulary']:,}>"
+        tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.rows)
+        return f"<Corpus {self.name}: {tokens} tokens; vocabulary {self.rows[0]['vocabulary']:,}>"
 
     def __enter__(self) -> Corpus:
         return self

@@ -36,7 +36,6 @@ from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store import (
     FORMAT,
     KIND,
-    Prepared,
     Remap,
     Row,
     Store,
@@ -57,7 +56,7 @@ from lmtool.system.lock import wait_for_lock
 log = logging.getLogger(__name__)
 
 
-def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Prepared:
+def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Store:
     """Make the store of a data set, unless there is one and neither settings nor text have changed; return it open.
 
     A store at an address is used unchanged. So is a finished one, with a note, if its text is no longer on this
@@ -73,7 +72,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     if is_address(str(store_dir)):
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
-        return Prepared(existing, created=False)
+        return existing
     remove_stale(store_dir)
     try:
         source = source or data.source(progress=progress, download=existing is None)
@@ -82,9 +81,9 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
             raise
         if not isinstance(missing, TextNotRetained):
             log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
-        return Prepared(existing, created=False)
+        return existing
     if existing is not None and _same_text(existing, source):
-        return Prepared(existing, created=False)
+        return existing
     require_words(source, data.vocabulary)
     if existing is not None:
         existing.close()
@@ -95,7 +94,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
             if current is not None:
                 is_new = existing is None or current.provenance != existing.provenance
                 if is_new and _same_text(current, source):
-                    return Prepared(current, created=False)  # another process wrote it meanwhile
+                    return current  # another process wrote it meanwhile
                 current.close()
             remove_stale(store_dir)
             with ThreadPoolExecutor(1) as second_thread:
@@ -104,7 +103,9 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
                     _write(data, source, path, provisional, identity.result)
     except OSError as error:
         raise cannot_write(path, error) from error
-    return Prepared(Store.open(path), created=True)
+    store = Store.open(path)
+    store.created = True
+    return store
 
 
 def store_path(data: DataConfig, store_dir: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,11 +45,12 @@ class Store:
 
     name: data.name. sentences: whether its text is sentences, which end in `</s>`, instead of one stream. fingerprint:
     equal if settings and text are. splits: their names. provenance: what the store was made of.
-    train_counted_externally: whether its train split lies elsewhere and was counted there.
+    train_counted_externally: whether its train split lies elsewhere and was counted there. created: whether
+    `preprocess` made it just now.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
-        self.file, self.path = file, path
+        self.file, self.path, self.created = file, path, False
         self.name, self.fingerprint = str(file.attrs["name"]), str(file.attrs["fingerprint"])
         self.sentences = bool(file.attrs["sentences"])
         self.train_counted_externally = "first_places" in file["vocabulary"]
@@ -105,6 +105,18 @@ class Store:
             raise UserError(f"no store {name}: make it with lmtool preprocess")
         return store
 
+    @property
+    def rows(self) -> list[Row]:
+        """A row of the table for each split."""
+        rows: list[Row] = self.provenance["rows"]
+        return rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know."""
+        notes: list[str] = self.provenance["notes"]
+        return notes
+
     def group(self, name: str) -> h5py.Group:
         """Return a part of the file. Raises UnusableStore if it is missing."""
         try:
@@ -120,31 +132,6 @@ class Store:
     def close(self) -> None:
         """Close the file; arrays that were read stay valid."""
         self.file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The store of a data set, open. created: whether this call made it."""
-
-    store: Store
-    created: bool
-
-    @property
-    def path(self) -> Path:
-        """The path of the store."""
-        return self.store.path
-
-    @property
-    def rows(self) -> list[Row]:
-        """A row of the table for each split."""
-        rows: list[Row] = self.store.provenance["rows"]
-        return rows
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know."""
-        notes: list[str] = self.store.provenance["notes"]
-        return notes
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:

@@ -177,12 +177,11 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
             path=folder,
             downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
         )
-    except requests.exceptions.HTTPError as error:
-        raise _failed(
-            download, f"the server answered {error.response.status_code if error.response is not None else error}"
-        ) from error
     except requests.exceptions.RequestException as error:
-        raise _failed(download, f"the connection failed ({type(error).__name__})") from error
+        reason = f"the connection failed ({type(error).__name__})"
+        if error.response is not None:
+            reason = f"the server answered {error.response.status_code}"
+        raise _failed(download, reason) from error
     except ValueError as error:
         raise _failed(download, "its checksum differs: the file was changed or cut off") from error
     except OSError as error:

@@ -18,7 +18,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
-from lmtool.data.store import Prepared, Store
+from lmtool.data.store import Store
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -94,7 +94,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
 
 
-def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
+def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:
     """Return the store of a data set that `counts` prepares, or else the ordinary one.
 
     Raises UserError as `CountsConfig.prepare` does.
@@ -111,7 +111,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     store = Store.find(run.store)
     if store is None:
         counts = run.settings("counts") if run.config.get("counts") else None
-        store = prepare_store(run.settings("data"), counts, store_dir, progress=progress).store
+        store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
     corpus, words = Corpus(store), run.folder / VOCABULARY
     if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
         corpus = limited(corpus, load_vocabulary(words).words)

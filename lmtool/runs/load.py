@@ -124,7 +124,7 @@ def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
     store = Store.find(run.store)
     if store is None:
         folder = store_dir if store_dir is not None else as_path(run.store).parent
-        store = preprocess(run.settings("data"), folder, progress=False).store
+        store = preprocess(run.settings("data"), folder, progress=False)
     return Corpus(store)
 
 

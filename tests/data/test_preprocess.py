@@ -26,7 +26,7 @@ from lmtool.data.preprocess import preprocess, settings_json, store_path
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
-from lmtool.data.store import Prepared, Store
+from lmtool.data.store import Store
 from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.tokenizer import RESERVED
@@ -120,10 +120,10 @@ def test_a_store_whose_text_changed_is_closed_before_it_is_rewritten(
     monkeypatch.setattr(
         recipe, "_write", lambda *given: still_open.append([bool(x.file) for x in found if x]) or write(*given)
     )
-    preprocess(text(), folder / "stores", progress=False).store.close()
+    preprocess(text(), folder / "stores", progress=False).close()
     (folder / "train.txt").write_text("a changed text\n")
     prepared = preprocess(text(), folder / "stores", progress=False)
-    assert prepared.created and prepared.store.file and still_open == [[], [False, False, False]]
+    assert prepared.created and prepared.file and still_open == [[], [False, False, False]]
 
 
 def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
         calls += 1
         return ExternalCounts(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 3, 0, 0)
 
-    def prepared() -> Prepared:
+    def prepared() -> Store:
         whole = data.source(progress=False, download=True)
         elsewhere, others = data.elsewhere(), data.others(progress=False)
         assert elsewhere.train == [[f"file:{folder}/train.txt"]] and "train" not in others.stamp

@@ -82,10 +82,6 @@ class ExternalCounts:
     empty_lines: int
 
 
-def _nothing() -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """The text of a data set, not read yet.
@@ -105,7 +101,7 @@ class Source:
 
     splits: dict[str, Callable[[], Blocks]]
     stamp: dict[str, Any]
-    identity: Callable[[], dict[str, Any]] = _nothing
+    identity: Callable[[], dict[str, Any]] = dict
     parts: tuple[float | None, float | None] | None = None
     sources: dict[str, Callable[[], Blocks]] = field(default_factory=dict)
     word_list: str | list[str] | None = None

@@ -63,7 +63,7 @@ def write_texts(
             else:
                 parts = sizes
         source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary)
-        return preprocess(data, store_dir, progress=False, source=source).store
+        return preprocess(data, store_dir, progress=False, source=source)
 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:

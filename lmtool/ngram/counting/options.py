@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.data.store import Prepared
+    from lmtool.data.store import Store
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.files.counts_read import CountFiles
     from lmtool.ngram.spark.cluster import Cluster
@@ -102,7 +102,7 @@ class TableCounts(LimitedMemory):
             valid = len(self.weights) == len(names) and all(1 <= weight <= MAX_WEIGHT for weight in self.weights)
             require(valid, "counts.weights", self.weights, rule)
 
-    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store | None:
         """Prepare a store with the vocabulary of the 1-grams, and without train."""
         from lmtool.data.choose_vocabulary import listed_words
         from lmtool.data.preprocess import preprocess
@@ -166,7 +166,7 @@ class SparkCounts(LimitedMemory):
         LimitedMemory.__post_init__(self)
         require(bool(self.master), "counts.master", repr(self.master), "a master's address, such as local[2]")
 
-    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store | None:
         """Prepare a store without the ids of train, whose text stays in its place."""
         from lmtool.ngram.spark.run import prepare
 

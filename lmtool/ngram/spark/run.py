@@ -18,7 +18,7 @@ from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.remote import is_address
-from lmtool.data.store import Prepared
+from lmtool.data.store import Store
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, newest_ngram, unigram_counts
 from lmtool.ngram.spark import _tasks
@@ -35,7 +35,7 @@ FORMAT = 3  # version of the folder of finished steps
 TOKENS_PER_PARTITION = 2_000_000
 
 
-def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared:
+def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store:
     """Prepare the store of vocabulary, valid and test; train is counted. Raises UserError if a step fails."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
