@@ -5,9 +5,9 @@ objects; `lmtool.load("runs/kn5")` loads the model of a finished run as a TextMo
 `generate`; `lmtool.Corpus.from_texts` takes text from Python instead of files.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lmtool.system.lazy_names import lazy_names
 from lmtool.system.process import use_writable_cache
 
 if TYPE_CHECKING:
@@ -38,26 +38,17 @@ __version__ = "0.7.0"
 
 use_writable_cache()
 
-CALLS = "compare convert distill ensemble evaluate export merge preprocess report_page rescore sweep train tree"
-OLDER_NAMES = "distil mix"
 # Imported on first use: the command line's help must not wait for numpy.
-HOMES = {
-    **dict.fromkeys([*CALLS.split(), *OLDER_NAMES.split()], "lmtool.api.calls"),
-    "Corpus": "lmtool.data.corpus",
-    "UserError": "lmtool.errors",
-    "State": "lmtool.states",
-    "States": "lmtool.states",
-    "load": "lmtool.runs.load",
-    "score_texts": "lmtool.api.texts",
-    "TextModel": "lmtool.text_model",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in HOMES:
-        return getattr(import_module(HOMES[name]), name)
-    raise AttributeError(f"module 'lmtool' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *HOMES])
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "api.calls": "compare convert distil distill ensemble evaluate export merge mix preprocess report_page rescore "
+        "sweep train tree",
+        "api.texts": "score_texts",
+        "data.corpus": "Corpus",
+        "errors": "UserError",
+        "runs.load": "load",
+        "states": "State States",
+        "text_model": "TextModel",
+    },
+)

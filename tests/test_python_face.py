@@ -280,10 +280,10 @@ def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus
 
 
 def test_public_names() -> None:
-    assert set(lmtool.HOMES) == {
+    assert set(lmtool.__all__) == {
         *("Corpus", "State", "States", "TextModel", "UserError", "compare", "convert", "distil", "distill", "ensemble"),
         *("evaluate", "export", "merge"),
         *("load", "mix", "preprocess", "report_page", "rescore", "score_texts", "sweep", "train", "tree"),
     }
-    for name in lmtool.HOMES:
+    for name in lmtool.__all__:
         assert getattr(lmtool, name).__doc__ and name in dir(lmtool)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
     from lmtool.system.arrays import FloatArray, IntArray
-    from lmtool.trees.base import TreeWords
-    from lmtool.trees.tree import Tree
+    from lmtool.trees.tree import Tree, TreeWords
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ shape, dtype, device or an id) raises ValueError, in one line. A name is importe
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lmtool.system.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lmtool.neural.encoders.base import Encoder as Encoder
@@ -27,27 +28,18 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
 
-_NAMES = {
-    "encoders.base": "Encoder",
-    "optimizers.base": "clip_gradients",
-    "optimizers.rows": "RowAdagrad RowAdam RowSGD",
-    "outputs.adaptive": "AdaptiveSoftmax",
-    "outputs.base": "OutputLayer",
-    "outputs.classes": "ClassSoftmax",
-    "outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
-    "outputs.nce": "NCELoss",
-    "outputs.sampled": "SampledSoftmax",
-    "outputs.softmax": "FullSoftmax",
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "encoders.base": "Encoder",
+        "optimizers.base": "clip_gradients",
+        "optimizers.rows": "RowAdagrad RowAdam RowSGD",
+        "outputs.adaptive": "AdaptiveSoftmax",
+        "outputs.base": "OutputLayer",
+        "outputs.classes": "ClassSoftmax",
+        "outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
+        "outputs.nce": "NCELoss",
+        "outputs.sampled": "SampledSoftmax",
+        "outputs.softmax": "FullSoftmax",
+    },
+)

@@ -26,7 +26,7 @@ from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
 from lmtool.text_model import TextModel
-from lmtool.trees.base import TreeWords
+from lmtool.trees.tree import TreeWords
 
 if TYPE_CHECKING:
     from lmtool.neural.model import NeuralModel

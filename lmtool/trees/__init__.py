@@ -6,8 +6,9 @@ them.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lmtool.system.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lmtool.trees.analysis import DrawnNode as DrawnNode
@@ -33,24 +34,15 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree as Tree
     from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
-_NAMES = {
-    "analysis": ("DrawnNode", "PathRow", "TreeAnalysis", "analyse", "path_rows", "top_of", "tree_text"),
-    "brown": ("brown_tree",),
-    "builders": ("balanced_tree", "classes_tree", "frequency_tree", "huffman_tree", "random_tree"),
-    "clusters": ("clusters_tree",),
-    "codes": ("code_string", "code_strings", "from_codes", "read_tree", "write_tree"),
-    "tree": ("Paths", "Tree"),
-    "wordnet": ("wordnet_tree",),
-}
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "analysis": "DrawnNode PathRow TreeAnalysis analyse path_rows top_of tree_text",
+        "brown": "brown_tree",
+        "builders": "balanced_tree classes_tree frequency_tree huffman_tree random_tree",
+        "clusters": "clusters_tree",
+        "codes": "code_string code_strings from_codes read_tree write_tree",
+        "tree": "Paths Tree",
+        "wordnet": "wordnet_tree",
+    },
+)

@@ -6,7 +6,7 @@ the two clusters merge whose merging loses the least average mutual information.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,19 +85,25 @@ def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clust
     return graft(upper, [huffman_tree(counts[group]) for group in members], members)
 
 
-def bigrams(ids: npt.NDArray[Any], offsets: IntArray, words: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Count the different bigrams of a text: first words `[E]`, second words `[E]` and counts `[E]`.
+class Bigrams(NamedTuple):
+    """Different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
+
+    first: IntArray
+    second: IntArray
+    counts: IntArray
+
+
+def bigrams(ids: npt.NDArray[Any], offsets: IntArray, words: int) -> Bigrams:
+    """Count the different bigrams of a text.
 
     ids: `[N]`, below `words`. offsets: `[S + 1]`, the starts of the sentences; no bigram crosses from one to the next.
     """
-    if len(ids) < 2:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    inside = np.ones(len(ids) - 1, dtype=bool)
+    inside = np.ones(max(len(ids) - 1, 0), dtype=bool)
     starts = offsets[(offsets > 0) & (offsets < len(ids))]
     inside[starts - 1] = False
     keys = (ids[:-1].astype(np.int64) * words + ids[1:])[inside]
     bigram_keys, counts = np.unique(keys, return_counts=True)
-    return bigram_keys // words, bigram_keys % words, counts.astype(np.int64)
+    return Bigrams(bigram_keys // words, bigram_keys % words, counts.astype(np.int64))
 
 
 def neighbors(of: IntArray, other: IntArray, counts: IntArray, words: int) -> tuple[IntArray, IntArray]:

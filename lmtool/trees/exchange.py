@@ -22,19 +22,11 @@ import numpy.typing as npt
 
 from lmtool.system.arrays import IntArray
 from lmtool.trees._brown_kernels import f_of, f_table
-from lmtool.trees.brown import neighbors
+from lmtool.trees.brown import Bigrams, neighbors
 
 compiled = numba.njit(cache=True, nogil=True)
 
 MIN_GAIN = 1e-6  # nats: minimum gain to move a word, so that rounding errors cannot make it oscillate
-
-
-class Bigrams(NamedTuple):
-    """Different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
-
-    first: IntArray
-    second: IntArray
-    counts: IntArray
 
 
 class Exchanged(NamedTuple):

@@ -6,14 +6,18 @@ the lengths of all codes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.system.arrays import IntArray, as_array
+
+if TYPE_CHECKING:
+    from lmtool.data.split import Split
 
 Int32s = npt.NDArray[np.int32]
 Bits = npt.NDArray[np.uint8]
@@ -129,6 +133,22 @@ class Tree:
             path_nodes[step] = parent[reached]
             path_bits[step] = bit[reached]
         return Paths(offsets, path_nodes, path_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeWords:
+    """The O words that can be predicted, and what is known of them.
+
+    words: by id, without `<s>`. counts: int64 `[O]`, in train. train: reads the train split. run_vectors: the vectors
+    `[O, D]` of the words in the run folder of a neural model; given its path and whether a word's vector is to be the
+    mean prediction in its contexts in train (True) or its embedding (False); it raises UserError for a run of another
+    vocabulary or without word vectors.
+    """
+
+    words: Sequence[str]
+    counts: IntArray
+    train: Callable[[], Split]
+    run_vectors: Callable[[str, bool], npt.NDArray[np.float32]]
 
 
 def require_tree(where: str, tree: object) -> None:

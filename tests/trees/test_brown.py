@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees._brown_kernels import cheapest, f_table, merge_words
-from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import _without, bigrams, brown_tree, clustered, neighbors
 from lmtool.trees.options import BrownTree
+from lmtool.trees.tree import TreeWords
 from tests.trees.checks import check, codes, same, zipf
 
 

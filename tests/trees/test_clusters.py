@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees._two_means import _separate, log_odds
-from lmtool.trees.clusters import MAX_CODES, clusters_tree
+from lmtool.trees.clusters import MAX_CODES, _separate, clusters_tree, log_odds
 from tests.trees.checks import check, codes, same, zipf
 
 DIVISIONS = [

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.trees._brown_kernels import f_table
-from lmtool.trees.brown import bigrams
-from lmtool.trees.exchange import Bigrams, exchange
+from lmtool.trees.brown import Bigrams, bigrams
+from lmtool.trees.exchange import exchange
 from tests.trees.test_brown import TEXTS, information, text
 
 
@@ -49,7 +49,7 @@ def plain_exchange(
 @example(378, 4, 5, 1)  # two classes are the same to a word
 def test_words_move_where_the_likelihood_is_highest(seed: int, words: int, classes: int, passes: int) -> None:
     ids, offsets, counts = text(seed, words)
-    pairs = Bigrams(*bigrams(ids, offsets, words))
+    pairs = bigrams(ids, offsets, words)
     start = np.random.default_rng(seed).integers(0, classes, words)
     movable = np.argsort(-counts, kind="stable")[: words - seed % 2]
     closed = np.arange(classes) == classes - seed % 3
@@ -63,7 +63,7 @@ def test_words_move_where_the_likelihood_is_highest(seed: int, words: int, class
 
 def test_the_classes_of_a_text_of_two_kinds_of_words() -> None:
     ids = np.array([0, 2, 1, 3, 0, 3, 1, 2] * 3)  # 0 and 1 come before 2 and 3
-    pairs = Bigrams(*bigrams(ids, np.array([0, len(ids)]), 4))
+    pairs = bigrams(ids, np.array([0, len(ids)]), 4)
     found = exchange(pairs, np.array([0, 1, 0, 1]), 2, np.arange(4), np.zeros(2, bool), 9)
     assert found.class_of[0] == found.class_of[1] != found.class_of[2] == found.class_of[3]
     # 12 bigrams from one class to the other and 11 back: H of the first words, which the second words determine.
@@ -73,7 +73,7 @@ def test_the_classes_of_a_text_of_two_kinds_of_words() -> None:
 
 def test_information_of_bigrams_that_occur_once() -> None:
     # 0 1 and 1 2: each word says what follows, and p(first, second) / p(first) p(second) is 2 for both.
-    pairs = Bigrams(*bigrams(np.array([0, 1, 2]), np.array([0, 3]), 3))
+    pairs = bigrams(np.array([0, 1, 2]), np.array([0, 3]), 3)
     found = exchange(pairs, np.arange(3), 3, np.arange(3), np.zeros(3, bool), 0)
     assert found.information == pytest.approx(np.log(2)) and found.class_of.tolist() == [0, 1, 2]
 
@@ -88,7 +88,7 @@ def test_bigrams_of_sentences_by_hand() -> None:
 def test_counts_beyond_the_table() -> None:
     """F of counts from 2^18 on is computed; the classes are those of a thousandth of the counts."""
     ids, offsets, counts = text(3, 8)
-    few = Bigrams(*bigrams(ids, offsets, 8))
+    few = bigrams(ids, offsets, 8)
     many = few._replace(counts=few.counts * 100_000)
     start, order = np.arange(8) % 3, np.argsort(-counts)
     one, other = (exchange(pairs, start, 3, order, np.zeros(3, bool), 20) for pairs in (few, many))
@@ -99,7 +99,7 @@ def test_counts_beyond_the_table() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_short_table_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = int(TEXTS[name][0].max()) + 1
-    pairs = Bigrams(*bigrams(*TEXTS[name], words))
+    pairs = bigrams(*TEXTS[name], words)
     given = pairs, np.arange(words) // 2 % 4, 4, np.arange(words), np.zeros(4, bool), 20
     whole, table = exchange(*given), f_table()
     for length in range(2, 24):
@@ -110,6 +110,6 @@ def test_a_short_table_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_text_without_bigrams() -> None:
-    none = Bigrams(*bigrams(np.array([1]), np.array([0, 1]), 3))
+    none = bigrams(np.array([1]), np.array([0, 1]), 3)
     found = exchange(none, np.array([0, 1, 1]), 2, np.arange(3), np.zeros(2, bool), 5)
     assert found.class_of.tolist() == [0, 1, 1] and (found.information, found.passes) == (0.0, 0)

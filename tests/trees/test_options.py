@@ -19,7 +19,6 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
 from lmtool.trees._neighbor_vectors import neighbor_vectors
-from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import brown_tree
 from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
 from lmtool.trees.clusters import clusters_tree
@@ -39,7 +38,7 @@ from lmtool.trees.options import (
     UnionTree,
     WordnetTree,
 )
-from lmtool.trees.tree import Tree
+from lmtool.trees.tree import Tree, TreeWords
 from tests.trees.checks import check, codes, same
 
 NAMES = ("the", "cat", "<unk>", "sat", "a", "mat")

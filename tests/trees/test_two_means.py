@@ -9,9 +9,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from lmtool.trees._two_means import _halve, _next_random, divide, log_odds
 from lmtool.trees.builders import arranged
-from lmtool.trees.clusters import ROUNDS, clusters_tree
+from lmtool.trees.clusters import ROUNDS, _halve, _next_random, clusters_tree, divide, log_odds
 from tests.trees.checks import codes
 
 

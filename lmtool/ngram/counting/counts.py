@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting._sorting import sort_ngrams
+from lmtool.ngram.counting.sorting import sort_ngrams
 from lmtool.ngram.tables.packed import CELL, Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder

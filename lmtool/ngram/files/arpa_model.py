@@ -29,7 +29,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
-from lmtool.ngram.counting.radix_sort import sort_keys
+from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.files._arpa_lines import COMMENT, ZERO
 from lmtool.ngram.files.arpa_read import Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel

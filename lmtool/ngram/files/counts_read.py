@@ -30,7 +30,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_ngram, unigram_counts
-from lmtool.ngram.counting.radix_sort import sort_keys
+from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys

@@ -25,7 +25,7 @@ from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 from lmtool.trees.brown import bigrams, clustered
-from lmtool.trees.exchange import Bigrams, exchange
+from lmtool.trees.exchange import exchange
 
 WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}
 _LETTERS = str.maketrans(WRITTEN)
@@ -186,7 +186,7 @@ def learned_classes(
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
     closed = np.arange(classes + len(names)) >= classes
-    found = exchange(Bigrams(*bigrams(ids, offsets, words)), class_of, len(closed), order, closed, passes)
+    found = exchange(bigrams(ids, offsets, words), class_of, len(closed), order, closed, passes)
     bits = found.information / math.log(2)
     about = [f"{classes:,} classes, {found.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:

@@ -6,18 +6,19 @@ Types are ordered by their first position in the text, so that the vocabulary is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.readers import form_of
+from lmtool.data.readers import PARQUET, form_of
 from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
 from lmtool.ngram.spark import _tasks
-from lmtool.ngram.spark.cluster import Stages, lines_of, refusals, run_tasks
+from lmtool.ngram.spark.cluster import Stages, refusals, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +34,31 @@ class Place:
     files: list[list[object]]
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """Return its lines: the columns of _tasks.LINES."""
-        return lines_of(spark, self.text, str(self.files[0][0]))
+        """Return its lines: the columns of _tasks.LINES. A document without text is the one line NO_TEXT."""
+        from pyspark.sql import functions
+
+        frames = []
+        for number, addresses in enumerate(self.text.train):
+            if self.text.column is None:
+                rows, lines = spark.read.option("lineSep", "\n").text(addresses), functions.col("value")
+            else:
+                column = f"`{self.text.column}`"
+                if form_of(str(self.files[0][0])) == PARQUET:
+                    rows = spark.read.parquet(*addresses)
+                else:
+                    rows = spark.read.schema(f"{column} string").json(addresses)
+                document = functions.coalesce(functions.col(column), functions.lit(_tasks.NO_TEXT.decode()))
+                plain = functions.regexp_replace(functions.regexp_replace(document, "\r\n", "\n"), "\\n\\z", "")
+                lines = functions.explode(functions.split(plain, "\n"))
+            frames.append(
+                rows.select(
+                    lines.alias("value"),
+                    functions.lit(number).alias("part"),
+                    functions.col("_metadata.file_path").alias("path"),
+                    functions.col("_metadata.file_block_start").alias("start"),
+                )
+            )
+        return reduce(lambda whole, frame: whole.union(frame), frames)
 
 
 def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Place:

@@ -16,23 +16,19 @@ import pyarrow as pa
 from pyarrow import fs
 from pyarrow.dataset import Dataset, dataset
 
-from lmtool.data.readers import PARQUET, form_of
 from lmtool.data.remote import escaped
 from lmtool.errors import UserError
-from lmtool.ngram.spark._tasks import NO_TEXT, Task
+from lmtool.ngram.spark._tasks import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lmtool.data.sources.base import ExternalText
 
 LOCAL = "file:"  # prefix of the path of a folder of this machine
 DONE = "_SUCCESS"  # name of the file that Spark writes when all tasks have delivered their files
 SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 QUIET = Path(__file__).resolve().with_name("log4j2.properties")
-WHOLE_FILES = {"spark.sql.files.maxPartitionBytes": str(1 << 40), "spark.sql.files.openCostInBytes": str(1 << 40)}
-PIECES = {"spark.sql.files.maxPartitionBytes": str(1 << 27), "spark.sql.files.openCostInBytes": str(1 << 22)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,45 +169,3 @@ def _reason(error: Exception) -> str:
 def run_tasks(rows: DataFrame, task: Task, schema: str) -> DataFrame:
     """Return the rows that a task makes of each partition of `rows`."""
     return rows.mapInArrow(task, schema)  # type: ignore[arg-type]
-
-
-def whole_files(spark: SparkSession, folder: str) -> DataFrame:
-    """Return the rows of a Parquet folder, each of its files as one partition."""
-    for key, value in (WHOLE_FILES | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17)}).items():
-        spark.conf.set(key, value)
-    return spark.read.parquet(folder)
-
-
-def lines_of(spark: SparkSession, text: ExternalText, first_file: str) -> DataFrame:
-    """Return the lines of a train split: the columns of tasks.LINES. first_file: its name gives the format of all.
-
-    A document without text is the one line NO_TEXT.
-    """
-    from pyspark.sql import functions
-
-    for key, value in (PIECES | {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}).items():
-        spark.conf.set(key, value)
-    frames = []
-    for number, addresses in enumerate(text.train):
-        if text.column is None:
-            rows, lines = spark.read.option("lineSep", "\n").text(addresses), functions.col("value")
-        else:
-            if form_of(first_file) == PARQUET:
-                rows = spark.read.parquet(*addresses)
-            else:
-                rows = spark.read.schema(f"`{text.column}` string").json(addresses)
-            document = functions.coalesce(functions.col(f"`{text.column}`"), functions.lit(NO_TEXT.decode()))
-            plain = functions.regexp_replace(functions.regexp_replace(document, "\r\n", "\n"), "\\n\\z", "")
-            lines = functions.explode(functions.split(plain, "\n"))
-        frames.append(
-            rows.select(
-                lines.alias("value"),
-                functions.lit(number).alias("part"),
-                functions.col("_metadata.file_path").alias("path"),
-                functions.col("_metadata.file_block_start").alias("start"),
-            )
-        )
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.union(frame)
-    return whole

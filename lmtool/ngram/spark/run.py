@@ -23,7 +23,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, newest_ngram, unigram_counts
 from lmtool.ngram.spark import _tasks
 from lmtool.ngram.spark._text import Place, count_train, find_train
-from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, refusals, run_tasks, start, whole_files
+from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, refusals, run_tasks, start
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
@@ -80,7 +80,7 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
 
     def in_order() -> DataFrame:
         columns = _tasks.ngram_columns(order)
-        rows = whole_files(spark, stages.finished(f"pieces-{order}", pieces))
+        rows = spark.read.parquet(stages.finished(f"pieces-{order}", pieces))
         rows = rows.repartitionByRange(partitions * (order - 1), *columns).sortWithinPartitions(*columns)
         return run_tasks(rows, _tasks.add_up(order), _tasks.ngram_schema(order))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lmtool.config.groups import TreeConfig
 from lmtool.trees import Tree, balanced_tree
-from lmtool.trees.base import TreeWords
+from lmtool.trees.tree import TreeWords
 
 
 @dataclass(slots=True)
