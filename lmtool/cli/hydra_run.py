@@ -157,7 +157,8 @@ def _command(verb: str, *, quiet: bool) -> Callable[[Any], float | None]:
 
     def run(composed: Any) -> float | None:
         with of_paths():
-            result = command_of(verb)(typed(composed, SETTINGS[verb]), Session.of_hydra(quiet=quiet))
+            config = typed(composed, SETTINGS[verb])  # a mistake in it is reported before the command is imported
+            result = command_of(verb)(config, Session.of_hydra(quiet=quiet))
         return result.metric if isinstance(result, Result) else None
 
     return run

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown
+from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
+from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
+from lmtool.runs.corpus import open_run_corpus
+from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
@@ -44,8 +47,6 @@ def scores_of(
 
     Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
-    from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
-
     require_one_unit(names)
     found = {name: _scores_of_lmtool(name, split, store_dir, device, progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
@@ -99,10 +100,6 @@ def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progre
 
 
 def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -> TokenScores:
-    from lmtool.evaluation.token_scores import tokens_of
-    from lmtool.runs.corpus import open_run_corpus
-    from lmtool.runs.load import load_model
-
     with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)

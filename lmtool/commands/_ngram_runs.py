@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
-from lmtool.data.vocabulary import BOS, EOS, UNK
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
+from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.results import sizes_text
 from lmtool.runs.corpus import save_words, tokeniser_in, tokeniser_of
+from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, all_fitted
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
-
-if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.ngram.tables.backoff import BackoffTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,6 @@ def save_ngram_run(
     settings: of the verb, in plain values. result: entries of result.json besides the number of n-grams. sources: the
     runs from which it is made, whose fits it inherits.
     """
-    from lmtool.ngram.models.ngram_model import NGRAM_FILE
-
     out, sizes = session.out, model.table.sizes
     model.save(out / NGRAM_FILE)
     save_words(out, model.vocabulary, text.tokeniser)
@@ -85,9 +83,6 @@ def load_ngram_model(run: Run, vocabulary: Vocabulary | None, refusal: str) -> N
 
     Raises UserError with the message `refusal` if the run has no n-gram model of words.
     """
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.load import load_model, run_vocabulary
-
     if run.kind == "train" and isinstance(run.settings("model"), CountModelConfig):
         model = load_model(run, vocabulary or run_vocabulary(run))
         if isinstance(model, NgramModel):
@@ -103,9 +98,6 @@ def store_with_words(
     words: may include `<s>`, `</s>` and `<unk>`; written into the session's folder if the data set has other words.
     what: the owner of the words, for messages. Raises UserError if the data set cannot change its words.
     """
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import preprocess
-
     prepared = preprocess(data, store_dir, progress=session.progress)
     with Corpus(prepared) as corpus:
         known = set(corpus.vocabulary.words)
@@ -137,8 +129,6 @@ def prune_to_size(
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
     prune by entropy. Raises UserError if the wanted size is below the number of 1-grams.
     """
-    from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
-
     total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
     if size >= total:
         session.say(f"prune_to={wanted}: all {total:,} n-grams stay")

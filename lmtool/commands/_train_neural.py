@@ -264,7 +264,7 @@ def _try_rates(
     if len(test.rates) < 10:
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
     write_json(session.out / RATES, asdict(test))
-    result = RateTest(test.rates, test.losses, test.smoothed, test.proposed, notes=session.notes)
+    result = RateTest(**asdict(test), notes=session.notes)
     session.say(f"{result.table_text()}\n\n{result.heading()}; in {session.out / RATES}")
     if test.doubt:
         session.note(f"lr_range_limits={[low, high]}: {test.doubt}")

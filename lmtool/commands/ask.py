@@ -6,17 +6,18 @@ import math
 import sys
 
 from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
+from lmtool.data.text_form import visible
 from lmtool.errors import UserError
+from lmtool.runs.load import load, load_named
+from lmtool.runs.run import run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
+from lmtool.text_model import random_seed
 
 
 def predict(config: PredictConfig, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
-    from lmtool.data.text_form import visible
-    from lmtool.runs.load import load_named
-
     session.use_threads(config.threads)
     texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
     model = load_named(config.run, config.arpa, config.device, config.store_dir)
@@ -56,9 +57,6 @@ def input_lines(example: str) -> list[str]:
 
 def generate(config: GenerateConfig, session: Session) -> None:
     """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
-    from lmtool.runs.load import load_named
-    from lmtool.text_model import random_seed
-
     session.use_threads(config.threads)
     model = load_named(config.run, config.arpa, config.device, config.store_dir)
     seed = random_seed() if config.seed is None else config.seed
@@ -80,10 +78,6 @@ def generate(config: GenerateConfig, session: Session) -> None:
 
 def neighbors(config: NeighborsConfig, session: Session) -> None:
     """Print the nearest neighbors of each word, by the vectors of a neural run."""
-    from lmtool.data.text_form import visible
-    from lmtool.runs.load import load
-    from lmtool.runs.run import run_folder
-
     session.use_threads(config.threads)
     folder, by = run_folder(config.run), config.by.value
     loaded = load(folder, "cpu", store_dir=config.store_dir)

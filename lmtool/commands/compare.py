@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lmtool.commands._members import Member, scores_of
 from lmtool.config.verbs import CompareConfig
+from lmtool.evaluation.metrics import perplexity
+from lmtool.evaluation.significance import compare, resampled_units
 from lmtool.results import Comparison, finite_or_null
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
-
-if TYPE_CHECKING:
-    from lmtool.commands._members import Member
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
@@ -22,12 +23,6 @@ MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: Ke
 
 def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
-    import numpy as np
-
-    from lmtool.commands._members import scores_of
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.evaluation.significance import compare, resampled_units
-
     session.use_threads(config.threads)
     members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
     offsets, block, size = resampled_units(tokens.offsets, config.block)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lmtool.commands._ngram_runs import Text, load_ngram_model, save_ngram_run, store_with_words
+from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import origin
 from lmtool.config.overrides import key_of
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, ConvertConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.mixtures.static import mix_static, union_vocabulary
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, write_arpa
+from lmtool.ngram.files.arpa_read import read_arpa
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.results import Written
+from lmtool.runs.corpus import save_words, tokeniser_in
+from lmtool.runs.load import load_neural, run_vocabulary
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.commands._ngram_runs import Text
-    from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.models.ngram_model import NgramModel
 
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
@@ -38,8 +44,6 @@ def run(config: ConvertConfig, session: Session) -> Written:
         session.require_new()
         return _smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
     if config.to is not None and config.arpa is None and config.quantize is None:
-        from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
-
         to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
         if form not in COUNT_BASED:
             raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA and counts")
@@ -57,12 +61,6 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
-    from lmtool.commands._ngram_runs import Text, save_ngram_run, store_with_words
-    from lmtool.data.corpus import Corpus
-    from lmtool.ngram.files.arpa_model import arpa_table
-    from lmtool.ngram.files.arpa_read import read_arpa
-    from lmtool.ngram.models.ngram_model import NgramModel, quantized_notes
-
     if config.quantize is not None:
         require_whole("quantize", config.quantize, *BITS)
     arpa = read_arpa(source)
@@ -81,9 +79,6 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
 
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not support.
     """
-    from lmtool.runs.corpus import save_words, tokeniser_in
-    from lmtool.runs.load import run_vocabulary
-
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
         raise UserError(f"{source.folder} is a mixture, and has no weights to quantize: quantize its members instead")
@@ -108,9 +103,6 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
 
 def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Session) -> tuple[str, int]:
     """Write the quantised n-gram model; return its file's name and the number of n-grams."""
-    from lmtool.commands._ngram_runs import load_ngram_model
-    from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
-
     refusal = f"{source.folder} is not an n-gram model or a neural one: only these are quantised"
     model = load_ngram_model(source, vocabulary, refusal)
     small = NgramModel(model.table.quantized(bits), vocabulary)
@@ -123,7 +115,6 @@ def _quantise_weights(
     source: Run, settings: EncoderConfig, vocabulary: Vocabulary, bits: int, session: Session
 ) -> tuple[str, int]:
     """Write the quantised weights and the tree; return the name of the weights' file and the number of weights."""
-    from lmtool.runs.load import load_neural
     from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
 
     notes = read_notes(source.folder / CHECKPOINT)
@@ -152,12 +143,6 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
     not a linear one.
     """
-    import numpy as np
-
-    from lmtool.mixtures.static import mix_static, union_vocabulary
-    from lmtool.ngram.files.arpa_model import write_arpa
-    from lmtool.ngram.models.ngram_model import NgramModel
-
     if config.to is None:
         session.require_new()
     members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight)]
@@ -173,8 +158,6 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
         about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
         session.say(f"wrote {to}: {about}")
         return Written(to, about, notes=session.notes)
-    from lmtool.commands._ngram_runs import save_ngram_run
-
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
     model = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
     sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
@@ -198,8 +181,6 @@ def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]
 def _members_of(name: str, weight: float) -> list[_Member]:
     """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
     if Path(name).is_file():
-        from lmtool.ngram.files.arpa_model import arpa_model
-
         return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
     run = Run.open(Path(name))
     if run.kind == "ensemble":
@@ -208,8 +189,6 @@ def _members_of(name: str, weight: float) -> list[_Member]:
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
         shares = zip(run.members, run.weights, strict=True)
         return [member for each, share in shares for member in _members_of(each, weight * share)]
-    from lmtool.commands._ngram_runs import load_ngram_model
-
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
     return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
 
@@ -226,9 +205,6 @@ def _text(
     """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
     of the first run, with the words of all members.
     """
-    from lmtool.commands._ngram_runs import Text, store_with_words
-    from lmtool.data.corpus import Corpus
-
     chosen = any(key_of(word).split(".")[0].split("@")[0] == "data" for word in session.begun.overrides)
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:

@@ -5,37 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.commands._ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
 from lmtool.config.model_verbs import DistilConfig
 from lmtool.config.settings import plain_values
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
+from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.results import TrainedRun
+from lmtool.runs.corpus import open_run_corpus, require_splits
+from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
 from lmtool.session import Session
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import IntArray, in_chunks
+from lmtool.system.process import keep_freed_memory
+from lmtool.system.terminal import token_bar
 
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
-    import numpy as np
-
-    from lmtool.commands._ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.corpus import open_run_corpus, require_splits
-    from lmtool.runs.load import load_model
-    from lmtool.system.arrays import in_chunks
-    from lmtool.system.process import keep_freed_memory
-    from lmtool.system.terminal import token_bar
-
     session.require_new()
     session.use_threads(config.threads)
     keep_freed_memory()

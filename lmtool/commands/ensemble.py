@@ -6,10 +6,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from lmtool.commands._members import is_run, require_one_unit, scores_of
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
+from lmtool.evaluation.cloze import only_questions, score_questions
+from lmtool.evaluation.metrics import perplexity, reads_across
+from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
+from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
+from lmtool.runs.corpus import open_run_corpus, save_words, tokeniser_of
+from lmtool.runs.load import load_model
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -17,8 +27,6 @@ from lmtool.system.files import write_json
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    from lmtool.commands._members import is_run, require_one_unit
-
     session.use_threads(config.threads)
     require_one_unit(config.runs)
     if all(is_run(name) or not Path(name).exists() for name in config.runs):
@@ -38,15 +46,6 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
 
 def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
     """Mix the models of runs into a run; return also the further entries of result.json."""
-    import numpy as np
-
-    from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.metrics import perplexity, reads_across
-    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
-    from lmtool.mixtures.fit import build_mixture, fit_mixture
-    from lmtool.runs.corpus import open_run_corpus, save_words, tokeniser_of
-    from lmtool.runs.load import load_model
-
     out, members = session.out, [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
     with open_run_corpus(members[0], config.store_dir, progress=session.progress) as corpus:
@@ -134,14 +133,6 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
 
     Raises UserError for what needs more than scores: other methods, caches, weights from another split.
     """
-    import numpy as np
-
-    from lmtool.commands._members import scores_of
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-    from lmtool.mixtures.fit import fit_record
-    from lmtool.mixtures.linear import fit_weights, mix
-
     if config.method is not MixMethod.linear or config.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if config.weights is None and config.fit_split != config.split:

@@ -6,29 +6,46 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from lmtool.config.verbs import EvalConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.oov import oov_warning, text_warning
+from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
+from lmtool.data.split import Split
+from lmtool.data.text_files import text_files
+from lmtool.data.text_form import split_of_text
+from lmtool.data.tokenizer import split_words
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.evaluation.cloze import cloze_report, only_questions, score_questions
+from lmtool.evaluation.metrics import READ_ALONE, log_z, reads_across, require_across, split_accuracy
+from lmtool.evaluation.nbest import (
+    best_weight,
+    chosen,
+    hypothesis_log_prob,
+    read_nbest,
+    read_references,
+    word_errors,
+    write_nbest,
+)
+from lmtool.evaluation.other_tools import detail_lines
+from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+from lmtool.language_model import LanguageModel
+from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
-from lmtool.runs.run import Run, fitted_note
+from lmtool.runs.corpus import open_run_corpus
+from lmtool.runs.load import load_model, load_named
+from lmtool.runs.run import Run, fitted_note, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.split import Split
-    from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import LanguageModel
-    from lmtool.text_model import TextModel
+from lmtool.text_model import TextModel
 
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    from lmtool.evaluation.token_scores import SCORES_FILE
-    from lmtool.runs.load import load_named
-    from lmtool.runs.run import run_folder
-
     session.use_threads(config.threads)
     if config.text is None and config.nbest is None:
         evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
@@ -50,11 +67,6 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
 
 def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
     """Score a split of the run's data, and its cloze questions, if any."""
-    from lmtool.data.oov import oov_warning
-    from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.runs.corpus import open_run_corpus
-    from lmtool.runs.load import load_model
-
     name, run = config.split, str(finished.folder)
     with open_run_corpus(finished, config.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
@@ -84,8 +96,6 @@ def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
     """Return the results of questions scored by the counts of their candidates alone, if the run's smoother does so."""
     if run.kind != "train" or not run.config.get("smoother"):
         return {}
-    from lmtool.evaluation.cloze import cloze_report
-
     smoother, settings = run.settings("smoother"), run.settings("counts")
     if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
         return {}
@@ -100,11 +110,6 @@ def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
 
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
     """Score files or standard input, tokenized as the run's data were; the run's store is not needed."""
-    from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
-    from lmtool.data.text_files import text_files
-    from lmtool.data.text_form import split_of_text
-    from lmtool.evaluation.metrics import require_across
-
     name, across = str(config.text), config.across_sentences
     documents = across and config.column is not None
     if across:
@@ -148,11 +153,6 @@ def evaluate_split(
     run, name: of the model and the text, for the report. accuracy, unnormalised, detail: as in EvalConfig. cloze:
     results of the text's questions. Raises UserError for unnormalised scores of a model that has none.
     """
-    from lmtool.data.oov import text_warning
-    from lmtool.evaluation.metrics import READ_ALONE, log_z, reads_across, split_accuracy
-    from lmtool.evaluation.token_scores import TokenScores, tokens_of
-    from lmtool.ngram.models.ngram_model import evenly, quantized_notes
-
     start = time.perf_counter()
     if unnormalised:
         log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
@@ -192,8 +192,6 @@ def _print_detail(
     model: LanguageModel, split: Split, evaluation: Evaluation, session: Session, *, sentences: bool
 ) -> None:
     """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
-    from lmtool.evaluation.other_tools import detail_lines
-
     matched = None
     if model.context_classes is not None:
         matched = model.map_text(model.matched_lengths, split)
@@ -207,19 +205,6 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
 
     Raises UserError for a dynamic model, for lists that cannot be read, and if a hypothesis has probability 0.
     """
-    import numpy as np
-
-    from lmtool.data.tokenizer import split_words
-    from lmtool.evaluation.nbest import (
-        best_weight,
-        chosen,
-        hypothesis_log_prob,
-        read_nbest,
-        read_references,
-        word_errors,
-        write_nbest,
-    )
-
     if loaded.dynamic:
         raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
     nbest = read_nbest(nbest_file, config.nbest_costs)
@@ -255,12 +240,10 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
         lists=len(nbest.lists),
         hypotheses=len(nbest.texts),
         weight=weight,
-        word_error_rate=rates.get("word_error_rate"),
-        word_error_rate_before=rates.get("word_error_rate_before"),
-        word_error_rate_oracle=rates.get("word_error_rate_oracle"),
         tuned=tuned,
         files=list(files),
         notes=session.notes,
+        **rates,
     )
     session.say(f"{rescored.heading()}\n{rescored.lines()}")
     if rescored.tuned:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.commands._ngram_runs import load_ngram_model
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
+from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
+from lmtool.ngram.counting.counts import first_places_of
+from lmtool.ngram.files.arpa_model import arpa_form, write_arpa
+from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.results import Written
+from lmtool.runs.corpus import open_run_corpus
+from lmtool.runs.load import run_vocabulary
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.text_model import TextModel
-
+from lmtool.text_model import TextModel
 
 GOOGLE = "counts in a folder"
 BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
@@ -93,11 +98,6 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
 
     Raises UserError if the model has no counts, or their text has changed.
     """
-    from lmtool.data.corpus import Corpus
-    from lmtool.ngram.counting.counts import first_places_of
-    from lmtool.ngram.files.counts_write import write_counts
-    from lmtool.runs.corpus import open_run_corpus
-
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
         raise UserError(f"{run.folder} is not a run of a count-based model: only these have counts")
@@ -124,10 +124,6 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 
     Raises UserError if the run's model has no ARPA form.
     """
-    from lmtool.commands._ngram_runs import load_ngram_model
-    from lmtool.ngram.files.arpa_model import write_arpa
-    from lmtool.runs.load import run_vocabulary
-
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
     vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
     model = load_ngram_model(run, vocabulary, refusal)
@@ -139,11 +135,6 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
     """Note how other tools read a model with a back-off weight for unseen contexts, which ARPA cannot express."""
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.ngram.files.arpa_model import arpa_form
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.corpus import open_run_corpus
-
     order = model.table.order
     if order < 4:
         session.note("written so that other tools get the same scores, which do not sum to one")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lmtool.config.verbs import PreprocessConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.oov import text_warnings
+from lmtool.data.preprocess import preprocess
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import text_table
 
-if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
-
 
 def run(config: PreprocessConfig, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.oov import text_warnings
-    from lmtool.data.preprocess import preprocess
-
     session.use_threads(config.threads)
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     header = list(prepared.rows[0])

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.model_verbs import MapKind, ReportConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
+from lmtool.plots.charts import settings_text
+from lmtool.plots.style import as_png
+from lmtool.report import maps, sections
+from lmtool.report.find import Kind, ReportFolder, find_folders
+from lmtool.report.page import Picture, Section, page
+from lmtool.report.reading import Bootstrap, read_entry
+from lmtool.report.sections import Names, unique_names
 from lmtool.results import Written
 from lmtool.runs.run import newest
 from lmtool.session import Session
+from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
 from lmtool.system.files import atomic_write, write_json
-
-if TYPE_CHECKING:
-    from lmtool.report.find import ReportFolder
-    from lmtool.report.page import Section
-    from lmtool.report.sections import Names
 
 PAGE = "report.html"
 
@@ -26,11 +28,6 @@ def run(config: ReportConfig, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
-    from lmtool.plots.style import as_png
-    from lmtool.report.find import find_folders
-    from lmtool.report.page import Picture, page
-    from lmtool.report.sections import unique_names
-
     session.use_threads(config.threads)
     out = session.out
     folders, unfinished = find_folders([Path(path) for path in config.paths] or [newest()])
@@ -67,12 +64,6 @@ def run(config: ReportConfig, session: Session) -> Written:
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
-    from lmtool.plots.charts import settings_text
-    from lmtool.report import maps, sections
-    from lmtool.report.find import Kind
-    from lmtool.report.reading import Bootstrap, read_entry
-    from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
-
     kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
     sweeps = {source.folder: rows_of(source.folder) for source in kinds[Kind.sweep]}
     bootstrap = Bootstrap(config.resamples, config.seed, config.block)

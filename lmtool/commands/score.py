@@ -9,39 +9,39 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmtool import __version__
 from lmtool.config.model_verbs import ScoreConfig
+from lmtool.data.oov import text_warning
 from lmtool.data.readers import MEMBER
 from lmtool.data.remote import is_address
-from lmtool.data.text_records import require_writable, write_chosen
+from lmtool.data.text_files import file_stamp, file_stamps, text_files
+from lmtool.data.text_records import require_writable, stream_blocks, text_blocks, write_chosen
+from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import Buckets, quantiles, require_table, write_table
-from lmtool.evaluation.text_scores import ScoreJournal, criterion, sums
+from lmtool.evaluation.text_scores import ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
+from lmtool.runs.corpus import open_run_corpus
+from lmtool.runs.load import load, load_named
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
+from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write, write_json
-
-if TYPE_CHECKING:
-    from lmtool.data.tokenizer import TextBlock
-    from lmtool.evaluation.text_scores import ScoreJournal, TextsScorer
-    from lmtool.system.arrays import FloatArray
-    from lmtool.text_model import TextModel
+from lmtool.system.parallel import read_ahead
+from lmtool.system.terminal import token_bar
+from lmtool.text_model import TextModel
 
 STANDARD_INPUT = "-"
 
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    from lmtool.data.oov import text_warning
-    from lmtool.data.text_files import text_files
-    from lmtool.evaluation.text_scores import ScoreJournal
-
     session.use_threads(config.threads)
     names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")
     _require_outputs(config, names)
@@ -73,9 +73,6 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
 def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
     """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
-    from lmtool.evaluation.metrics import READ_ALONE
-    from lmtool.runs.load import load, load_named
-
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
@@ -96,16 +93,12 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
 
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
     """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
-    from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
-
     named = (ScoringModel(each.model, each.form, each.name) for each in models)
     return TextsScorer(*named, across=across, one_text=one_text)
 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    from lmtool.data.text_files import file_stamps, text_files
-
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     blank_lines = None if config.blank_lines is None else config.blank_lines.value
@@ -115,8 +108,6 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
 
 
 def _run_identity(path: Path) -> list[object]:
-    from lmtool.data.text_files import file_stamp
-
     if path.is_file():
         return file_stamp(str(path))
     finished = Run.open(path)
@@ -128,10 +119,6 @@ def _score(
     config: ScoreConfig, names: list[str], scorer: TextsScorer, journal: ScoreJournal, session: Session
 ) -> tuple[float, int]:
     """Score the texts that the journal does not have yet; return the seconds and the number of tokens."""
-    from lmtool.data.text_records import stream_blocks, text_blocks
-    from lmtool.system.parallel import read_ahead
-    from lmtool.system.terminal import token_bar
-
     start, tokens = time.perf_counter(), 0
     if journal.complete:
         return 0.0, 0
@@ -153,24 +140,14 @@ def _score(
 
 def _totals(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal) -> ScoredTexts:
     """Return the figures of all texts together."""
-    texts, empty, tokens, oov, log_prob = 0, 0, 0, 0, 0.0
+    result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
     for rows in journal.parts():
-        texts += len(rows)
-        empty += int((rows["tokens"] == 0).sum())
-        tokens += int(rows["tokens"].sum())
-        oov += int(rows["oov"].sum())
-        log_prob += float(rows["log_prob"].sum())
-    names = [model.name for model in models]
-    return ScoredTexts(
-        run=names[0],
-        run_out=names[1] if len(names) > 1 else None,
-        text=config.text,
-        texts=texts,
-        empty=empty,
-        tokens=tokens,
-        oov=oov,
-        log_prob=log_prob,
-    )
+        result.texts += len(rows)
+        result.empty += int((rows["tokens"] == 0).sum())
+        result.tokens += int(rows["tokens"].sum())
+        result.oov += int(rows["oov"].sum())
+        result.log_prob += float(rows["log_prob"].sum())
+    return result
 
 
 def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
@@ -253,8 +230,6 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
 
 def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:
     """Return the perplexity of each sentence of a split of the run's data."""
-    from lmtool.runs.corpus import open_run_corpus
-
     with open_run_corpus(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:
             raise UserError(f"bucket_split={name}: {corpus.name} has no sentences for quantiles: leave it out")

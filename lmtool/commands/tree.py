@@ -7,23 +7,24 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lmtool.config.verbs import TreeVerbConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import preprocess
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.plots import can_plot
+from lmtool.plots.style import save_png
+from lmtool.plots.word_pictures import tree_figure
 from lmtool.results import BuiltTree
+from lmtool.runs.load import tree_words
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import nearest
+from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
+from lmtool.trees.codes import write_tree
 
 
 def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     """Build the configured tree and describe it."""
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import preprocess
-    from lmtool.plots import can_plot
-    from lmtool.runs.load import tree_words
-    from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
-    from lmtool.trees.codes import write_tree
-
     session.use_threads(config.threads)
     out = session.out
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
@@ -50,9 +51,6 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
         out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)}
     )
     if session.keeps and can_plot():
-        from lmtool.plots.style import save_png
-        from lmtool.plots.word_pictures import tree_figure
-
         save_png(tree_figure(top), out / "tree.png")
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if config.to is not None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from lmtool.config.model_verbs import VerifyConfig
 from lmtool.data.remote import is_address
+from lmtool.data.text_form import visible
 from lmtool.errors import UserError, first_line
 from lmtool.runs.run import STATE, STATE_BEFORE, Run, newest
 from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
+from lmtool.system.terminal import text_table
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
@@ -21,9 +23,6 @@ HEADER = ("file", "bytes", "condition", "damage")
 
 def run(config: VerifyConfig, session: Session) -> None:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
-    from lmtool.data.text_form import visible
-    from lmtool.system.terminal import text_table
-
     session.use_threads(config.threads)
     paths = [Path(path) for path in config.paths] or [newest()]
     files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]

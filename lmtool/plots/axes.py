@@ -76,31 +76,17 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) ->
     axis.set_major_formatter(lambda value, _: short(value))
 
 
-def spread(wanted: Sequence[float], gap: float) -> FloatArray:
-    """Return positions `[n]` at least `gap` apart, in the order of the wanted ones `[n]` and as close as possible.
+def label_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> FloatArray:
+    """Return positions `[n]` from low to high, at least `gap` apart, ordered as the wanted ones `[n]` and near them.
 
-    Positions that are too close to each other are spaced evenly about their mean.
+    Positions that are too close to each other give way in both directions; n gaps must fit.
     """
-    order = np.argsort(wanted, kind="stable")
-    groups: list[list[float]] = []  # mean wanted, members
-    for value in np.asarray(wanted, dtype=np.float64)[order].tolist():
-        groups.append([value, 1])
-        while len(groups) > 1:
-            (left, many), (right, more) = groups[-2:]
-            if right - left >= gap * (many + more) / 2:
-                break
-            groups[-2:] = [[(left * many + right * more) / (many + more), many + more]]
+    order, steps = np.argsort(wanted, kind="stable"), gap * np.arange(len(wanted))
+    free = np.asarray(wanted, dtype=np.float64)[order] - steps  # positions are a gap apart where these ascend
+    middle = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
     positions = np.empty(len(order))
-    positions[order] = np.concatenate([[], *(mean + gap * (np.arange(int(n)) - (n - 1) / 2) for mean, n in groups)])
+    positions[order] = np.clip(middle, low, high - gap * (len(order) - 1)) + steps
     return positions
-
-
-def within(positions: FloatArray, gap: float, low: float, high: float) -> FloatArray:
-    """Move positions `[n]`, at least `gap` apart, into low to high by as little as possible; n gaps must fit."""
-    ranks = np.argsort(np.argsort(positions, kind="stable"), kind="stable")
-    raised = np.maximum(positions, low + gap * ranks)
-    lowered: FloatArray = np.minimum(raised, high - gap * (len(positions) - 1 - ranks))
-    return lowered
 
 
 def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
@@ -114,9 +100,8 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
     points = figure.dpi / 72
     box = axes.get_window_extent()
     heights = [axes.transData.transform((0, y))[1] / points for y, _, _ in ends]
-    placed = within(
-        spread(heights, LINE_HEIGHT), LINE_HEIGHT, box.y0 / points + LINE_HEIGHT / 2, box.y1 / points - LINE_HEIGHT / 2
-    )
+    low, high = box.y0 / points + LINE_HEIGHT / 2, box.y1 / points - LINE_HEIGHT / 2
+    placed = label_positions(heights, LINE_HEIGHT, low, high)
     for (y, text, color), height, at in zip(ends, heights, placed.tolist(), strict=True):
         anchor = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
         axes.annotate(text, (1, y), (5, at - height), color=color, va="center", **anchor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,11 +37,8 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
     with new_figure(WIDTH, 0.75 + 0.27 * len(ranked)) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
-        axes.set_ylim(len(ranked) - 0.4, -0.6)
-        axes.set_yticks(range(len(ranked)), [clipped(dot.name) for dot in ranked])
-        axes.tick_params(axis="y", length=0)
+        _name_rows(axes, [clipped(dot.name) for dot in ranked])
         axes.spines["left"].set_visible(False)
-        axes.grid(False, axis="y")
         if zero:
             axes.axvline(0, color=MUTED, linewidth=1)
         for row, dot in enumerate(ranked):
@@ -60,6 +57,14 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
     return figure
 
 
+def _name_rows(axes: Any, names: Sequence[str]) -> None:
+    """Name the rows of axes, the first at the top, without ticks and lines."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+
+
 def clipped(name: str) -> str:
     """Return a name for an axis, without the beginning of a long one: its end says more."""
     return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
@@ -76,11 +81,8 @@ def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
         axes.barh(range(len(ranked)), [weight for _, weight in ranked], height=0.66, color=SERIES[0])
         for row, (_, weight) in enumerate(ranked):
             axes.annotate(f"{weight:.3f}", (weight, row), (4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(range(len(ranked)), [clipped(name) for name, _ in ranked])
-        axes.set_ylim(len(ranked) - 0.4, -0.6)
+        _name_rows(axes, [clipped(name) for name, _ in ranked])
         axes.set_xlim(0, max(1.0, *weights))
-        axes.tick_params(axis="y", length=0)
-        axes.grid(False, axis="y")
         axes.set_xlabel("weight")
     return figure
 
@@ -101,15 +103,9 @@ def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure
                     at = left[row] + weight / 2
                     axes.text(at, row, f"{weight:.2f}", color=LIGHT["page"], ha="center", va="center")
                 left[row] += weight
-        seen = [
-            "no word of the context seen",
-            "1 word seen",
-            *(f"{length} words seen" for length in range(2, len(table))),
-        ]
-        axes.set_yticks(range(len(table)), seen[: len(table)])
-        axes.set_ylim(len(table) - 0.4, -0.6)
+        seen = ["no word of the context seen", "1 word seen", *(f"{k} words seen" for k in range(2, len(table)))]
+        _name_rows(axes, seen[: len(table)])
         axes.set_xlim(0, 1)
-        axes.tick_params(axis="y", length=0)
         axes.grid(False)
         axes.set_xlabel("weight")
         columns = 3 if len(names) > 2 else 2

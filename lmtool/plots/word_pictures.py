@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.plots.style import INK, MUTED, SERIES, WIDTH, new_figure
 from lmtool.system.arrays import FloatArray
@@ -69,7 +68,8 @@ DOT_RADIUS = 1.5  # points
 
 # Sides of a dot for its label, in order of preference: the shares of the label's width and height by which its lower
 # left corner is moved, and the direction of the gap.
-_PLACES = ((0.0, -0.5, 1, 0), (-1.0, -0.5, -1, 0), (-0.5, 0.0, 0, 1), (-0.5, -1.0, 0, -1))
+SHARES = np.array([(0.0, -0.5), (-1.0, -0.5), (-0.5, 0.0), (-0.5, -1.0)])
+DIRECTIONS = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)])
 
 
 def label_corners(
@@ -80,28 +80,19 @@ def label_corners(
     dots: `[n, 2]`, the most important first. sizes: widths and heights `[n, 2]`. area: left, bottom, right, top. All in
     the same unit, e.g. points.
     """
-    taken = np.concatenate([dots - DOT_RADIUS, dots + DOT_RADIUS], axis=1)
+    lows, highs = list(dots - DOT_RADIUS), list(dots + DOT_RADIUS)  # opposite corners of what is taken
     places: list[FloatArray | None] = []
     for dot, size in zip(dots, sizes, strict=True):
-        free_corner = None
-        for right, up, sideways, upwards in _PLACES:
-            corner = dot + size * (right, up) + DOT_GAP * np.array([sideways, upwards])
-            box = np.concatenate([corner, corner + size])
-            inside = box[0] >= area[0] and box[1] >= area[1] and box[2] <= area[2] and box[3] <= area[3]
-            if inside and not overlapping(taken, box).any():
-                free_corner = corner
-                taken = np.concatenate([taken, [box + np.array([-LABEL_GAP, 0, LABEL_GAP, 0])]])
-                break
-        places.append(free_corner)
+        corners = dot + size * SHARES + DOT_GAP * DIRECTIONS  # [4, 2]
+        ends = corners + size
+        inside = (corners >= area[:2]).all(axis=1) & (ends <= area[2:]).all(axis=1)
+        overlaps = (np.array(lows)[:, None] < ends) & (corners < np.array(highs)[:, None])  # [taken, 4, 2]
+        free = np.flatnonzero(inside & ~overlaps.all(axis=2).any(axis=0))
+        places.append(corners[free[0]] if len(free) else None)
+        if len(free):
+            lows.append(corners[free[0]] - (LABEL_GAP, 0))
+            highs.append(ends[free[0]] + (LABEL_GAP, 0))
     return places
-
-
-def overlapping(boxes: FloatArray, box: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return which of boxes `[n, 4]` (left, bottom, right, top) overlap a box `[4]`: bool `[n]`."""
-    shared: npt.NDArray[np.bool_] = (
-        (boxes[:, 0] < box[2]) & (box[0] < boxes[:, 2]) & (boxes[:, 1] < box[3]) & (box[1] < boxes[:, 3])
-    )
-    return shared
 
 
 def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str] | None) -> Figure:

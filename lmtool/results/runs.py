@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.errors import UserError
 from lmtool.results.base import Result, Table, TableResult
 from lmtool.results.scores import Evaluation
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS, RangeTest
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
@@ -102,17 +102,9 @@ class TrainedRun(RunResult):
 
 
 @dataclass(repr=False)
-class RateTest(Result):
-    """The result of `train` with lr_range=true, a learning-rate range test (Smith 2017).
+class RateTest(RangeTest, Result):
+    """The result of `train` with lr_range=true, a learning-rate range test (Smith 2017), as in lr_range.json."""
 
-    rates, losses, smoothed: one per step, losses in nats. proposed: a tenth of the rate with the lowest smoothed loss
-    after the first 20 steps, and at least the lowest rate.
-    """
-
-    rates: list[float]
-    losses: list[float]
-    smoothed: list[float]
-    proposed: float
     shown: int = 12
 
     @property

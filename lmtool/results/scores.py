@@ -222,11 +222,11 @@ class Rescored(Figures):
     lists: int
     hypotheses: int
     weight: float
-    word_error_rate: float | None
-    word_error_rate_before: float | None
-    word_error_rate_oracle: float | None
     tuned: bool
     files: list[Path]
+    word_error_rate: float | None = None
+    word_error_rate_before: float | None = None
+    word_error_rate_oracle: float | None = None
 
     @property
     def metric(self) -> float | None:
@@ -281,11 +281,11 @@ class ScoredTexts(Figures):
     run: str
     run_out: str | None
     text: str
-    texts: int
-    empty: int
-    tokens: int
-    oov: int
-    log_prob: float
+    texts: int = 0
+    empty: int = 0
+    tokens: int = 0
+    oov: int = 0
+    log_prob: float = 0.0
     seconds: float = 0.0
     tokens_per_second: float | None = None
     resumed: int = 0

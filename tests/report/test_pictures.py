@@ -13,11 +13,11 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.axes import log_ticks, perplexity_text, short, spread, top_of, within
+from lmtool.plots.axes import label_positions, log_ticks, perplexity_text, short, top_of
 from lmtool.plots.charts import ChartForm, Dot, chart_form, dots_figure, settings_figure
 from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
-from lmtool.plots.word_pictures import label_corners, map_figure, overlapping
+from lmtool.plots.word_pictures import label_corners, map_figure
 from lmtool.report.maps import pca, tsne
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -92,18 +92,14 @@ def test_marks_of_an_axis() -> None:
     assert shown == ["3.8e+17", "1,234", "148.0", "3.210"]
 
 
-def test_labels_are_spread() -> None:
-    assert spread([1, 10, 30], 5).tolist() == [1, 10, 30]
-    assert spread([10, 11, 30], 5).tolist() == [8, 13, 30]
-    assert spread([12, 10, 11], 4).tolist() == [15, 7, 11]
-    assert spread([0, 4, 8.5], 5).tolist() == pytest.approx([-5 / 6, 25 / 6, 55 / 6])
-    assert spread([], 5).tolist() == []
-
-
-def test_labels_stay_beside_their_axes() -> None:
-    assert within(np.array([1.0, 10.0, 30.0]), 5, 0, 40).tolist() == [1, 10, 30]
-    assert within(np.array([-5.0, 0.0, 30.0]), 5, 2, 40).tolist() == [2, 7, 30]
-    assert within(np.array([44.0, 30.0, 39.0]), 5, 2, 40).tolist() == [40, 30, 35]
+def test_labels_are_spread_beside_their_axes() -> None:
+    assert label_positions([1, 10, 30], 5, 0, 40).tolist() == [1, 10, 30]
+    assert label_positions([10, 11, 30], 5, 0, 40).tolist() == [8, 13, 30]
+    assert label_positions([12, 10, 11], 4, 0, 40).tolist() == [15, 7, 11]
+    assert label_positions([0, 4, 8.5], 5, -5, 40).tolist() == [-0.75, 4.25, 9.25]
+    assert label_positions([-5, 0, 30], 5, 2, 40).tolist() == [2, 7, 30]
+    assert label_positions([44, 30, 39], 5, 2, 40).tolist() == [40, 30, 35]
+    assert label_positions([], 5, 0, 40).tolist() == []
 
 
 def test_one_absurd_value_does_not_flatten_the_rest() -> None:
@@ -176,7 +172,6 @@ def test_labels_take_the_first_free_side() -> None:
     assert first is not None and first.tolist() == [26.5, 47]  # at its right stands a dot
     assert second is not None and second.tolist() == [63.5, 47]
     assert third is not None and third.tolist() == [50, 53.5]
-    assert overlapping(np.array([[0, 0, 2, 2], [2, 0, 3, 2.0]]), np.array([1, 1, 2, 3.0])).tolist() == [True, False]
 
 
 # how sweeps are drawn
