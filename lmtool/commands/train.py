@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import limited
+from lmtool.data.oov import report_oov_rates
+from lmtool.data.readers import read_text
+from lmtool.data.split import Split
+from lmtool.data.text_files import text_files
+from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
+from lmtool.language_model import LanguageModel
 from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, finite_or_null, sizes_text
+from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.session import Session, processes_started
 from lmtool.system.files import write_json
 from lmtool.system.lock import folder_lock
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.split import Split
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
@@ -38,14 +46,6 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
 
 def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
-    from lmtool.data.corpus import Corpus
-    from lmtool.data.derived_corpus import limited
-    from lmtool.data.oov import report_oov_rates
-    from lmtool.data.readers import read_text
-    from lmtool.data.text_files import text_files
-    from lmtool.data.tokenizer import split_words
-    from lmtool.runs.corpus import prepare_store, require_splits, save_trained
-
     if processes_started() > 1:
         raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
     if config.resume is not None:
@@ -81,8 +81,6 @@ def _estimate(
     listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
     from lmtool.commands._ngram_runs import prune_to_size
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.language_model import LanguageModel
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
