@@ -27,13 +27,14 @@ from lmtool.neural.outputs.options import (
     NodeForm,
     SampledOutput,
 )
-from lmtool.training import lr_range_test
-from lmtool.training.lr_range_test import propose, range_test
 from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
 from lmtool.training.optimizers import (
+    _running_mean,
     load_optimizer_state_dict,
     make_optimizers,
     optimizer_state_dict,
+    propose,
+    range_test,
     renormalize_rows,
     update,
 )
@@ -254,7 +255,7 @@ def test_the_proposed_rate_is_within_what_was_tried(
 def test_the_first_means_of_a_range_test_do_not_count() -> None:
     # The mean of two low losses at the start is the lowest of all, that of the fall to 2 is what counts: step 59.
     losses = [1.0, 1.0, *[5.0] * 28, *np.linspace(5, 2, 30), *np.linspace(2, 9, 40)]
-    smoothed = [lr_range_test._running_mean(losses[: step + 1]) for step in range(len(losses))]
+    smoothed = [_running_mean(losses[: step + 1]) for step in range(len(losses))]
     rates = np.geomspace(1e-4, 10, len(losses)).tolist()
     found = propose(rates, losses, smoothed, diverged=True)
     lowest = min(range(20, 100), key=smoothed.__getitem__)

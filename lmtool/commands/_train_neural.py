@@ -38,8 +38,7 @@ from lmtool.system.lock import folder_lock
 from lmtool.system.process import keep_freed_memory
 from lmtool.training.batches import Batches
 from lmtool.training.loop import train
-from lmtool.training.lr_range_test import range_test
-from lmtool.training.optimizers import make_optimizers, use_gradients
+from lmtool.training.optimizers import make_optimizers, range_test, use_gradients
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished

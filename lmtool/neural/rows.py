@@ -54,6 +54,15 @@ def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
     return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
 
 
+def log_sum_exp_by_group(values: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Return the log-sum-exp of the columns of values `[B, N]` with the same number in groups `[N]`, 0 to count - 1:
+    `[B, count]`.
+    """
+    shape = len(values), count
+    largest = values.new_full(shape, -torch.inf).scatter_reduce_(1, groups.expand_as(values), values, "amax")
+    return largest + values.new_zeros(shape).index_add_(1, groups, (values - largest[:, groups]).exp()).log()
+
+
 def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
     """Return weight[rows]: `[..., D]` from weight `[R, D]`, `[...]` from weight `[R]`; rows: integers `[...]`.
 

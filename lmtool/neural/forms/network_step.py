@@ -70,7 +70,7 @@ class NetworkStep:
         """decay: of the weights. max_norm: of the gradients; None for no limit."""
         self._network, self._decay, self._max_norm = network, decay, max_norm
         self.bf16 = network.bf16
-        self._arrays = as_arrays(*network.weights)
+        self._arrays = as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in network.weights))
         self._memory: list[Array] = []
         self._scores = torch.empty(0)
 
@@ -80,7 +80,7 @@ class NetworkStep:
         contexts: `[B, C]`, targets: `[B]`, int64. limit: with a loss that is not below it, no step is made. Raises
         IndexError for ids out of range.
         """
-        for ids, count in ((contexts, len(self._arrays[0])), (targets, len(self._arrays[-1]))):
+        for ids, count in ((contexts, len(self._network.embeddings)), (targets, len(self._network.output))):
             if not all_below(ids.numpy().ravel(), count):
                 raise IndexError("ids out of range")
         hidden, output = self._network.hidden, self._network.output
@@ -181,12 +181,6 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _row(values: Array) -> Array:
-    """Return an array `[N]` as `[1, N]`; numba before 0.61 has no values[None]."""
-    return values.reshape((1, len(values)))
-
-
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _square(values: Array) -> Any:
     total = 0.0
     for i in range(len(values)):
@@ -225,8 +219,8 @@ def _step(
     delta: Array,
     grad_vectors: Array,
 ) -> Any:
-    """Make a step; return the loss. x `[B, I]`, z `[B, H]`, h `[B, D]`, delta `[B, O]`: memory; grad_vectors `[V, E]`:
-    0.
+    """Make a step; return the loss. Biases are `[1, H]` and `[1, O]`. x `[B, I]`, z `[B, H]`, h `[B, D]`, delta
+    `[B, O]`: memory; grad_vectors `[V, E]`: 0.
     """
     size, words = contexts.shape
     dim, width, outputs = vectors.shape[1], len(hidden), len(output)
@@ -234,8 +228,8 @@ def _step(
     for b in range(size):
         for c in range(words):
             copy_row(vectors[contexts[b, c]], x[b, c * dim : (c + 1) * dim])
-        copy_row(hidden_bias, z[b])
-        copy_row(output_bias, delta[b])
+        copy_row(hidden_bias[0], z[b])
+        copy_row(output_bias[0], delta[b])
     _multiply(x, hidden.T.copy(), z)
     for b in range(size):
         copy_row(z[b], h[b, :width])
@@ -272,13 +266,13 @@ def _step(
     _multiply(z.T.copy(), x, grad_hidden)
     grad_x = grad_h[:, width:].copy() if direct else np.zeros(x.shape, x.dtype)
     _multiply(z, hidden, grad_x)
-    bias_grads = np.zeros(width, h.dtype), np.zeros(outputs, h.dtype)
+    grad_hidden_bias, grad_output_bias = np.zeros((1, width), h.dtype), np.zeros((1, outputs), h.dtype)
     seen = np.zeros(len(vectors), np.bool_)
     for b in range(size):
         for j in range(width):
-            bias_grads[0][j] += z[b, j]
+            grad_hidden_bias[0, j] += z[b, j]
         for j in range(outputs):
-            bias_grads[1][j] += delta[b, j]
+            grad_output_bias[0, j] += delta[b, j]
         for c in range(words):
             word = contexts[b, c]
             seen[word] = True
@@ -287,7 +281,7 @@ def _step(
     scale = 1.0
     if max_norm < math.inf:
         square = _square(grad_output) + _square(grad_hidden)
-        square += _square(_row(bias_grads[0])) + _square(_row(bias_grads[1]))
+        square += _square(grad_hidden_bias) + _square(grad_output_bias)
         for word in range(len(vectors)):
             if seen[word]:
                 square += _square(grad_vectors[word : word + 1])
@@ -295,8 +289,8 @@ def _step(
     keep, change = vectors.dtype.type(1 - rate * decay), vectors.dtype.type(-rate * scale)
     _change(output, grad_output, keep, change)
     _change(hidden, grad_hidden, keep, change)
-    _change(_row(hidden_bias), _row(bias_grads[0]), zero + 1, change)
-    _change(_row(output_bias), _row(bias_grads[1]), zero + 1, change)
+    _change(hidden_bias, grad_hidden_bias, zero + 1, change)
+    _change(output_bias, grad_output_bias, zero + 1, change)
     for word in range(len(vectors)):
         if seen[word]:
             _change(vectors[word : word + 1], grad_vectors[word : word + 1], keep, change)

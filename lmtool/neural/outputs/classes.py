@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from lmtool.neural.checks import require_counts, require_ids, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.softmax import log_unigram
-from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
+from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, log_sum_exp_by_group, segments
 
 
 class ClassSoftmax(RowScores, OutputLayer):
@@ -93,10 +93,8 @@ class ClassSoftmax(RowScores, OutputLayer):
         """Compute log p of all words, `[B, O]` in float64."""
         of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1)  # [B, C]
         scores = F.linear(h, self.vectors, self.bias).double()  # [B, O]
-        largest = torch.full_like(of_class, -torch.inf)
-        largest.scatter_reduce_(1, self.classes.expand_as(scores), scores, "amax")
-        total = torch.zeros_like(of_class).index_add_(1, self.classes, (scores - largest[:, self.classes]).exp())
-        return scores + (of_class - largest - total.log())[:, self.classes]
+        in_class = log_sum_exp_by_group(scores, self.classes, of_class.shape[1])  # [B, C]
+        return scores + (of_class - in_class)[:, self.classes]
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute log p of words `[B, K]` in float64, `[B, K]`; for K = 1 only from the words of the same class."""

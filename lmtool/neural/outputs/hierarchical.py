@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from lmtool.neural.checks import require_counts, require_hidden, require_odds, require_size
 from lmtool.neural.forms import Formed
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, rows_of, segments
+from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, log_sum_exp_by_group, rows_of, segments
 from lmtool.system.arrays import described
 from lmtool.trees.tree import Tree
 
@@ -275,9 +275,8 @@ class HierarchicalSoftmax(OutputLayer):
         """Sum p over the codes of each word: log p `[B, O]` from log p of the leaves, `[B, L]`."""
         if self._one_code:
             return leaves
-        words, shape = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device), (len(leaves), self.tree.words)
-        largest = leaves.new_full(shape, -torch.inf).scatter_reduce_(1, words.expand_as(leaves), leaves, "amax")
-        return largest + leaves.new_zeros(shape).index_add_(1, words, (leaves - largest[:, words]).exp()).log()
+        words = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device)
+        return log_sum_exp_by_group(leaves, words, self.tree.words)
 
     def draw(self, h: Tensor) -> Tensor:
         """Draw a word `[B]`, int64, by descending from the root. Raises ValueError if p is NaN."""
