@@ -97,11 +97,9 @@ def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
     ],
 )
 def test_too_little_memory_on_the_way(error: Exception, amount: str) -> None:
-    def run(composed: object) -> float:
+    said = pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size")
+    with said, hydra_errors.explained(split_line(["train"])):
         raise error
-
-    with pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size"):
-        hydra_errors.within_memory(run)(None)
 
 
 def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
@@ -116,8 +114,5 @@ def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
 
 
 def test_other_faults_stay_what_they_are() -> None:
-    def run(composed: object) -> float:
+    with pytest.raises(RuntimeError, match="a bug"), hydra_errors.explained(split_line(["train"])):
         raise RuntimeError("a bug")
-
-    with pytest.raises(RuntimeError, match="a bug"):
-        hydra_errors.within_memory(run)(None)

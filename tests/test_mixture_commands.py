@@ -166,7 +166,7 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
         ),
         (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be 0 or more, and not all 0"),
         (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[0.5,0.5]", "method=classes"), "fits weights for each class"),
+        (("runs=[kn3,nplm]", "weights=[0.5,0.5]", "method=classes"), "cannot be used with method=classes"),
         (("runs=[kn3,nplm]", "method=log_linear", "cache=unigram"), "needs method=linear"),
         (("runs=[kn3,nplm]", "cache_theta=1"), "needs cache=neural"),
         (("runs=[kn3,nplm]", "cache_size=0", "cache=unigram"), "cache_size=0: must be 1 or more"),

@@ -120,7 +120,8 @@ def option_text(group: str, option: str, words: list[str]) -> YamlFile:
 def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
     """List a group's options, each with the first sentence of its YAML file's description."""
     files = yaml_files(group, beside=config_dir_of(words or []))
-    return {name: _first_sentence(opening(text_of(path)).description) for name, path in files.items()}
+    about = {name: opening(text_of(path)).description for name, path in files.items()}
+    return {name: re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0] for name, text in about.items()}
 
 
 def overview() -> str:
@@ -134,7 +135,7 @@ def overview() -> str:
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
-        "LMTOOL_DATA names the folder of raw corpora; options=FOLDER adds options of your own, --config-dir DIR",
+        "LMTOOL_DATA names the folder of raw corpora; options=FOLDER adds custom options, --config-dir DIR",
         "YAML presets.",
         *SWEEPS,
     ]
@@ -193,7 +194,3 @@ def _line(setting: Setting, prefix: str, types: SettingType) -> str:
     bounds = type_.bounds if type_ is not None else ""
     said = f"{setting.meaning} [{bounds}]" if setting.meaning and bounds else setting.meaning or bounds
     return f"{line:<36} # {said}" if said else line
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]

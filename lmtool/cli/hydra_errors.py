@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -80,23 +79,32 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
     return UserError(_joined(chain))
 
 
-def explaining(run: Callable[[Any], float | None], line: CommandLine) -> Callable[[Any], float | None]:
-    """Wrap a line's command: an error in its typed settings names what was meant on the line, or the YAML file and line
-    of the mistake.
+@contextmanager
+def explained(line: CommandLine) -> Iterator[None]:
+    """Raise UserError for the errors of a line's command: for a wrong setting, with what was meant on the line, or the
+    YAML file and line of the mistake; and if memory runs out.
     """
-
-    def explained(composed: Any) -> float | None:
-        try:
-            return run(composed)
-        except SettingError as error:
-            words = [word for word in line.overrides if key_of(word) == error.key]
-            if words and error.key == EXPERIMENT:
-                raise UserError(f"{words[-1]}: its YAML file must begin with the line # @package _global_") from error
-            if words and error.unknown:
-                raise UserError(unknown_key(words[-1], LineSettings(line))) from error
-            raise UserError(_placed(str(error), error.key, line)) from error
-
-    return explained
+    try:
+        yield
+    except SettingError as error:
+        words = [word for word in line.overrides if key_of(word) == error.key]
+        if words and error.key == EXPERIMENT:
+            raise UserError(f"{words[-1]}: its YAML file must begin with the line # @package _global_") from error
+        if words and error.unknown:
+            raise UserError(unknown_key(words[-1], LineSettings(line))) from error
+        raise UserError(_placed(str(error), error.key, line)) from error
+    except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
+        if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
+            raise
+        size = ""
+        if amount := re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error)):
+            number, unit = amount[1].rstrip("."), amount[2]
+            needed = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
+            size = f" ({needed} more were needed)"
+        raise UserError(
+            f"not enough memory{size}: choose a smaller model or a shorter model.context_size, a smaller "
+            "training.batch_size or data.vocabulary.size, or, for n-grams, set counts.memory"
+        ) from error
 
 
 def _placed(message: str, key: str, line: CommandLine) -> str:
@@ -155,28 +163,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while seen is not None:
         yield seen
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
-
-
-def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float | None]:
-    """Wrap a command to raise UserError instead of numpy's, Python's and torch's errors when memory runs out."""
-
-    def guarded(composed: Any) -> float | None:
-        try:
-            return run(composed)
-        except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
-            if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
-                raise
-            size = ""
-            if amount := re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error)):
-                number, unit = amount[1].rstrip("."), amount[2]
-                needed = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
-                size = f" ({needed} more were needed)"
-            raise UserError(
-                f"not enough memory{size}: choose a smaller model or a shorter model.context_size, a smaller "
-                "training.batch_size or data.vocabulary.size, or, for n-grams, set counts.memory"
-            ) from error
-
-    return guarded
 
 
 def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:

@@ -64,9 +64,8 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     typed_words = line.overrides
     line = with_current_names(only_the_first_writes(with_earlier_words(line)))
     require_no_search_path(line, typed_words)
-    assert line.verb is not None, "a line without a verb is not run"
     failed: list[Exception] = []
-    task = _as_task(hydra_errors.explaining(_command(line.verb, quiet=quiet), line), failed)
+    task = _task(line, failed, quiet=quiet)
     with sweep.watched() as watched, _as_command_line(line.words):
         try:
             _run(line, typed_words, task)
@@ -152,16 +151,31 @@ def register_option_folders() -> None:
         Plugins.instance().register(OptionFolders)
 
 
-def _command(verb: str, *, quiet: bool) -> Callable[[Any], float | None]:
-    """Return a command from composed settings to the metric that sweeps compare."""
+def _task(line: CommandLine, failed: list[Exception], *, quiet: bool) -> Callable[[Any], float | None]:
+    """Return the command of a line as Hydra's task, from composed settings to the metric that sweeps compare.
+
+    In a sweep a failure is recorded for the table and the sweep continues. In a single run it is put into `failed`,
+    which hides it from Hydra: Hydra would print its own line about it.
+    """
+    verb = line.verb
+    assert verb is not None, "a line without a verb is not run"
 
     def run(composed: Any) -> float | None:
-        with of_paths():
+        with hydra_errors.explained(line), of_paths():
             config = typed(composed, SETTINGS[verb])  # a mistake in it is reported before the command is imported
             result = command_of(verb)(config, Session.of_hydra(quiet=quiet))
         return result.metric if isinstance(result, Result) else None
 
-    return run
+    def task(composed: Any) -> float | None:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return job.guarded(run, composed)
+        try:
+            return run(composed)
+        except Exception as error:
+            failed.append(error)
+            return None
+
+    return task
 
 
 @contextmanager
@@ -178,23 +192,3 @@ def _as_command_line(words: list[str]) -> Iterator[None]:
             del os.environ["HYDRA_FULL_ERROR"]
         else:
             os.environ["HYDRA_FULL_ERROR"] = errors_before
-
-
-def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:
-    """Wrap a command as Hydra's task.
-
-    In a sweep a failure is recorded for the table and the sweep continues. In a single run it is put into `failed`,
-    which hides it from Hydra: Hydra would print its own line about it.
-    """
-    guarded = hydra_errors.within_memory(run)
-
-    def task(composed: Any) -> float | None:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return job.guarded(guarded, composed)
-        try:
-            return guarded(composed)
-        except Exception as error:
-            failed.append(error)
-            return None
-
-    return task

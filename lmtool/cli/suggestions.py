@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import LineSettings
+from lmtool.config.options import letters_of
 from lmtool.config.overrides import key_of
 from lmtool.system.terminal import close_words, nearest
 
@@ -126,17 +127,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
 def _last(key: str) -> str:
-    return _plain(key.rpartition(".")[2])
+    return letters_of(key.rpartition(".")[2])
 
 
 def _meant(key: str, known: list[str]) -> str:
     """Return the key that another tool's name means, a known key if possible; else the key unchanged."""
-    meanings = MEANINGS.get(_plain(key)) or MEANINGS.get(_last(key)) or [key]
+    meanings = MEANINGS.get(letters_of(key)) or MEANINGS.get(_last(key)) or [key]
     return next((name for name in meanings if name in known), meanings[0])
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import HOMES, OTHER_NAMES, kinds, origin, settings_class, yaml_files
+from lmtool.config.options import HOMES, kinds, origin, settings_class, yaml_files
 from lmtool.config.rules import Rule, rules_of
 from lmtool.errors import UserError
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 ITEMS = {int: "whole numbers", float: "numbers", str: "words"}
 HIDDEN = ("defaults", "hydra", "kind")  # keys of a YAML file that are not settings to show
-EXAMPLE = "# Example:"
+EXAMPLE, OTHER_NAMES = "# Example:", "# Also known as:"
 TRAINING = "training"  # the only group without kinds
 
 
@@ -103,7 +103,7 @@ class YamlFile:
     """The content of a YAML file.
 
     title, description, aliases, examples: from its opening comment, which begins with the title: a command, or what a
-    verb makes of what. groups: the option of each group in its defaults list;
+    verb reads and makes. groups: the option of each group in its defaults list;
     bases: files of its group that it extends. settings: outer ones first. kind: the kind of an option.
     """
 
@@ -203,7 +203,7 @@ def require_bounded_aliases(path: Path) -> None:
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 1  # an alias inside its own anchor is an error of its own
+            sizes[id(node)] = 1  # an alias inside its own anchor is another error
             items = node.value if isinstance(node.value, list) else []
             parts = [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
             sizes[id(node)] = 1 + sum(map(size, parts))

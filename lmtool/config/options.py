@@ -45,7 +45,6 @@ from lmtool.system.terminal import nearest
 
 _ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"
-OTHER_NAMES = "# Also known as:"
 HOMES: dict[str, tuple[str, ...]] = {
     "data": ("lmtool.data.sources",),
     "model": ("lmtool.neural.encoders", "lmtool.ngram.models"),
@@ -185,22 +184,21 @@ def meant(group: str, name: str, *, beside: Path | None = None) -> str:
     Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
     hyphens are ignored.
     """
+    from lmtool.config.index import opening
+
     files = yaml_files(group, beside=beside)
-    close = [option for option, path in files.items() if _plain(name) in map(_plain, (option, *_other_names(path)))]
+    names = {
+        option: [option, *opening(path.read_text(encoding="utf-8", errors="replace")).aliases.split(",")]
+        for option, path in files.items()
+    }
+    wanted = letters_of(name)
+    close = [option for option in names if wanted and wanted in map(letters_of, names[option])]
     return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
 
 
-def _plain(name: str) -> str:
+def letters_of(name: str) -> str:
+    """Return a name without case and punctuation."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _other_names(path: Path) -> list[str]:
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not line.startswith("#"):
-            break
-        if line.startswith(OTHER_NAMES):
-            return line.removeprefix(OTHER_NAMES).split(",")
-    return []
 
 
 def kinds(group: str) -> list[str]:

@@ -36,17 +36,15 @@ def require_device(device: str, key: str = "device") -> None:
     require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
-def require_as_many(weights: list[float], members: int, what: str) -> None:
-    """Raise UserError unless there is a weight for each member. what: the members, in words."""
+def _require_weights(weights: list[float], members: int, what: str, *, sum_to_one: bool) -> None:
+    """Raise UserError unless there is a weight of 0 or more for each member. what: the members, in words."""
     if len(weights) != members:
         raise UserError(f"weights={weights}: must be one for each member, {what}")
-
-
-def require_linear_weights(weights: list[float], members: int, what: str) -> None:
-    """Raise UserError unless there is a weight of 0 or more for each member, and their sum is 1."""
-    require_as_many(weights, members, what)
-    if any(not w >= 0 for w in weights) or not math.isclose(sum(weights), 1, abs_tol=1e-6):
+    valid = all(0 <= weight < math.inf for weight in weights)
+    if sum_to_one and not (valid and math.isclose(sum(weights), 1, abs_tol=1e-6)):
         raise UserError(f"weights={weights}: must be 0 or more and sum to 1")
+    if not (valid and any(weights)):
+        raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
 
 
 @dataclass(slots=True)
@@ -177,7 +175,7 @@ class ConvertConfig(VerbConfig):
         if self.runs is not None:
             require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
             if self.weights is not None:
-                require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
+                _require_weights(self.weights, len(self.runs), f"{len(self.runs)} runs", sum_to_one=True)
 
 
 @dataclass(slots=True)
@@ -256,7 +254,7 @@ class EnsembleConfig(VerbConfig):
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)
-    weights: list[float] | None = MISSING
+    weights: list[float] | None = setting(excludes=("method=classes",))  # which fits weights for each class
     cache: CacheKind | None = setting(needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))
@@ -271,15 +269,5 @@ class EnsembleConfig(VerbConfig):
         rule = "text except with method=log_linear"
         require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
         if self.weights is not None:
-            self._require_weights(self.weights, members)
-
-    def _require_weights(self, weights: list[float], members: int) -> None:
-        if self.method is MixMethod.classes:
-            raise UserError(f"weights={weights}: must be null: method=classes fits weights for each class")
-        what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
-        if self.method is not MixMethod.log_linear:
-            require_linear_weights(weights, members, what)
-            return
-        require_as_many(weights, members, what)
-        if not all(0 <= w < math.inf for w in weights) or not any(weights):
-            raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
+            what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
+            _require_weights(self.weights, members, what, sum_to_one=self.method is MixMethod.linear)
