@@ -18,7 +18,7 @@ PICTURES = (".png", ".svg", ".jpg", ".gif", ".ico", ".webp")
 
 
 class Page(HTMLParser):
-    """The addresses on a page. anchors: its ids. links: of <a>. loads: of what it shows or runs."""
+    """The addresses on a page. anchors: ids. links: targets of <a>. loads: pictures, styles and scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

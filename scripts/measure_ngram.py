@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import os
+import random
 import shutil
 import statistics
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
 from measuring import (
     LMTOOL,
+    Used,
     big20,
     evaluate,
+    head,
     in_turns,
     lmtool,
-    measure,
     median_seconds,
-    print_used,
     process,
+    processes_in_turns,
     ptb_lines,
+    result,
+    row,
     store_of,
     train,
     turns,
+    use_threads,
     write_lines,
 )
 
+from lmtool.data.corpus import Corpus
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
+from lmtool.runs.load import load_model
+from lmtool.runs.run import Run
+from lmtool.system import checksummed_file, parallel
 
-@measure
+COUNTED = """
+import json, sys
+import measure_ngram
+print(json.dumps(measure_ngram._counted(int(sys.argv[1]))))
+"""
+
+
 def kenlm() -> None:
     """PTB, orders 3 to 5: perplexity and every event against KenLM's (kenlm5_ptb_valid.tsv.gz)"""
-    import h5py
-    import numpy as np
-
     for order, wanted in ((3, 157.76526), (4, 149.89556), (5, 148.00740)):
         seconds = train(f"kn{order}", "model=ngram", f"model.order={order}", "data=ptb")["command_seconds"]
         found = evaluate(f"kn{order}")
@@ -47,197 +67,220 @@ def kenlm() -> None:
     print(f"largest difference of any event: {difference.max():.2e} in log10")
 
 
-@measure
 def smoothers() -> None:
     """PTB, orders 3 to 5: every smoother, what tuning gains, pruning, and the cloze questions of HW3"""
+    rows = ["modified_kneser_ney", "kneser_ney", "witten_bell", "good_turing", "absolute"]
+    rows += [f"{name} smoother.interpolate=false" for name in rows if name != "good_turing"]
+    rows += ["modified_kneser_ney smoother.kenlm_compatible=false", "absolute smoother.discounts=0.5"]
+    rows += ["jelinek_mercer", "stupid_backoff", *(f"laplace smoother.alpha={alpha}" for alpha in (1, 0.1, 0.01))]
+    rows += [f"{name} smoother.discounts=tuned" for name in ("modified_kneser_ney", "kneser_ney", "absolute")]
+    rows += ["laplace smoother.alpha=tuned", "modified_kneser_ney prune_counts=[0,0,1]"]
+    rows += [f"modified_kneser_ney prune_entropy={limit}" for limit in ("1e-8", "1e-7")]
     train("first", "model=ngram", "model.order=5", "data=hw3")  # the counts, for all the others
-    tuned = {"modified_kneser_ney": "discounts", "kneser_ney": "discounts", "absolute": "discounts", "laplace": "alpha"}
-    rows = [[name] for name in ("modified_kneser_ney", "kneser_ney", "witten_bell", "good_turing", "absolute")]
-    back_off = ("modified_kneser_ney", "kneser_ney", "witten_bell", "absolute")
-    rows += [[name, "smoother.interpolate=false"] for name in back_off]
-    rows += [["modified_kneser_ney", "smoother.kenlm_compatible=false"]]
-    rows += [["absolute", "smoother.discounts=0.5"], ["jelinek_mercer"], ["stupid_backoff"]]
-    rows += [["laplace", f"smoother.alpha={alpha}"] for alpha in (1, 0.1, 0.01)]
-    rows += [[name, f"smoother.{key}=tuned"] for name, key in tuned.items()]
-    rows += [
-        ["modified_kneser_ney", more] for more in ("prune_counts=[0,0,1]", "prune_entropy=1e-8", "prune_entropy=1e-7")
-    ]
-    print(f"{'PTB valid':<55} order 3   order 4   order 5   cloze 3   cloze 5")
-    for number, (name, *more) in enumerate(rows):
+    head("PTB valid", "order 3", "order 4", "order 5", "cloze 3", "cloze 5", numbers=5)
+    for number, words in enumerate(rows):
         found = []
         for order in (3, 4, 5):
             run = f"s{number}-{order}"
-            train(run, "model=ngram", f"model.order={order}", "data=hw3", f"smoother={name}", *more)
+            train(run, "model=ngram", f"model.order={order}", "data=hw3", *f"smoother={words}".split())
             found.append(evaluate(run))
         cells = [each["perplexity"] for each in found] + [found[k]["cloze"]["perplexity"] for k in (0, 2)]
-        print(f"{' '.join([name, *more]):<55}" + "".join(f"{cell:>9.4f} " for cell in cells), flush=True)
+        row(words, *(f"{cell:.4f}" for cell in cells))
 
 
-@measure
+def _trained(run: str, *words: str) -> Used:
+    """Return what the command of a model of order 5 used."""
+    command = ["train", "model=ngram", "model.order=5", "counts.keep=false", *words, f"hydra.run.dir={run}"]
+    return process([*LMTOOL, *command])
+
+
+def _from_text(memory: str) -> Callable[[int], Used]:
+    """Return the training of a model of order 5 from the text of big20, within a memory."""
+
+    def call(turn: int) -> Used:
+        shutil.rmtree("bigstores", ignore_errors=True)
+        return _trained(f"big-{memory}-{turn}", *big20(), f"counts.memory={memory}", "store_dir=bigstores")
+
+    return call
+
+
 def ngram() -> None:
-    """PTB and big20, order 5: time, memory and size of estimation, speed of scoring and of distributions"""
-    programs = Path(os.environ["KENLM"]) if os.environ.get("KENLM") else None
-    text = big20()
+    """PTB and big20, order 5: time, memory and size of models, speed of scoring and of distributions (10 minutes)"""
+    big20()
     for name in ("train", "valid"):  # KenLM reserves <unk>
         write_lines(f"ptb.{name}.txt", (line.replace("<unk>", "UNKNOWN") for line in ptb_lines(name)))
     lmtool("preprocess", "data=ptb")
-    ours, theirs = [], []
-    for turn in range(5):
-        ours.append(process([*LMTOOL, "train", "data=ptb", "counts.keep=false", *_order_5(f"ptb{turn}")]))
-        if programs:
-            theirs.append(process([str(programs / "lmplz"), "-o", "5", "-S", "1G"], Path("ptb.train.txt")))
-    print_used("PTB order 5, store to model, the whole process", ours)
-    _estimation_speed("ptb0")
-    if programs:
-        print_used("  lmplz, text to ARPA", theirs)
-    ours, theirs, tight = [], [], []
-    for turn in range(turns(3)):
-        for rows, memory in ((ours, "null"), (tight, "512MiB")):
-            shutil.rmtree("bigstores", ignore_errors=True)
-            words = ["train", *text, f"counts.memory={memory}", "store_dir=bigstores"]
-            rows.append(process([*LMTOOL, *words, *_order_5(f"big{turn}-{memory}")]))
-        same = Path(f"big{turn}-null/model.h5").read_bytes() == Path(f"big{turn}-512MiB/model.h5").read_bytes()
-        if programs:
-            theirs.append(process([str(programs / "lmplz"), "-o", "5", "-S", "4G"], Path("big20.txt")))
-    free = print_used("big20 order 5, text to model", ours)
-    limited = print_used("  with counts.memory=512MiB", tight)
-    print(f"  {limited / free:.2f} times as long, the same file: {same}")
-    print(f"  model on disk: {Path('big0-null/model.h5').stat().st_size / 1e6:.1f} MB")
-    if programs:
-        print(f"  {free / print_used('  lmplz, text to ARPA', theirs):.2f} of its time")
-    _score_speed("ptb0", programs, "ptb.train.txt", "ptb.valid.txt")
-    _score_speed("big0-null", programs, "big20.txt", "big_heldout.txt")
+    used = processes_in_turns(
+        {"ours": lambda turn: _trained(f"ptb-{turn}", "data=ptb")} | _lmplz("ptb.train.txt"), turns()
+    )
+    _print("Penn Treebank, order 5, store to model, the whole process", used)
+    print(f"  counts, discounts and table: {sum(_counted(None, 'ptb', repeats=5)):.2f} s")
+    used = processes_in_turns(
+        {"ours": _from_text("null"), "tight": _from_text("512MiB")} | _lmplz("big20.txt"), turns(3)
+    )
+    _print("20 million words, order 5, text to model", used)
+    size, found = Path("big-null-0/model.h5").stat().st_size / 1e6, sum(result("big-null-0")["ngrams"]) / 1e6
+    same = Path("big-null-0/model.h5").read_bytes() == Path("big-512MiB-0/model.h5").read_bytes()
+    print(f"  model on disk: {size:.1f} MB; {found:.1f} million n-grams; the same file with counts.memory: {same}")
+    _score_speed("Penn Treebank valid", "ptb-0", "ptb.train.txt", "ptb.valid.txt")
+    _score_speed("1 million words with the model of 20 million", "big-null-0", "big20.txt", "big_heldout.txt")
 
 
-def _order_5(run: str) -> list[str]:
-    return ["model=ngram", "model.order=5", f"hydra.run.dir={run}"]
+def _lmplz(text: str) -> dict[str, Callable[[int], Used]]:
+    """Return KenLM's estimation from a text into TEXT.arpa, if its programs are given."""
+    if not os.environ.get("KENLM"):
+        return {}
+    command = [f"{os.environ['KENLM']}/lmplz", "-o", "5", "-S", "4G", "--text", text, "--arpa", f"{text}.arpa"]
+    return {"lmplz": lambda turn: process(command)}
 
 
-def _estimation_speed(folder: str) -> None:
-    from lmtool.data.corpus import Corpus
-    from lmtool.ngram.counting.counts import count_ngrams
-    from lmtool.ngram.estimation.estimate import estimate
-    from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
-    from lmtool.runs.run import Run
-
-    with Corpus.open(Path(Run.open(Path(folder)).store)) as corpus:
-        split, vocabulary = corpus.split("train"), corpus.vocabulary
-        start = time.perf_counter()
-        estimate(count_ngrams(split, vocabulary, 5), ModifiedKneserNey(5))
-        first = time.perf_counter() - start
-        seconds = median_seconds(lambda: estimate(count_ngrams(split, vocabulary, 5), ModifiedKneserNey(5)), 5)
-    print(f"  counts, discounts and table: {seconds:.2f} s (median of 5), with loading code {first:.2f} s")
+def _print(what: str, used: dict[str, Used]) -> None:
+    said = {
+        "ours": what,
+        "tight": "with counts.memory=512MiB",
+        "lmplz": "lmplz beside it, text to ARPA",
+    }
+    cells = [f"{said[name]}: {each.seconds:.1f} s, {each.mib:,.0f} MiB" for name, each in used.items()]
+    if "lmplz" in used:
+        cells.append(f"{used['ours'].seconds / used['lmplz'].seconds:.2f} of its time")
+    print("; ".join(cells), flush=True)
 
 
-def _score_speed(folder: str, programs: Path | None, text: str, test: str) -> None:
-    import numpy as np
+def _counted(threads: int | None, name: str = "big20", repeats: int = 1) -> list[float]:
+    """Return the median seconds of counting and of estimation, order 5, in memory, after a first time."""
+    parallel.use(threads)
+    with Corpus.open(store_of(name)) as corpus:
+        text, vocabulary = corpus.text("train"), corpus.vocabulary
+        estimate(count_ngrams(corpus.split("valid"), vocabulary, 5), ModifiedKneserNey(5))  # compiled
+        counted, estimated = [], []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            counts = count_ngrams(text, vocabulary, 5)
+            middle = time.perf_counter()
+            estimate(counts, ModifiedKneserNey(5))
+            counted.append(middle - start)
+            estimated.append(time.perf_counter() - middle)
+    return [statistics.median(counted), statistics.median(estimated)]
 
-    from lmtool.data.corpus import Corpus
-    from lmtool.evaluation.metrics import perplexity
-    from lmtool.runs.load import load_model
-    from lmtool.runs.run import Run
 
-    run = Run.open(Path(folder))
+def _score_speed(what: str, folder: str, text: str, test: str) -> None:
+    """Print tokens scored per second, beside KenLM if its programs are given, and milliseconds of a distribution."""
+    run, kenlm = Run.open(Path(folder)), os.environ.get("KENLM")
     with Corpus.open(Path(run.store)) as corpus:
         start = time.perf_counter()
         model = load_model(run, corpus.vocabulary)
         opened = time.perf_counter() - start
         valid = corpus.split("valid")
-        repeats = max(4_000_000 // valid.tokens, 1)
-        theirs: list[float] = []
+        repeats, theirs = max(4_000_000 // valid.tokens, 1), []
 
         def score() -> None:
             for _ in range(repeats):
-                model.log_prob_text(valid.ids, valid.offsets)
+                model.score_text(valid)
 
-        calls = {"ours": score}
-        if programs:
-            _build_kenlm(programs, text, test, repeats)
-            calls["theirs"] = lambda: theirs.append(_kenlm_rate(programs))
-        rates = [repeats * valid.tokens / seconds / 1e6 for seconds in in_turns(calls, 5)["ours"]]
-        log_prob = model.log_prob_text(valid.ids, valid.offsets)
-        known = np.ones(valid.tokens, dtype=bool)
-        known[valid.oov_positions] = False
-        print(f"{folder}: opened in {opened:.2f} s; perplexity {perplexity(log_prob):.4f}, without OOVs", end=" ")
-        print(f"{perplexity(log_prob[known]):.4f}")
-        print(
-            f"  {statistics.median(rates):.1f} M events/s (median of 5, {min(rates):.1f} to {max(rates):.1f})", end=""
-        )
-        if programs:
-            print(f"; KenLM probing {statistics.median(theirs[1:]):.1f} ", end="")
-            print(f"(reading the text included, {min(theirs):.1f} to {max(theirs):.1f})", end="")
-        print()
+        def kenlm_query() -> None:
+            with open("repeated.txt") as lines:
+                query = [f"{kenlm}/query", "-v", "summary", "k.bin"]
+                done = subprocess.run(query, stdin=lines, capture_output=True, text=True)
+            tokens = float(done.stdout.split("Tokens:")[1].split()[0])
+            theirs.append(tokens / float((done.stdout + done.stderr).split("real:")[1].split()[0]) / 1e6)
+
+        calls: dict[str, Callable[[], object]] = {"ours": score}
+        if kenlm:
+            binary = [f"{kenlm}/build_binary", "probing", f"{text}.arpa", "k.bin"]
+            subprocess.run(binary, check=True, capture_output=True)
+            Path("repeated.txt").write_text(Path(test).read_text() * repeats)
+            calls["theirs"] = kenlm_query
+        seconds = statistics.median(in_turns(calls, 5)["ours"])
+        print(f"{what}: {repeats * valid.tokens / seconds / 1e6:.1f} million tokens a second", end="")
+        beside = f"; KenLM probing beside it {statistics.median(theirs[1:]):.1f}" if theirs else ""
+        print(f"{beside}; the model opened in {opened:.2f} s", flush=True)
         if len(corpus.vocabulary) < 20_000:
             contexts = valid.contexts(0, 1024, model.context_size)
             milliseconds = median_seconds(lambda: model.log_dist(contexts), 5) / 1024 * 1000
-            print(f"  {milliseconds:.3f} ms a distribution of {len(corpus.vocabulary):,} words (median of 5)")
+            print(f"a distribution over {len(corpus.vocabulary):,} words, in batches of 1,024: {milliseconds:.3f} ms")
 
 
-def _build_kenlm(programs: Path, text: str, test: str, repeats: int) -> None:
-    with open(text, "rb") as lines, open("k.arpa", "wb") as out:
-        command = [str(programs / "lmplz"), "-o", "5", "-S", "4G"]
-        subprocess.run(command, stdin=lines, stdout=out, stderr=subprocess.DEVNULL, check=True)
-    subprocess.run([str(programs / "build_binary"), "probing", "k.arpa", "k.bin"], check=True, capture_output=True)
-    Path("repeated.txt").write_text(Path(test).read_text() * repeats)
+def counts() -> None:
+    """big20, order 5: one thread and two, within 512 MiB, and ten times the text within 2 GiB (half an hour)"""
+    text = big20()
+    lmtool("preprocess", *text)
+    words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}){COUNTED}"]
+    rows: dict[str, list[list[float]]] = {"1": [], "2": []}
+    for _ in range(turns(3)):
+        for threads, found in rows.items():
+            found.append(json.loads(process([*words, threads]).out))
+    for part, name in enumerate(("counting", "estimation")):
+        one, two = (statistics.median(row[part] for row in found) for found in rows.values())
+        print(f"{name}: {one:.2f} s with one thread, {two:.2f} s with two: {one / two:.2f} times as fast", flush=True)
+    limits = {"null": "20 million words, store to model", "512MiB": "with counts.memory=512MiB"}
+    calls = {
+        memory: lambda turn, memory=memory: _trained(f"{memory}-{turn}", *text, f"counts.memory={memory}")
+        for memory in limits
+    }
+    for memory, used in processes_in_turns(calls, turns(3)).items():
+        print(f"{limits[memory]}: {used.seconds:.1f} s, {used.mib:,.0f} MiB", flush=True)
+    shutil.rmtree("stores")
+    _make_large()
+    large = ["data=text", "data.name=large", "data.train=large.txt", text[-1]]
+    lmtool("preprocess", *large)
+    used, found = _trained("large", *large, "counts.memory=2GiB"), result("large")
+    print(f"{found['examples'] / 1e6:.0f} million tokens ({sum(found['ngrams']) / 1e6:.0f} million n-grams)", end=", ")
+    print(f"counts.memory=2GiB: {used.seconds:.0f} s, {used.mib:,.0f} MiB", flush=True)
 
 
-def _kenlm_rate(programs: Path) -> float:
-    command = [str(programs / "query"), "-v", "summary", "k.bin"]
-    with open("repeated.txt") as text:
-        out = subprocess.run(command, stdin=text, capture_output=True, text=True)
-    tokens = float(out.stdout.split("Tokens:")[1].split()[0])
-    return tokens / float((out.stdout + out.stderr).split("real:")[1].split()[0]) / 1e6
+def _make_large() -> None:
+    """Write big20 ten times; in all but the first copy, replace three words of ten, drawn as often as in the text."""
+    draw = random.Random(1)
+    lines = Path("big20.txt").read_text().splitlines()
+    pool = " ".join(lines[:: len(lines) // 100_000 + 1]).split()
+    with Path("large.txt").open("w") as file:
+        for copy in range(10):
+            for line in lines:
+                words = line.split()
+                for place in range(len(words)) if copy else ():
+                    if draw.random() < 0.3:
+                        words[place] = pool[int(draw.random() * len(pool))]
+                file.write(" ".join(words) + "\n")
 
 
-@measure
 def opening() -> None:
     """big20, order 5: opening the store and the model, whose checksums are verified"""
-    from lmtool.data.corpus import Corpus
-    from lmtool.runs.load import load_model
-    from lmtool.runs.run import Run
-    from lmtool.system import checksummed_file, parallel
-
-    lmtool("train", *big20(), "counts.keep=false", *_order_5("float32"))
+    _trained("float32", *big20())
     lmtool("convert", "run=float32", "quantize=8", "hydra.run.dir=8")
     store = store_of("big20")
+    use_threads()
     with Corpus.open(store) as corpus:
         vocabulary = corpus.vocabulary
-    print(f"{'file':<12} {'MB':>7} {'threads':>8} {'verified':>9} {'again':>7}  seconds, median of 7")
-    for name, path in {"store": store, "float32": Path("float32/model.h5"), "8 bits": Path("8/model.h5")}.items():
+    calls: dict[Path, Callable[[], object]] = {store: lambda: Corpus.open(store).close()}
+    calls |= {
+        Path(f"{run}/model.h5"): lambda run=run: load_model(Run.open(Path(run)), vocabulary) for run in ("float32", "8")
+    }
+    head("file", "MB", "seconds, verified", "again", numbers=3)
+    for path, again in calls.items():
 
-        def open_again(path: Path = path) -> None:
-            if path == store:
-                Corpus.open(store).close()
-            else:
-                load_model(Run.open(path.parent), vocabulary)
-
-        def open_first(open_again=open_again) -> None:  # type: ignore[no-untyped-def]
+        def first(again: Callable[[], object] = again) -> None:
             checksummed_file._verified.clear()
-            open_again()
+            again()
 
-        for threads in (1, 2):
-            parallel.use(threads)
-            seconds = in_turns({"first": open_first, "again": open_again}, 7)
-            first, again = map(statistics.median, seconds.values())
-            print(f"{name:<12} {path.stat().st_size / 1e6:>7.1f} {threads:>8} {first:>9.3f} {again:>7.3f}", flush=True)
+        seconds = in_turns({"first": first, "again": again}, 7)
+        cells = (f"{statistics.median(each):.3f}" for each in seconds.values())
+        row(path, f"{path.stat().st_size / 1e6:.1f}", *cells)
 
 
-@measure
 def preprocess() -> None:
     """big20: words a second after decompression, and peak memory"""
     text = [word for word in big20() if not word.startswith("data.valid")]
     Path("valid.txt").write_text("one sentence\n")
-    rows = []
-    for turn in range(5):
+
+    def call(turn: int) -> Used:
         shutil.rmtree("stores", ignore_errors=True)
-        rows.append(process([*LMTOOL, "preprocess", *text, f"data.valid={Path.cwd()}/valid.txt"]))
-        rate = 20_001_189 / rows[-1].seconds
-        print(f"turn {turn + 1}: {rows[-1].seconds:.2f} s, {rate:,.0f} words/s, the whole process")
-    rates = [20_001_189 / each.seconds for each in rows]
-    print(f"median {statistics.median(rates):,.0f} words/s; peak memory {max(each.mib for each in rows):,.0f} MiB")
+        return process([*LMTOOL, "preprocess", *text, f"data.valid={Path.cwd()}/valid.txt"])
+
+    used = processes_in_turns({"": call}, turns())[""]
+    rate = 20_001_189 / used.seconds / 1e6
+    print(f"20 million words of plain text, the whole process: {rate:.1f} million words a second, {used.mib:,.0f} MiB")
 
 
-@measure
 def start() -> None:
     """seconds of help, completion and short commands"""
     query = ["completion", "query", "lmtool train model=ngram smoother=w"]

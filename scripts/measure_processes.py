@@ -13,8 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measuring import LMTOOL, head, in_turns, lmtool, measure, result, row, store_of, turns, use_threads
-from network_steps import composed, train_config, training
+import torch
+import torch.distributed as dist
+from lmtool.training.interruption import StopRequest
+from measuring import LMTOOL, head, in_turns, lmtool, result, row, store_of, turns, use_threads
+from network_steps import engine
+
+from lmtool.training import processes as exchange
+from lmtool.training.processes import joined_processes
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 # (model, its words, batch of all processes, steps of a measurement)
@@ -24,7 +30,6 @@ SIZES = (2, 8, 64)  # numbers of processes
 NETWORKS = {"10 Gbit/s, 50 us": (50e-6, 10e9 / 8), "100 Gbit/s, 10 us": (10e-6, 100e9 / 8)}  # latency, bytes/s
 
 
-@measure
 def processes() -> None:
     """PTB: torchrun with two processes beside one thread and two, the parts of a step, and 8 and 64 processes"""
     lmtool("preprocess", "data=ptb")
@@ -52,16 +57,12 @@ def processes() -> None:
 
 def _parts() -> None:
     """Measure the parts of a step in a process of torchrun; the first process prints them."""
-    import torch
-    import torch.distributed as dist
-
-    from lmtool.training.processes import Processes, joined_processes
-
     model, batch, steps, *more = sys.argv[1:]
     use_threads(1)
     with joined_processes(torch.device("cpu")) as both:
-        apart = _Engine(model, more, int(batch) // both.size, Processes())
-        together = _Engine(model, more, int(batch), both)
+        words, store, stop = [f"model={model}", *more], store_of("ptb"), StopRequest()
+        alone = engine(store, [*words, f"training.batch_size={int(batch) // both.size}"])
+        together = engine(store, [*words, f"training.batch_size={batch}"], processes=both)
 
         def repeated(call: Callable[[], object]) -> Callable[[], None]:
             def repeat() -> None:
@@ -71,96 +72,59 @@ def _parts() -> None:
 
             return repeat
 
-        together.step()
-        apart.step()
-        parts = {"computing": apart.step, "whole": together.step, **together.exchanges(apart)}
+        together.advance(stop)
+        alone.advance(stop)
+        parts: dict[str, Callable[[], object]] = {"computing": lambda: alone.advance(stop)}
+        parts |= {"whole": lambda: together.advance(stop), **_exchanges(together, alone)}
         taken = in_turns({name: repeated(call) for name, call in parts.items()}, turns(3))
         if both.first:
             seconds = {name: statistics.median(times) / int(steps) for name, times in taken.items()}
-            _print(f"{model}, batch {int(batch) // both.size:,} each", seconds, apart)
+            _print(f"{model}, batch {int(batch) // both.size:,} each", seconds, *_bytes(alone))
         dist.barrier()
 
 
-class _Engine:
-    """The training of a model with this process's share of each batch."""
-
-    def __init__(self, model: str, more: list[str], batch: int, processes: Any) -> None:
-        import torch
-
-        from lmtool.data.corpus import Corpus
-
-        corpus = Corpus.open(store_of("ptb")).__enter__()
-        words = [f"model={model}", f"training.batch_size={batch}", "training.epochs=null", "training.minutes=60"]
-        words += ["training.evaluate_every=1e9", "training.save_every=1e9", *more]
-        torch.manual_seed(0)
-        network, optim, across = composed(corpus, *words)
-        config = train_config(corpus, *words).training
-        self._processes = processes
-        self._training, self._stop = training(network, corpus, across, config, optim, processes)
-        network.train()
-
-    def step(self) -> None:
-        """Make one step."""
-        self._training.advance(self._stop)
-
-    @property
-    def dense_bytes(self) -> int:
-        """Bytes of the gradients that are added up whole."""
-        sparse = {id(parameter) for parameter in self._training.model.sparse_parameters()}
-        return sum(4 * each.numel() for each in self._training.model.parameters() if id(each) not in sparse)
-
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the whole parameters that have sparse gradients."""
-        return sum(4 * each.numel() for each in self._training.model.sparse_parameters())
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the rows of sparse gradients that a batch uses, with their ids; after a step."""
-        grads = [p.grad for p in self._training.model.sparse_parameters() if p.grad is not None]
-        return sum(8 * grad._nnz() + 4 * grad._values().numel() for grad in grads)
-
-    def exchanges(self, apart: _Engine) -> dict[str, Callable[[], object]]:
-        """Return calls of the exchanges of a step alone. apart: the engine whose gradients are of its own batch."""
-        import torch
-        import torch.distributed as dist
-
-        from lmtool.training import processes
-
-        (most,) = self._processes.largest(apart.row_bytes)  # each batch uses other rows
-        dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
-        parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
-        tiny = torch.zeros(8)
-        shared, always = self._training.shared, processes.MAX_GATHERED
-        table = torch.zeros(max(1, self.table_bytes // 4))
-        given = [parameter.grad for parameter in apart._training.model.sparse_parameters()]
-
-        def rows_again(limit: float) -> None:
-            for parameter, grad in zip(self._training.model.sparse_parameters(), given, strict=True):
-                parameter.grad = grad
-            processes.MAX_GATHERED = limit
-            shared.share_rows()
-            processes.MAX_GATHERED = always
-
-        return {
-            "latency": lambda: dist.all_reduce(tiny),
-            "dense": lambda: dist.all_reduce(dense),
-            "rows": lambda: dist.all_gather(parts, rows),
-            "rows, added up": lambda: rows_again(math.inf),
-            "table": lambda: dist.all_reduce(table),
-            "table, applied": lambda: rows_again(0),
-        }
+def _bytes(training: Any) -> tuple[int, int, int]:
+    """Return the bytes of gradients that are added up whole, of the rows of sparse gradients that a batch uses, with
+    their ids, and of the whole parameters of these; after a step.
+    """
+    sparse = training.model.sparse_parameters()
+    table = sum(4 * each.numel() for each in sparse)
+    rows = sum(8 * p.grad._nnz() + 4 * p.grad._values().numel() for p in sparse if p.grad is not None)
+    return sum(4 * each.numel() for each in training.model.parameters()) - table, rows, table
 
 
-def _print(name: str, seconds: dict[str, float], engine: _Engine) -> None:
-    dense, rows, table = engine.dense_bytes, engine.row_bytes, engine.table_bytes
+def _exchanges(together: Any, alone: Any) -> dict[str, Callable[[], object]]:
+    """Return calls of the exchanges of a step by themselves; those of gradients are given the ones of `alone`."""
+    dense_bytes, row_bytes, table_bytes = _bytes(alone)
+    (most,) = together.processes.largest(row_bytes)  # each batch uses other rows
+    dense, rows, table = (torch.zeros(max(1, int(size) // 4)) for size in (dense_bytes, most, table_bytes))
+    parts, tiny = [torch.empty_like(rows) for _ in range(together.processes.size)], torch.zeros(8)
+    given = [parameter.grad for parameter in alone.model.sparse_parameters()]
+
+    def rows_again(limit: float) -> None:
+        for parameter, grad in zip(together.model.sparse_parameters(), given, strict=True):
+            parameter.grad = grad
+        always, exchange.MAX_GATHERED = exchange.MAX_GATHERED, limit
+        together.shared.share_rows()
+        exchange.MAX_GATHERED = always
+
+    return {
+        "latency": lambda: dist.all_reduce(tiny),
+        "dense": lambda: dist.all_reduce(dense),
+        "rows": lambda: dist.all_gather(parts, rows),
+        "rows, added up": lambda: rows_again(math.inf),
+        "table": lambda: dist.all_reduce(table),
+        "table, applied": lambda: rows_again(0),
+    }
+
+
+def _print(name: str, seconds: dict[str, float], dense: int, rows: int, table: int) -> None:
     computing, whole = seconds["computing"], seconds["whole"]
     merging = max(0.0, seconds["rows, added up"] - seconds["rows"]) / 2 if rows else 0.0  # of one process's rows
     applying = max(0.0, seconds["table, applied"] - seconds["table"])
     mb = f"{dense / 1e6:.1f} MB dense, {rows / 1e6:.2f} MB of rows, of {table / 1e6:.1f} MB"
-    print(f"{name}: computing {1e3 * computing:.2f}, whole {1e3 * whole:.2f} ms; {mb};", end=" ")
-    parts = ("latency", "dense", "rows", "rows, added up", "table", "table, applied")
-    print(", ".join(f"{part} {1e3 * seconds[part]:.2f}" for part in parts))
+    print(f"{name}: {mb}; ms:", end=" ")
+    print(", ".join(f"{part} {1e3 * taken:.2f}" for part, taken in seconds.items()))
     print(f"  2 here: {computing / whole:.2f}", end="")
     for network, (latency, width) in NETWORKS.items():
         shares = []

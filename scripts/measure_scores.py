@@ -8,18 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring import ensemble, evaluate, lmtool, measure, train
+import numpy as np
+from measuring import KN5, ensemble, evaluate, lmtool, rounded, train
+
+from lmtool.evaluation.significance import compare, perplexity_interval
+from lmtool.evaluation.token_scores import TokenScores
 
 
-@measure
 def mixtures() -> None:
     """PTB: mixtures of every kind, with caches, and the tests of compare (ten minutes)"""
-    import numpy as np
-
-    from lmtool.evaluation.significance import compare
-    from lmtool.evaluation.token_scores import TokenScores
-
-    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    train("kn5", *KN5)
     train("wb3", "model=ngram", "model.order=3", "smoother=witten_bell", "data=ptb")
     train("hs", "model=hsoftmax", "tree=huffman", "data=ptb", "training.epochs=2")
     order_5, network = evaluate("kn5")["perplexity"], evaluate("hs", "valid", "accuracy=true")["perplexity"]
@@ -34,41 +32,38 @@ def mixtures() -> None:
         "log_linear": ["kn5,hs", "method=log_linear"],
     }
     for name, (runs, *words) in fitted.items():
-        found = ensemble(name, runs.split(","), *words)
-        weights = " ".join(f"{weight:.4f}" for weight in found["weights"])
-        print(f"{name}: {found['perplexity']:.4f}, weights {weights}, gap {found['fit']['gap']:.1e};", end=" ")
-        print(f"{found['command_seconds']:.1f} s")
+        found = ensemble(name, [runs], *words)
+        print(f"{name}: {found['perplexity']:.4f}, weights {rounded(found['weights'], 4)}", end=", ")
+        print(f"gap {found['fit']['gap']:.1e}; {found['command_seconds']:.1f} s")
     lmtool("compare", "runs=[linear,classes,log_linear]", "hydra.run.dir=table")
     print(Path("table/compare.md").read_text())
-    kept = [TokenScores.open(Path(name) / "scores.h5") for name in ("linear", "classes")]
-    log_prob = np.stack([found.log_prob for found in kept])
-    compare(log_prob, kept[0].tokens.offsets, resamples=100, seed=1)
+    offsets, log_prob = _scores("linear", "classes")
+    compare(log_prob, offsets, resamples=100, seed=1)
     start = time.perf_counter()
-    compare(log_prob, kept[0].tokens.offsets, resamples=10_000, seed=1)
+    compare(log_prob, offsets, resamples=10_000, seed=1)
     print(f"both tests of two models, 10,000 draws each: {time.perf_counter() - start:.2f} s")
 
 
-@measure
+def _scores(*runs: str) -> tuple[Any, Any]:
+    """Return the offsets of sentences and the log-probabilities of tokens `[runs, tokens]`."""
+    kept = [TokenScores.open(Path(run) / "scores.h5") for run in runs]
+    return kept[0].tokens.offsets, np.stack([found.log_prob for found in kept])
+
+
 def significance() -> None:
-    """simulated scores and PTB: what intervals cover, and differences found where there are none"""
-    import numpy as np
-
-    from lmtool.evaluation.significance import compare
-    from lmtool.evaluation.token_scores import TokenScores
-
+    """simulated scores and PTB: what intervals cover, and how often equal models seem to differ"""
     for name, smoother in (("kn5", "modified_kneser_ney"), ("wb5", "witten_bell")):
-        train(name, "model=ngram", "model.order=5", f"smoother={smoother}", "data=ptb")
+        train(name, *KN5, f"smoother={smoother}")
         evaluate(name)
     ensemble("cache", ["kn5"], "cache=unigram")
     for block in ("sentence", "50", "auto"):
         lmtool("compare", "runs=[kn5-valid,cache,wb5-valid]", f"block={block}", "hydra.run.dir=table")
         print(Path("table/compare.md").read_text())
-    kept = [TokenScores.open(Path(name) / "scores.h5") for name in ("kn5-valid", "wb5-valid")]
-    offsets = kept[0].tokens.offsets
+    offsets, log_prob = _scores("kn5-valid", "wb5-valid")
     order = np.random.default_rng(1).permutation(len(offsets) - 1)
     rows = np.concatenate([np.arange(offsets[k], offsets[k + 1]) for k in order])
-    log_prob = np.stack([found.log_prob[rows] for found in kept])
-    print("shuffled:", *compare(log_prob, np.append(0, np.diff(offsets)[order].cumsum()), resamples=10_000, seed=1))
+    shuffled = np.append(0, np.diff(offsets)[order].cumsum())
+    print("shuffled:", *compare(log_prob[:, rows], shuffled, resamples=10_000, seed=1))
     texts = 1_000
     print(f"of {texts:,} texts, %: intervals of a difference and of a perplexity that cover the truth; p <= .05 by")
     print("bootstrap and randomisation where nothing differs. Single sentences (200 texts); blocks; median length")
@@ -81,10 +76,6 @@ def significance() -> None:
 
 def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> tuple[str, float]:
     """Return percentages of texts whose intervals cover the truth and whose p are at most .05, and the block length."""
-    import numpy as np
-
-    from lmtool.evaluation.significance import compare, perplexity_interval
-
     rng = np.random.default_rng(1)
     lengths = rng.integers(5, 40, sentences)
     offsets = np.append(0, lengths.cumsum())
@@ -104,7 +95,6 @@ def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> tupl
 
 def _dependence(rng: Any, texts: int, sentences: int) -> dict[str, Callable[[], Any]]:
     """Draw scores of sentences `[texts, sentences]` of mean 0 and variance 1, by the kind of dependence."""
-    import numpy as np
 
     def noise(count: int) -> Any:
         return rng.normal(size=(texts, count))

@@ -8,21 +8,19 @@ import shutil
 import sys
 from pathlib import Path
 
-from measuring import ROOT, big20, head, measure, row
+import h5py
+from measuring import ROOT, big20, head, row
 
 sys.path.insert(0, str(ROOT))  # the cluster is that of the tests
 from tests.spark_cluster import cluster, finished_log, logged, override, shuffled, started, timed
 
 
-@measure
 def spark() -> None:
     """PTB and big20, orders 3 and 5: counting on Spark, on two threads and on a cluster of two workers
 
     counts=spark on local[2] and on a cluster beside counts=sorted. Seconds are of the whole command, and without the
     start of Java; bytes a token are those that tasks hand to others; the model files are compared.
     """
-    import h5py
-
     columns = ("seconds", "without Java's start", "driver / Java / workers, MiB", "bytes a token")
     head("text", "order", "counts", *columns)
     for name, words in {"ptb": ["data=ptb"], "big20": big20()}.items():

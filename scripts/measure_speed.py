@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import os
-import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
+import torch
 from measuring import (
-    Times,
+    KN5,
     head,
     in_turns,
     lmtool,
-    measure,
     median_seconds,
     rates_in_turns,
-    ratios,
     row,
     store_of,
     train,
     turns,
     use_threads,
 )
-from network_steps import lmtool_of, loop, loop_of, model_of, pytorch_of
+from network_steps import built, lmtool_step, network, precisions, pytorch_step, with_ratios
+
+from lmtool.data.corpus import Corpus
+from lmtool.neural.checks import require_hidden, require_ids
+from lmtool.neural.forms import tiles
+from lmtool.neural.optimizers.base import clip_gradients
+from lmtool.system import parallel
+from lmtool.training.optimizers import make_optimizers
 
 # (text, embeddings, hidden, context, batch)
 FULL = {
@@ -38,45 +43,32 @@ FULL = {
     "28 letters, 10/200, batch 32": ("names", 10, 200, 3, 32),
 }
 LAYERS = "hierarchical", "nce", "sampled", "classes", "adaptive"
-# Works of `contention`, each in its own process: (text, embeddings, hidden, context, batch, layer) or a command line.
-WORKS: dict[str, Any] = {
-    **{name: (*work, "softmax") for name, work in FULL.items()},
-    **{f"{layer}, 30/100, batch 1,024": ("ptb", 30, 100, 5, 1024, layer) for layer in LAYERS},
-    "sampled, 28 letters, 16/64, batch 512": ("names", 16, 64, 3, 512, "sampled"),
-    "counting, order 5": "train model=ngram",
-    "scoring by order 5": "eval run=kn5",
-    "scoring by model=nplm": "eval run=nplm",
+# Works of `contention`, commands: a text and the words of a training, or those of another command.
+WORKS: dict[str, list[str]] = {
+    **{
+        name: ["train", f"data={text}", *network("softmax", embed, hidden, batch, context)]
+        for name, (text, embed, hidden, context, batch) in FULL.items()
+    },
+    **{f"{layer}, 30/100, batch 1,024": ["train", "data=ptb", *network(layer, 30, 100, 1024)] for layer in LAYERS},
+    "sampled, 28 letters, 16/64, batch 512": [
+        *("train", "data=names", *network("sampled", 16, 64, 512, 3), "output.num_samples=28")
+    ],
+    "counting, order 5": ["train", *KN5],
+    "scoring by order 5": ["eval", "run=kn5"],
+    "scoring by model=nplm": ["eval", "run=nplm"],
 }
-WORK_SECONDS = 4.0  # how long `contention` makes steps of one work
 SECONDS = 0.6  # of one form in one turn
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::addmv", "aten::addmv_")
-BUSY = "while True: pass"
 
 
 def _prepare(*texts: str) -> None:
-    import torch
-
-    from lmtool.system import parallel
-
     use_threads()
     for text in texts:
         lmtool("preprocess", f"data={text}")
     print(f"torch {torch.__version__}, {parallel.threads()} threads")
 
 
-def cells(rates: Times, base: str, others: list[str]) -> list[str]:
-    """Return the median rate of the base, then that of each other one with the median of its ratios to the base."""
-    found = [f"{statistics.median(rates[base]):,.0f}"]
-    for other in others:
-        found += [f"{statistics.median(rates[other]):,.0f}", f"{ratios(rates, base)[other]:.2f}"]
-    return found
-
-
-@measure
 def speed() -> None:
     """PTB and names: steps of training a second beside a plain PyTorch loop, in fp32 and bf16"""
-    from lmtool.neural.forms import tiles
-
     _prepare("ptb", "names")
     found = "tiles for bf16 (AMX)" if tiles.available() else "no tiles for bf16"
     print(f"this processor has {found}; examples a second, medians of {turns()} turns, and the median of the ratios")
@@ -86,155 +78,87 @@ def speed() -> None:
         works += [(f"{layer}, 30/100, batch {batch:,}", "ptb", 30, 100, 5, 1024, layer, batch)]
     for name, text, embed, hidden, context, plain_batch, layer, batch in works:
         store = store_of(text)
-        steps = {"plain": (pytorch_of(store, embed, hidden, plain_batch, context), plain_batch)}
-        for precision in ("fp32", "auto"):
-            steps[precision] = (lmtool_of(store, embed, hidden, batch, context, layer, precision), batch)
-        row(name, *cells(rates_in_turns(steps, SECONDS, turns()), "plain", ["fp32", "auto"]))
-    ptb = store_of("ptb")
-    steps = {name: (lmtool_of(ptb, None, None, 512, None, precision=name), 512) for name in ("fp32", "auto")}
-    fp32, auto, ratio = cells(rates_in_turns(steps, SECONDS, turns()), "fp32", ["auto"])
+        steps = {"plain": (pytorch_step(store, embed, hidden, plain_batch, context), plain_batch)}
+        words = network(layer, embed, hidden, batch, context)
+        steps |= precisions(store, words, batch, ("fp32", "auto"))
+        row(name, *with_ratios(rates_in_turns(steps, SECONDS, turns()), "plain", "fp32", "auto"))
+    steps = precisions(store_of("ptb"), ["model=nplm"], 512, ("fp32", "auto"))
+    fp32, auto, ratio = with_ratios(rates_in_turns(steps, SECONDS, turns()), "fp32", "auto")
     print(f"model=nplm with its defaults: fp32 {fp32}, auto {auto}, ratio {ratio}")
 
 
-@measure
 def contention() -> None:
     """training, counting and scoring while other processes keep one core busy, or all of them"""
-    _prepare("ptb", "names")
-    train("kn5", "model=ngram", "data=ptb")
-    train("nplm", "model=nplm", "training.steps=20", "data=ptb")
+    for run, words in {"kn5": KN5, "nplm": ["model=nplm", "training.steps=20", "data=ptb"]}.items():
+        train(run, *words)
     print("Seconds of a step or a command; multiples of that beside one busy process or one per core.")
     surroundings = ("null, quiet", "null beside one", "null beside all", "one beside all")
     head("work", "one thread, quiet", *surroundings, numbers=5)
-    for name in WORKS:
+    cores = os.cpu_count() or 1
+    for number, (name, (verb, *words)) in enumerate(WORKS.items()):
         seconds = []
-        for threads, busy in (("1", 0), ("", 0), ("", 1), ("", os.cpu_count() or 1), ("1", os.cpu_count() or 1)):
-            others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]
+        for threads, busy in (("1", 0), ("null", 0), ("null", 1), ("null", cores), ("1", cores)):
+            others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
             try:
                 time.sleep(1.0 if busy else 0)
-                command = [sys.executable, str(Path(__file__).resolve()), name, threads]
-                seconds.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+                is_network = "model=nplm" in words
+                brief = ["training.epochs=null", "training.minutes=0.07", "training.accuracy_tokens=0"]
+                line = [*words, f"threads={threads}", *(brief if is_network else [])]
+                found = train(f"work{number}-{threads}-{busy}", *line, verb=verb)
+                per_step = found["examples"] / found["steps"] / found["examples_per_second"] if is_network else 0.0
+                seconds.append(per_step or found["seconds"])
             finally:
                 for other in others:
                     other.kill()
         row(name, f"{seconds[0]:.4f}", *(f"{taken / seconds[0]:.2f}" for taken in seconds[1:]))
 
 
-def _alone(name: str, threads: str) -> None:
-    """Print the seconds that one work of `contention` takes in this process, started as a command starts it."""
-    from lmtool.__main__ import SPIN_COUNT
-    from lmtool.session import Session
-
-    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    import torch  # noqa: F401, read here, as by a command
-
-    from lmtool.system.process import keep_freed_memory
-
-    Session(Path()).use_threads(int(threads) if threads else None)
-    keep_freed_memory()
-    work = WORKS[name]
-    if isinstance(work, str):
-        from lmtool.cli.command_line import main
-
-        words = [*shlex.split(work), "data=ptb", *([f"threads={threads}"] if threads else [])]
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            main([*words, f"hydra.run.dir={folder}"])
-            seconds = time.perf_counter() - start
-    else:
-        text, embed, hidden, context, batch, layer = work
-        advance = lmtool_of(store_of(text), embed, hidden, batch, context, layer)
-        rates = rates_in_turns({"": (advance, 1)}, WORK_SECONDS / 2, 1)  # the first turn is not counted
-        seconds = 1 / rates[""][0]
-    print(seconds, file=sys.__stdout__)
-
-
-@measure
-def step() -> None:
-    """PTB: where the time of a step of model=nplm goes, in fp32 and bf16"""
-    from torch.profiler import ProfilerActivity, profile
-
-    _prepare("ptb")
-    for precision in ("fp32", "auto"):
-        advance = lmtool_of(store_of("ptb"), None, None, 512, None, precision=precision)
-
-        def thirty_steps(advance=advance) -> None:  # type: ignore[no-untyped-def]
-            for _ in range(30):
-                advance()
-
-        seconds = median_seconds(thirty_steps, 1) / 30
-        with profile(activities=[ProfilerActivity.CPU]) as taken:
-            thirty_steps()
-        times = {event.key: event.self_cpu_time_total for event in taken.key_averages()}
-        whole = sum(times.values())
-        products = sum(times.pop(name, 0.0) for name in PRODUCTS) / whole
-        print(f"{precision}: {1000 * seconds:.1f} ms a step; matrix products of torch {100 * products:.0f} % of it")
-        rest = sorted(((share / whole, name) for name, share in times.items()), reverse=True)
-        print("  " + ", ".join(f"{name} {100 * share:.1f} %" for share, name in rest if share > 0.02), flush=True)
-
-
-@measure
 def layers() -> None:
     """PTB and synthetic: steps of training a second of every output layer, and whole distributions"""
     _prepare("ptb")
-    for types in (10_000, 1_000_000):
-        words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
-        lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
+    print("examples a second; embeddings/hidden units")
+    head("layer", "lmtool", "plain formulas", numbers=2)
     works = [("hierarchical", 30, 100, 1024), ("hierarchical", 30, 100, 4096), ("hierarchical", 128, 512, 4096)]
     works += [("morin_bengio", 30, 100, 4096)]
     works += [("nce", 30, 100, 1024), ("nce", 30, 100, 4096), ("nce", 128, 512, 4096)]
     works += [(name, 30, 100, 4096) for name in ("sampled", "adaptive", "classes")]
     for name, embed, hidden, batch in works:
-        said = f"{name} {embed}/{hidden}, batch {batch}: {_rate('ptb', name, embed, hidden, batch):,.0f} ex/s"
+        words, plain = network(name, embed, hidden, batch), ""
         if name in ("hierarchical", "nce"):
-            said += f"; by the plain formulas {_rate('ptb', name, embed, hidden, batch, plain=True):,.0f}"
-        print(said, flush=True)
+            plain = (
+                f"{_rate('ptb', [*words, 'training.forms=plain', 'training.embedding_gradients=dense'], batch):,.0f}"
+            )
+        row(f"{name} {embed}/{hidden}, batch {batch:,}", f"{_rate('ptb', words, batch):,.0f}", plain)
+    for types in (10_000, 1_000_000):
+        words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
+        lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
     for name in ("hierarchical", "nce"):
-        small, large = (_rate(f"synthetic{types}", name, 30, 100, 4096) for types in (10_000, 1_000_000))
+        words = network(name, 30, 100, 4096)
+        small, large = (_rate(f"synthetic{types}", words, 4096) for types in (10_000, 1_000_000))
         print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
-    _distributions()
-
-
-def _rate(data: str, layer: str, embed: int, hidden: int, batch: int, *, plain: bool = False) -> float:
-    step = loop_of(store_of(data), layer, embed, hidden, batch, plain=plain)
-    return statistics.median(rates_in_turns({"": (step, batch)}, 2, turns())[""])
-
-
-def _distributions() -> None:
-    import numpy as np
-
-    from lmtool.data.corpus import Corpus
-
     with Corpus.open(store_of("ptb")) as corpus:
-        for name in ("hierarchical", "morin_bengio", "softmax"):
-            model = model_of(corpus, name, 30, 100)
-            contexts = corpus.split("valid").windows(np.arange(256), 5)[0]
-            milliseconds = 1000 / 256 * median_seconds(lambda m=model, c=contexts: m.log_dist(c), turns())
-            print(f"one distribution over 10,000 words, {name}, in a batch of 256: {milliseconds:.3f} ms")
-            for batch in (1, 256) if name == "hierarchical" else ():
-                asked = {
-                    "10 likeliest words": lambda m=model, c=contexts[:batch]: m.top(c, 10),
-                    "whole distribution": lambda m=model, c=contexts[:batch]: m.log_dist(c),
-                }
-                for what, call in asked.items():
-                    milliseconds = 1000 / batch * median_seconds(call, 4 * turns())
-                    print(f"  the {what} after a context, in a batch of {batch}: {milliseconds:.3f} ms")
+        contexts = corpus.split("valid").windows(np.arange(256), 5)[0]
+        head("one context in a batch, ms", "batch", "a distribution over 10,000 words", "10 likeliest words", numbers=3)
+        for name, batch in (("hierarchical", 1), ("hierarchical", 256), ("morin_bengio", 256), ("softmax", 256)):
+            model, some = built(corpus, network(name, 30, 100, 32))[1].eval(), contexts[:batch]
+            calls = (partial(model.log_dist, some), partial(model.top, some, 10))
+            row(name, batch, *(f"{1000 / batch * median_seconds(call, 2 * turns()):.3f}" for call in calls))
 
 
-@measure
+def _rate(data: str, words: list[str], batch: int) -> float:
+    """Return examples per second of a training."""
+    return statistics.median(rates_in_turns({"": (lmtool_step(store_of(data), words), batch)}, 2, turns())[""])
+
+
 def checks() -> None:
     """PTB: the time of checking a step's arguments beside the step, of every output layer"""
-    import torch
-
-    from lmtool.data.corpus import Corpus
-    from lmtool.neural.checks import require_hidden, require_ids
-
     _prepare("ptb")
     use_threads(1)
+    head("output layer", "batch", "checks, us", "step, us", "share, %", numbers=4)
     for batch in (32, 1024):
         for name in (*LAYERS, "softmax"):
             with Corpus.open(store_of("ptb")) as corpus:
-                model = model_of(corpus, name, 30, 100)
+                model = built(corpus, network(name, 30, 100, batch))[1]
             layer, encoder = model.output, model.encoder
             weight, words = layer.reference(), layer.word_count
             h, y = torch.randn(batch, layer.input_dim), torch.randint(words, (batch,))
@@ -246,47 +170,45 @@ def checks() -> None:
                 shape = ((batch, encoder.context_size),)  # noqa: B023
                 require_ids(encoder, ".forward: contexts", contexts, shape, None, encoder.embedding.weight)  # noqa: B023
 
-            rates = rates_in_turns({"": (check, 1)}, 0.5, turns())[""]
-            each, whole = 1 / statistics.median(rates), batch / _rate("ptb", name, 30, 100, batch)
-            share = 100 * each / whole
-            print(f"{name}, batch {batch}: {1e6 * each:.1f} of {1e6 * whole:,.0f} us a step, {share:.2f} %", flush=True)
+            each = 1 / statistics.median(rates_in_turns({"": (check, 1)}, 0.5, turns())[""])
+            whole = batch / _rate("ptb", network(name, 30, 100, batch), batch)
+            row(name, batch, f"{1e6 * each:.1f}", f"{1e6 * whole:,.0f}", f"{100 * each / whole:.2f}")
 
 
-@measure
 def engine() -> None:
     """PTB: the time that the training engine adds to a bare loop"""
-    import numpy as np
-    import torch
-
-    from lmtool.data.corpus import Corpus
-    from lmtool.training.optim import SgdOptim
-    from lmtool.training.optimizers import make_optimizers
-
     _prepare("ptb")
+    head("output layer", "batch", "bare loop, ms", "engine, ms", "added, %", numbers=4)
     for name in ("softmax", "hierarchical", "nce"):
         for batch in (1024, 32):
-            with Corpus.open(store_of("ptb")) as corpus:
-                contexts, targets = map(torch.from_numpy, corpus.split("train").windows(np.arange(400_000), 5))
-                model = model_of(corpus, name, 30, 100)
-            order = torch.randperm(400_000)
-
-            def batches(x=contexts, y=targets, order=order, batch=batch):  # type: ignore[no-untyped-def]
-                while True:
-                    for index in order.split(batch)[:-1]:
-                        yield x[index], y[index]
-
-            bare = loop(model, batches(), make_optimizers(model, SgdOptim("sgd", 0.1, 0.0, 0.0)), clip=1.0)
-            whole = lmtool_of(store_of("ptb"), 30, 100, batch, 5, name, clip=1.0)
-            steps = max(8, 12_000 // batch)
+            words, steps = [*network(name, 30, 100, batch), "training.max_grad_norm=1"], max(8, 12_000 // batch)
+            one_step, one_bare = lmtool_step(store_of("ptb"), words), _bare_step(words, batch)
             calls = {
-                "bare": lambda bare=bare, steps=steps: [bare() for _ in range(steps)],
-                "ours": lambda whole=whole, steps=steps: [whole() for _ in range(steps)],
+                "bare": lambda bare=one_bare, steps=steps: [bare() for _ in range(steps)],
+                "ours": lambda step=one_step, steps=steps: [step() for _ in range(steps)],
             }
             seconds = in_turns(calls, 2 * turns())
-            loop_ms, ours_ms = (1000 * statistics.median(times) / steps for times in seconds.values())
-            print(f"{name} 30/100, batch {batch}: bare loop {loop_ms:.2f} ms a step, engine {ours_ms:.2f}:", end=" ")
-            print(f"{100 * (ours_ms / loop_ms - 1):+.1f} %", flush=True)
+            bare, ours = (1000 * statistics.median(times) / steps for times in seconds.values())
+            row(name, batch, f"{bare:.2f}", f"{ours:.2f}", f"{100 * (ours / bare - 1):+.1f}")
 
 
-if __name__ == "__main__":
-    _alone(*sys.argv[1:])
+def _bare_step(words: list[str], batch: int) -> Callable[[], None]:
+    """Return a step of a bare training loop over tensors, with gradients clipped to norm 1."""
+    with Corpus.open(store_of("ptb")) as corpus:
+        x, y = map(torch.from_numpy, corpus.split("train").windows(np.arange(400_000), 5))
+        config, model = built(corpus, words)
+    batches = (index for _ in iter(int, 1) for index in torch.randperm(len(x)).split(batch)[:-1])
+    optimizers = make_optimizers(model, config.optim)
+
+    def step() -> None:
+        index = next(batches)
+        loss = model(x[index], y[index])
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        clip_gradients(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+        loss.item()
+
+    return step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -10,13 +9,18 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from measuring import LMTOOL, brown, head, in_turns, lmtool, measure, process, ptb_lines, row, train, write_lines
+import measuring
+from measuring import KN5, LMTOOL, brown, head, in_turns, process, ptb_lines, row, train, turns, write_lines
 
-REPEATS = 3
+import lmtool.kenlm
+from lmtool import States
+from lmtool.runs.load import load
+from lmtool.system import parallel
+
 # What users of kenlm's module write for the same: the scores of a document's lines, added up.
 KENLM = """
 import json, math, sys, time
@@ -35,77 +39,69 @@ print(time.process_time() - start)
 """
 
 
-@measure
 def documents() -> None:
     """PTB, order 5: lmtool score on nine million tokens of documents, beside kenlm's module"""
-    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    train("kn5", *KN5)
     lines = ptb_lines("train") * 10
     write_lines("lines.txt", lines)
+    write_lines("few.txt", ["a few words"])
     texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
     write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
     tokens = sum(len(line.split()) + 1 for line in lines)
-    print(f"{tokens:,} tokens, {len(lines):,} lines; processor time and wall time of whole commands, best of {REPEATS}")
-    Path("few.txt").write_text("a few words\n", encoding="utf-8")
-    begun, _, few = _best([*LMTOOL, "score", "run=kn5", "text=few.txt", "to=few.tsv"])
-    print(f"  starting alone: {begun:.2f} s, {few:,.0f} MiB")
+    print(f"{tokens / 1e6:.1f} million tokens, {len(lines):,} lines; processor time, best of {turns(3)}")
+    columns = ("processor, s", "million tokens per second and core", "without the start", "wall, s", "MiB")
+    head("", *columns, numbers=5)
+    start = 0.0
     for what, words in {
-        "lines, one thread": ["text=lines.txt", "threads=1"],
-        "lines, all threads": ["text=lines.txt"],
-        "documents, one thread": ["text=docs.jsonl", "column=text", "threads=1"],
-        "documents, all threads": ["text=docs.jsonl", "column=text"],
+        "three words: the start": ["text=few.txt"],
+        "lines": ["text=lines.txt", "threads=1"],
+        "lines, all cores": ["text=lines.txt"],
+        "documents of 20 lines in JSON Lines": ["text=docs.jsonl", "column=text", "threads=1"],
+        "documents, all cores": ["text=docs.jsonl", "column=text"],
     }.items():
-        used, wall, peak = _best([*LMTOOL, "score", "run=kn5", *words, "to=scores.tsv"])
-        print(f"  {what}: {used:.2f} s of a processor, {wall:.2f} s;", end=" ")
-        print(f"{tokens / used / 1e6:.2f} M tokens/s and core,", end=" ")
-        print(f"without starting {tokens / (used - begun) / 1e6:.2f} M; {peak:,.0f} MiB", flush=True)
+        used = [process([*LMTOOL, "score", "run=kn5", *words, "to=scores.tsv"]) for _ in range(turns(3))]
+        seconds = min(each.processor for each in used)
+        start = start or seconds
+        rates = [f"{tokens / taken / 1e6:.2f}" for taken in (seconds, seconds - start) if taken and start < seconds]
+        wall, peak = min(each.seconds for each in used), max(each.mib for each in used)
+        row(what, f"{seconds:.2f}", *(rates or ("", "")), f"{wall:.2f}", f"{peak:,.0f}")
     _documents_of_kenlm(tokens)
-
-
-def _best(words: list[str]) -> tuple[float, float, float]:
-    """Return the minimum processor and wall seconds of a process and its maximum peak in MiB."""
-    rows = [process(words) for _ in range(REPEATS)]
-    return min(each.processor for each in rows), min(each.seconds for each in rows), max(each.mib for each in rows)
 
 
 def _documents_of_kenlm(tokens: int) -> None:
     python = os.environ.get("KENLM_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import kenlm"], capture_output=True).returncode:
-        print(f"  kenlm's module is not in {python}: install it, and name the interpreter by --kenlm-python")
+        print(f"kenlm's module is not in {python}: install it, and name the interpreter by --kenlm-python")
         return
-    lmtool("export", "run=kn5", "to=kn5.arpa")
+    measuring.lmtool("export", "run=kn5", "to=kn5.arpa")
     Path("by_kenlm.py").write_text(KENLM, encoding="utf-8")
-    used = [process([python, "by_kenlm.py", "kn5.arpa", "docs.jsonl", "kenlm.tsv"]) for _ in range(REPEATS)]
-    scored, whole = min((float(each.out), each.processor) for each in used)
-    print(f"  kenlm's module, documents: {tokens / scored / 1e6:.2f} M tokens/s after reading the model", end="")
-    print(f" ({whole - scored:.1f} s), which it reads from ARPA; {tokens / whole / 1e6:.2f} M with it")
+    used = [process([python, "by_kenlm.py", "kn5.arpa", "docs.jsonl", "kenlm.tsv"]) for _ in range(turns(3))]
+    scored, whole, peak = min((float(each.out), each.processor, each.mib) for each in used)
+    rates = [f"{tokens / seconds / 1e6:.2f}" for seconds in (whole, scored)]
+    row("kenlm's Python module, the same documents", f"{whole:.2f}", *rates, "", f"{peak:,.0f}")
+    print(f"kenlm's module reads the model from ARPA in {whole - scored:.1f} s")
     ours, theirs = (
         [line.split("\t") for line in Path(name).read_text(encoding="utf-8").splitlines()]
         for name in ("scores.tsv", "kenlm.tsv")
     )
     assert [each[0] for each in ours[1:]] == [each[0] for each in theirs], "other tokens"
     difference = max(abs(float(a[2]) - float(b[1])) / float(a[0]) for a, b in zip(ours[1:], theirs, strict=True))
-    print(f"  largest difference of a document's log p: {difference:.1e} nats per token")
+    print(f"largest difference of a document's log p: {difference:.1e} nats per token")
 
 
 SENTENCES, BATCH, STEPS = 2000, 1000, 20
-NGRAMS = 2_317_234  # of the model
 
 
-@measure
 def decoding() -> None:
     """PTB: word by word with states, one and 1,000 at a time, beside KenLM's Python module
 
     Also a network with 40 hypotheses of each of 25 states.
     """
-    import lmtool.kenlm as ours
-    from lmtool.runs.load import load
-    from lmtool.system import parallel
-
-    train("kn5", "model=ngram", "model.order=5", "data=ptb")
-    lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
+    size = sum(train("kn5", *KN5)["ngrams"])
+    measuring.lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
     train("nplm", "model=nplm", "data=ptb", "training.steps=20", "training.minutes=null")
     sentences = [[*line.split(), "</s>"] for line in ptb_lines("valid")][:SENTENCES]
-    model, network, our_model = load("kn5"), load("nplm"), ours.Model("kn5")
+    model, network, face = load("kn5"), load("nplm"), lmtool.kenlm.Model("kn5")
     steps = [[words[at] if at < len(words) else "</s>" for words in sentences[:BATCH]] for at in range(STEPS)]
     coded = [model.vocabulary.encode(step) for step in steps]
     words, batched = sum(map(len, sentences)), BATCH * STEPS
@@ -115,28 +111,26 @@ def decoding() -> None:
         _at_once(model, coded)
         parallel.use(None)
 
-    calls: dict[str, tuple[Any, int]] = {
-        "lmtool.kenlm BaseScore": (lambda: _one_by_one(ours, our_model, sentences), words)
-    }
-    with contextlib.suppress(ImportError):
+    base = "lmtool.kenlm BaseScore"
+    calls: dict[str, tuple[Any, int]] = {base: (lambda: _one_by_one(lmtool.kenlm, face, sentences), words)}
+    try:
         import kenlm
 
-        with _silent():
-            their_model = kenlm.Model("kn5.arpa")
-        calls["kenlm BaseScore"] = (lambda: _one_by_one(kenlm, their_model, sentences), words)
+        base, theirs = "kenlm BaseScore", kenlm.Model("kn5.arpa")
+        calls[base] = (lambda: _one_by_one(kenlm, theirs, sentences), words)
+    except ImportError:
+        print("KenLM's module is not installed (pip install kenlm): its row is left out")
     calls["batches of 1,000 states, one thread"] = (lambda: with_threads(1), batched)
     calls["batches of 1,000 states, all threads"] = (lambda: with_threads(None), batched)
     for call, count in calls.values():  # until the n-grams are in a hash table, as after a quarter as many words
-        for _ in range(NGRAMS // 4 // count + 1):
+        for _ in range(size // 4 // count + 1):
             call()
     calls["network, 40 hypotheses of each of 25 states"] = (lambda: _at_once(network, coded[:3], alike=40), 3 * BATCH)
-    seconds = in_turns({name: call for name, (call, _) in calls.items()}, 5)
+    seconds = in_turns({name: call for name, (call, _) in calls.items()}, turns())
     rates = {name: calls[name][1] / statistics.median(taken) for name, taken in seconds.items()}
-    base = "kenlm BaseScore" if "kenlm BaseScore" in rates else "lmtool.kenlm BaseScore"
-    if base not in ("kenlm BaseScore",):
-        print("KenLM's module is not installed (pip install kenlm): its row is left out")
+    head("Penn Treebank, order 5", "million words per second", f"relative to {base}", numbers=2)
     for name, rate in rates.items():
-        print(f"{name:<45} {rate / 1e6:8.3f} M words/s {rate / rates[base]:8.2f} x {base}")
+        row(name, f"{rate / 1e6:.3f}", f"{rate / rates[base]:.2f}")
 
 
 def _one_by_one(module: Any, model: Any, sentences: list[list[str]]) -> None:
@@ -149,9 +143,7 @@ def _one_by_one(module: Any, model: Any, sentences: list[list[str]]) -> None:
 
 
 def _at_once(model: Any, steps: list[Any], alike: int = 1) -> None:
-    """Advance all states of a batch at once. alike: number of equal states per hypothesis that goes on."""
-    from lmtool import States
-
+    """Advance all states of a batch at once. alike: number of equal states for each hypothesis."""
     count = len(steps[0]) // alike
     states = States.of([model.begin()] * count)
     for step in steps:
@@ -160,26 +152,12 @@ def _at_once(model: Any, steps: list[Any], alike: int = 1) -> None:
         states = after if alike == 1 else after[::alike]
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Discard standard error, to which KenLM writes a progress bar."""
-    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nothing)
-
-
 SECTIONS = {"ca": "press: reportage", "cj": "learned", "cn": "fiction: adventure"}
 PASSAGE = 10  # sentences
 BY, ITSELF = ("chance", "perplexity", "difference"), "itself"
 Pool = list[tuple[bool, list[str]]]  # texts, each with whether it is of the section
 
 
-@measure
 def selection() -> None:
     """Brown: text of a section found among all others by Moore & Lewis's difference (two minutes)
 
@@ -222,7 +200,7 @@ def _selected(pool: Pool, sample: list[str], held: list[str], name: str) -> dict
     chosen: dict[str, Pool] = {"chance": pool[:wanted]}
     for by, words in {"perplexity": [], "difference": [f"run_out={name}-out"]}.items():
         line = ["score", f"run={name}-in", *words, f"text={name}.jsonl", "column=text", f"share={wanted / len(pool)}"]
-        lmtool(*line, f"filter={name}-{by}.jsonl")
+        measuring.lmtool(*line, f"filter={name}-{by}.jsonl")
         kept = map(json.loads, Path(f"{name}-{by}.jsonl").read_text(encoding="utf-8").splitlines())
         chosen[by] = [(record["own"], record["text"].split("\n")) for record in kept]
     chosen[ITSELF] = [each for each in pool if each[0]]

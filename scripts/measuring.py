@@ -18,19 +18,18 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 LMTOOL = [str(ROOT / ".venv" / "bin" / "python"), "-m", "lmtool"]
-MEASURES: dict[str, Callable[[], None]] = {}  # by name; the first line of the docstring is shown by --help
+KN5 = ["model=ngram", "model.order=5", "data=ptb"]
 Times = dict[str, list[float]]
-
-
-def measure(function: Callable[[], None]) -> Callable[[], None]:
-    """Register a measurement for `./scripts/measure NAME`."""
-    MEASURES[function.__name__] = function
-    return function
 
 
 def turns(default: int = 5) -> int:
     """Return how often each thing is measured: TURNS in the environment, or else a default."""
     return int(os.environ.get("TURNS", default))
+
+
+def parts(name: str, default: str, separator: str = ",") -> list[str]:
+    """Return the parts of a measurement that an environment variable chooses."""
+    return os.environ.get(name, default).split(separator)
 
 
 def lmtool(*words: str) -> float:
@@ -47,22 +46,25 @@ def result(run: str) -> dict[str, Any]:
     return found
 
 
-def train(run: str, *words: str) -> dict[str, Any]:
+def train(run: str, *words: str, verb: str = "train") -> dict[str, Any]:
     """Train into a run folder; return its result and the seconds of the whole command."""
-    seconds = lmtool("train", *words, f"hydra.run.dir={run}")
+    seconds = lmtool(verb, *words, f"hydra.run.dir={run}")
     return result(run) | {"command_seconds": seconds}
 
 
 def evaluate(run: str, split: str = "valid", *words: str) -> dict[str, Any]:
     """Evaluate a run into the folder RUN-SPLIT; return the result."""
-    lmtool("eval", f"run={run}", f"split={split}", *words, f"hydra.run.dir={run}-{split}")
-    return result(f"{run}-{split}")
+    return train(f"{run}-{split}", f"run={run}", f"split={split}", *words, verb="eval")
 
 
 def ensemble(out: str, runs: Iterable[str], *words: str) -> dict[str, Any]:
     """Mix runs into a folder; return the result and the seconds of the whole command."""
-    seconds = lmtool("ensemble", f"runs=[{','.join(runs)}]", *words, f"hydra.run.dir={out}")
-    return result(out) | {"command_seconds": seconds}
+    return train(out, f"runs=[{','.join(runs)}]", *words, verb="ensemble")
+
+
+def rounded(numbers: Iterable[float], digits: int = 3) -> str:
+    """Return numbers, such as weights, with a number of decimals."""
+    return " ".join(f"{number:.{digits}f}" for number in numbers)
 
 
 class Used(NamedTuple):
@@ -74,12 +76,12 @@ class Used(NamedTuple):
     out: str
 
 
-def process(words: list[str], text: Path | None = None, env: dict[str, str] | None = None) -> Used:
+def process(words: list[str], text: Path | None = None) -> Used:
     """Run a process to its end. text: on its standard input."""
     start = time.perf_counter()
     with open(text or os.devnull, "rb") as standard_input:
         child = subprocess.Popen(
-            words, stdin=standard_input, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+            words, stdin=standard_input, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert child.stdout is not None
         said = child.stdout.read()
@@ -89,26 +91,35 @@ def process(words: list[str], text: Path | None = None, env: dict[str, str] | No
     return Used(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said)
 
 
-def print_used(what: str, rows: list[Used]) -> float:
-    """Print the median seconds and the peak memory of processes; return the former."""
-    seconds = statistics.median(row.seconds for row in rows)
-    peak = max(row.mib for row in rows)
-    print(f"{what}: {seconds:.2f} s (median of {len(rows)}), at most {peak:,.0f} MiB", flush=True)
-    return seconds
+def processes_in_turns(calls: Mapping[str, Callable[[int], Used]], count: int) -> dict[str, Used]:
+    """Run processes in turns, given the number of the turn; return the medians of times and the largest peak of each.
+
+    What each one printed is that of the last turn.
+    """
+    found: dict[str, list[Used]] = {name: [] for name in calls}
+    for turn in range(count):
+        for name, call in calls.items():
+            found[name].append(call(turn))
+    return {
+        name: Used(
+            statistics.median(each.seconds for each in rows),
+            statistics.median(each.processor for each in rows),
+            max(each.mib for each in rows),
+            rows[-1].out,
+        )
+        for name, rows in found.items()
+    }
 
 
-def in_turns(
-    calls: Mapping[str, Callable[[], object]], count: int, *, clock: Callable[[], float] | None = None
-) -> Times:
+def in_turns(calls: Mapping[str, Callable[[], object]], count: int) -> Times:
     """Return the seconds of each call in turns, so that all have the same neighbors; a first turn is not counted."""
-    clock = clock or time.perf_counter
     found: Times = {name: [] for name in calls}
     for turn in range(count + 1):
         for name, call in calls.items():
-            start = clock()
+            start = time.perf_counter()
             call()
             if turn:
-                found[name].append(clock() - start)
+                found[name].append(time.perf_counter() - start)
     return found
 
 
@@ -118,23 +129,17 @@ def median_seconds(call: Callable[[], object], count: int) -> float:
 
 
 def rates_in_turns(steps: Mapping[str, tuple[Callable[[], object], int]], seconds: float, count: int) -> Times:
-    """Return examples per second of each (step, batch size) in turns of `seconds` each."""
-    done: dict[str, list[int]] = {name: [] for name in steps}
-
-    def repeated(name: str) -> Callable[[], None]:
-        step, batch = steps[name]
-
-        def call() -> None:
+    """Return examples per second of each (step, batch size) in turns of `seconds` each; a first turn is not counted."""
+    found: Times = {name: [] for name in steps}
+    for turn in range(count + 1):
+        for name, (step, batch) in steps.items():
             start, number = time.perf_counter(), 0
             while number < 3 or time.perf_counter() - start < seconds:
                 step()
                 number += 1
-            done[name].append(number * batch)
-
-        return call
-
-    taken = in_turns({name: repeated(name) for name in steps}, count)
-    return {name: [d / s for d, s in zip(done[name][1:], taken[name], strict=True)] for name in steps}
+            if turn:
+                found[name].append(number * batch / (time.perf_counter() - start))
+    return found
 
 
 def ratios(rates: Times, base: str) -> dict[str, float]:
@@ -183,9 +188,9 @@ def big20() -> list[str]:
     return ["data=text", "data.name=big20", f"data.train={here}/big20.txt", f"data.valid={here}/big_heldout.txt"]
 
 
-def store_of(name: str) -> Path:
+def store_of(name: str, folder: str = "stores") -> Path:
     """Return the store of a data set that was preprocessed in this folder."""
-    return next(Path("stores").glob(f"{name}-*.h5"))
+    return next(Path(folder).glob(f"{name}-*.h5"))
 
 
 def ptb_lines(split: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table of cells that are Markdown."""
+    """Return a Markdown table of cells that are Markdown."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows), ""]
 
@@ -29,7 +29,7 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A comment of a YAML file as Markdown: what would be markup there is a letter."""
+    """Return a comment of a YAML file as Markdown, with markup characters escaped."""
     return "".join(f"\\{letter}" if letter in "*_<>[]$~`" else letter for letter in text)
 
 
@@ -40,7 +40,7 @@ def keys(settings: Iterable[Setting]) -> list[str]:
 
 
 def verb_section(verb: str) -> list[str]:
-    """The section of a verb: what it does, examples, groups with their default option, keys."""
+    """Return the section of a verb: what it does, examples, groups with their default option, keys."""
     argument = help_pages.VERBS[verb]
     text = read(conf_dir() / f"{verb}.yaml")
     groups = help_pages.chosen_groups(verb, [])
@@ -56,7 +56,7 @@ def verb_section(verb: str) -> list[str]:
 
 
 def commands() -> str:
-    """The sections of all verbs, as Markdown, and the keys that all have."""
+    """Return the sections of all verbs, as Markdown, and the keys that all have."""
     lines: list[str] = []
     for verb in help_pages.VERBS:
         lines += verb_section(verb)
@@ -65,7 +65,7 @@ def commands() -> str:
 
 
 def groups() -> str:
-    """The options of each group, as Markdown."""
+    """Return the options of each group, as Markdown."""
     lines: list[str] = []
     for group in [*HOMES, help_pages.EXPERIMENT]:
         given = group if group in HOMES else f"+{group}"

@@ -23,7 +23,7 @@ NAMES = re.compile(r"(?:^|(?<=[.;)] ))(?P<names>\*{0,2}\w+(?:, \w+)*): (?=\S)")
 
 
 def names_of(described: object) -> list[str]:
-    """The parameters of a function or class in their order; of a dataclass its fields, too."""
+    """Return the parameters of a function or class in their order, including the fields of a dataclass."""
     names: list[str] = []
     if dataclasses.is_dataclass(described):
         names += [field.name for field in dataclasses.fields(described)]
@@ -34,7 +34,7 @@ def names_of(described: object) -> list[str]:
 
 
 def with_parameters(lines: list[str], names: list[str]) -> list[str]:
-    """The lines of a docstring, in which `name: text` of the names given are fields `:param name: text`, in the order
+    """Return the lines of a docstring, with `name: text` of the given names as fields `:param name: text`, in the order
     of the names.
 
     Paragraphs that are indented, or are directives or lists, stay as they are.
@@ -61,12 +61,12 @@ def with_parameters(lines: list[str], names: list[str]) -> list[str]:
 
 
 def _plain(meaning: str) -> str:
-    """A description that begins as `D.` or `1)` does is not a numbered list."""
+    """Escape a description that begins like `D.` or `1)`, so that it is not a numbered list."""
     return f"\\{meaning}" if re.match(r"\w+[.)](\s|$)", meaning) else meaning
 
 
 def _cut_raises(meaning: str) -> tuple[str, str]:
-    """A description, and the sentences behind it from the one that says what is raised."""
+    """Split a description before the sentence that says what is raised."""
     at = re.search(r"(?<=\. )Raises [A-Z]\w+|^Raises [A-Z]\w+", meaning)
     return (meaning[: at.start()].strip(), meaning[at.start() :]) if at else (meaning, "")
 

@@ -32,7 +32,7 @@ SYNONYMS = (
 
 
 def mathml(latex: str, *, block: bool, where: nodes.Node | None = None) -> str:
-    """A formula in LaTeX as a <math> element; what cannot be converted is a warning, and shown as it is written."""
+    """Return a formula in LaTeX as a <math> element; if it cannot be converted, warn and return it as written."""
     for pattern, known in SYNONYMS:
         latex = pattern.sub(known, latex)
     try:

@@ -76,7 +76,7 @@ def _symbol(match: re.Match[str]) -> str:
 
 
 def _order(match: re.Match[str]) -> str:
-    """The order of a number of steps, as a formula if it is one: without words."""
+    """Return the order of a number of steps, as a formula if it has no words."""
     if set(re.findall(r"[A-Za-z]{2,}", match[0])) - {"log", "layers"}:
         return match[0]
     latex = match[0].replace("layers", r"\text{layers}").replace("log2", r"\log_2")
@@ -86,14 +86,14 @@ def _order(match: re.Match[str]) -> str:
 
 
 def plain(text: str, *, cell: bool = False) -> str:
-    """A comment of a YAML file, in which nothing but `code` is marked, as Markdown; cell: of a table."""
+    """Return a comment of a YAML file, with no markup but `code`, as Markdown. cell: whether it is in a table."""
     parts = re.split(r"(`[^`]*`)", text)
     text = "".join(part if part.startswith("`") else re.sub(r"([<*\[\]$_])", r"\\\1", part) for part in parts)
     return text.replace("|", r"\|") if cell else text
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -116,7 +116,7 @@ def _settings_table(group: str, rows: list[Row]) -> str:
 
 
 def _chosen(page: YamlFile) -> str:
-    """The groups of a defaults list, with links to the pages of the options chosen."""
+    """Return the groups of a defaults list, with links to the pages of the chosen options."""
     linked = [f"[`{g}={o}`](../{g}/{o}.md)" for g, o in page.groups.items() if g in GROUPS]
     return f"Comes with {', '.join(linked)}, unless the command line says otherwise.\n" if linked else ""
 
@@ -137,7 +137,7 @@ def _measured(group: str, name: str) -> list[str]:
 
 
 def _files(group: str, name: str, base: Path | None) -> str:
-    """Where the option is in the source, and the public classes and functions that the site's reference has of it."""
+    """Return the place of the option in the source, and its public classes and functions in the site's reference."""
     sources = [path for path in (base, yaml_files(group)[name]) if path is not None]
     named = " and ".join(f"`{path.relative_to(ROOT)}`" for path in sources if path.is_relative_to(ROOT))
     public = [f"{{py:obj}}`{of}`" for of in _public(group, name)] if base is not None else []
@@ -155,7 +155,7 @@ def _public(group: str, kind: str) -> list[str]:
 
 
 def page(group: str, name: str) -> str:
-    """The page of an option or preset, in MyST Markdown; what it does not have is left out."""
+    """Return the page of an option or preset, in MyST Markdown, without the parts that it does not have."""
     said = file_of(group, name, own=True)
     kind = kind_of(group, name)
     path = python_file(group, kind)
@@ -189,7 +189,7 @@ def _preset(group: str, name: str, said: YamlFile) -> str:
 
 
 def group_page(group: str, names: list[str]) -> str:
-    """The list of a group's options."""
+    """Return the list of a group's options."""
     about, measured = options_of(group), {name: figures(group, name) for name in names}
     compared = [of for of in measured.values() if of.compared is not None]
     rows = [[f"[`{name}`]({name}.md)", plain(about[name], cell=True)] for name in names]
@@ -215,7 +215,7 @@ def own_names(group: str) -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """All pages, by their path below the folder of generated ones."""
+    """Return all pages, by their path below the folder of generated ones."""
     assert set(GROUPS) == set(HOMES), "a new group needs a name here"
     made = {}
     for group in GROUPS:

@@ -35,7 +35,7 @@ class OptionText:
 
     @property
     def formulas(self) -> list[str]:
-        """The LaTeX of the formulas on lines of their own."""
+        """Return the LaTeX of the displayed formulas."""
         return re.findall(r"^\.\. math::\n\n((?:    .*\n|\n(?=    ))+)", self.body + "\n", re.MULTILINE)
 
 
@@ -132,7 +132,7 @@ def _measured() -> dict[str, Any]:
 
 
 def figures(group: str, name: str) -> Figures:
-    """What was measured with an option."""
+    """Return the figures measured with an option."""
     measured = _measured().get(group, {})
     rows = [
         Figure(row["perplexity"], row.get("settings", ""), row.get("command", ""), row.get("note", ""))

@@ -28,7 +28,7 @@ def including_pages(docs: Path) -> dict[Path, Path]:
 
 
 def redirected(text: str, page: Path, docs: Path, pages: dict[Path, Path]) -> str:
-    """The text of a page, with links to included files as links to the pages that include them."""
+    """Return the text of a page, with links to included files replaced by links to the pages that include them."""
 
     def address(match: re.Match[str]) -> str:
         file = (page.parent / match["path"]).resolve()

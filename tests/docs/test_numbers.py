@@ -8,6 +8,7 @@ may quote all figures.
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -167,7 +168,6 @@ def test_each_reproduction_has_its_page(result: Path) -> None:
 
 
 def test_commands_of_the_pages_are_there() -> None:
-    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts").glob("measure_*.py"))
-    known = {"mutations", *re.findall(r"^@measure\ndef (\w+)\(", scripts, re.MULTILINE)}
+    known = {"mutations", *runpy.run_path(str(ROOT / "scripts" / "measure"))["measures"]()}
     named = {name for page in PAGES for name in re.findall(r"scripts/measure (\w+)", page.read_text(encoding="utf-8"))}
     assert len(named) > 20 and named - {"NAME"} <= known
