@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lmtool.training.interruption import StopRequest
 from measuring import LMTOOL, head, in_turns, lmtool, result, row, store_of, turns, use_threads
 from network_steps import engine
 
+from lmtool.system.process import StopRequest
 from lmtool.training import processes as exchange
 from lmtool.training.processes import joined_processes
 
