@@ -14,7 +14,7 @@ import pytest
 import lmtool
 from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import cloze_report, with_one_unk
+from lmtool.evaluation.metrics import cloze_report, with_one_unk
 from lmtool.mixtures.log_linear import likelihood
 
 Run = Callable[..., str]

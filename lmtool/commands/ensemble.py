@@ -12,8 +12,7 @@ from lmtool.commands._members import is_run, require_one_unit, scores_of
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import only_questions, score_questions
-from lmtool.evaluation.metrics import perplexity, reads_across
+from lmtool.evaluation.metrics import only_questions, perplexity, reads_across, score_questions
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix

@@ -20,8 +20,16 @@ from lmtool.data.text_form import split_of_text
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import cloze_report, only_questions, score_questions
-from lmtool.evaluation.metrics import READ_ALONE, log_z, reads_across, require_across, split_accuracy
+from lmtool.evaluation.metrics import (
+    READ_ALONE,
+    cloze_report,
+    log_z,
+    only_questions,
+    reads_across,
+    require_across,
+    score_questions,
+    split_accuracy,
+)
 from lmtool.evaluation.nbest import (
     best_weight,
     chosen,

@@ -48,10 +48,10 @@ class Windows:
     """Tokens in memory, with what their contexts are made from.
 
     padded: ids `[N + 1]`, the last of them `<s>`, so that index -1 gives it. position: uint8 `[N]`, the number of
-    tokens before each token in its sentence, at most MAX_POSITION; or int64 without a limit, for longer contexts.
+    tokens before each token in its sentence, at most MAX_POSITION.
     """
 
-    def __init__(self, padded: Array, position: npt.NDArray[np.uint8] | IntArray) -> None:
+    def __init__(self, padded: Array, position: npt.NDArray[np.uint8]) -> None:
         self.padded = padded
         self.position = position
 
@@ -59,10 +59,14 @@ class Windows:
         """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`.
 
         A context is the `size` tokens before its target in the sentence, left-padded with `<s>`; size at most
-        MAX_POSITION, unless the positions have no limit.
+        MAX_POSITION.
         """
+        return self.at(index, self.position[index], size)
+
+    def at(self, index: IntArray, position: Array, size: int) -> tuple[IntArray, IntArray]:
+        """Return contexts and targets, as a call does, of tokens at `index` with these positions `[B]`."""
         back = np.arange(size, 0, -1)  # distance of each context word from the target
-        where = np.where(back <= self.position[index][:, None], index[:, None] - back, -1)  # [B, size]
+        where = np.where(back <= position[:, None], index[:, None] - back, -1)  # [B, size]
         return self.padded[where].astype(np.int64), self.padded[index].astype(np.int64)
 
 
@@ -127,9 +131,7 @@ class Split:
             size = int(self._exact_position(index).max(initial=0)) + 1
         if size <= MAX_POSITION:
             return self.in_memory(index, size)
-        back = np.arange(size, 0, -1)
-        where = np.where(back <= self._exact_position(index)[:, None], index[:, None] - back, -1)
-        return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
+        return self.in_memory.at(index, self._exact_position(index), size)
 
     def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
         """Return contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""

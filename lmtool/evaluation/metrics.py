@@ -1,15 +1,28 @@
-"""Metrics of a model on a split: perplexity, accuracy, log Z; and whether its contexts cross sentences."""
+"""Metrics of a model on a split: perplexity, accuracy, log Z; cloze questions; whether its contexts cross sentences.
+
+Cloze questions (CS287 HW3) ask which of K candidates stood in the gap after a context. The probabilities of a
+question's candidates are renormalised over them. Candidates outside the vocabulary are one word to a model: they share
+p(<unk>) equally.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 
+from lmtool.data.cloze import Cloze, unk_sharers
+from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray, in_chunks
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import token_bar
 
+CLOZE_FILE = "cloze.csv"
+QUESTIONS_PER_CHUNK = 1024  # questions scored at once
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
 READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
 
@@ -58,3 +71,101 @@ def perplexity(log_prob: FloatArray) -> float:
     """Return exp(-mean log p) of natural log-probabilities `[N]`, summed in float64; inf if one of them is -inf."""
     with np.errstate(over="ignore"):
         return float(np.exp(-log_prob.mean(dtype=np.float64)))
+
+
+def score_questions(
+    model: LanguageModel,
+    corpus: Corpus,
+    split: str,
+    out: Path,
+    say: Callable[[str], None],
+    note: Callable[[str], None],
+) -> dict[str, float] | None:
+    """Score the questions of a split, write the competition's CSV, and return a report if the answers are known.
+
+    say: prints what was written. note: keeps a note for the user. The report has the entries of cloze_report, and
+    oov_candidates and oov_answers: the number of candidates that share p(<unk>), and of those that are the answer. None
+    for a split without questions or answers.
+    """
+    questions = corpus.cloze(split)
+    if questions is None:
+        return None
+    sharers = unk_sharers(questions.candidates, corpus.vocabulary.unk)
+    log_prob = cloze_log_prob(model, questions, corpus.vocabulary.bos) - np.log(sharers)
+    save_cloze(out / CLOZE_FILE, log_prob)
+    say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
+    oov, known = sharers > 1, (questions.answers >= 0).all()
+    answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if known else 0
+    if oov.any():
+        among = f", {answers:,} of them the answer" if known else ""
+        note(
+            f"{oov.sum():,} of the {oov.size:,} candidates are out of vocabulary{among}: "
+            "those of a question share p(<unk>) equally"
+        )
+    if not known:
+        return None
+    return cloze_report(log_prob, questions.answers) | {"oov_candidates": int(oov.sum()), "oov_answers": answers}
+
+
+def only_questions(corpus: Corpus, split: str) -> bool:
+    """Return whether a split has questions and no text, as test in CS287 HW3."""
+    return split not in corpus.splits and corpus.cloze(split) is not None
+
+
+def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
+    """Return log-probabilities `[Q, K]` of the candidates of all questions, not renormalised: log p(<unk>) for each one
+    outside the vocabulary. bos: the id of `<s>`.
+    """
+    contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
+    chunks = in_chunks(len(contexts), QUESTIONS_PER_CHUNK)
+    return np.concatenate([model.log_prob_candidates(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])
+
+
+def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArray, IntArray]:
+    """Return log-probabilities `[M, Q, K]` with p(<unk>) only at the first candidate outside the vocabulary, and the
+    places of the answers `[Q]`, which are that one for all such candidates.
+
+    The answers' log-probabilities differ from the shared ones by constants: weights fitted on either are the same.
+    """
+    oov = cloze.candidates == unk
+    first = oov.argmax(axis=1)
+    others = oov & (np.arange(oov.shape[1]) != first[:, None])
+    answers = np.where(oov[np.arange(len(oov)), cloze.answers], first, cloze.answers)
+    return np.where(others, -np.inf, log_prob), answers
+
+
+def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
+    """Return the number of questions, the perplexity of the answers, and accuracy: the share of them that are most
+    likely.
+
+    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates. A candidate that is listed several
+    times counts each time, as in the course's scoring. Raises UserError if an answer is not known (-1).
+    """
+    if (answers < 0).any():
+        raise UserError("the cloze questions of this split come without their answers: nothing to score")
+    renormalised = log_softmax(log_prob)
+    return {
+        "questions": len(answers),
+        "perplexity": perplexity(renormalised[np.arange(len(answers)), answers]),
+        "accuracy": float((renormalised.argmax(axis=1) == answers).mean()),
+    }
+
+
+def log_softmax(log_prob: FloatArray) -> FloatArray:
+    """Normalise scores `[Q, K]` over the K columns, in logarithms; uniform if all of a row are -inf."""
+    largest = log_prob.max(axis=1, keepdims=True)
+    shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
+    renormalised: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return renormalised
+
+
+def save_cloze(path: Path, log_prob: FloatArray) -> None:
+    """Write the competition's CSV: for each question its number, from 1, and the probabilities of its candidates.
+
+    log_prob: `[Q, K]`. Raises UserError if the file cannot be written.
+    """
+    p = np.exp(log_softmax(log_prob))
+    rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
+    header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
+    with atomic_write(path) as temporary:
+        temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")

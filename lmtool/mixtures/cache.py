@@ -175,13 +175,9 @@ class CachedMixture(LinearMixture):
         return True
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        """Return log p of each token, `[N]`, of a text that is read from its beginning, from the members' `[M, N]`."""
         return self._mixed(log_probs, self.cache.log_prob(text), is_start=True)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
-        `[last - first, V]`.
-        """
         static = np.stack([member.log_dist_text(text, first, last) for member in self.members])
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))

@@ -13,7 +13,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import cloze_log_prob, with_one_unk
+from lmtool.evaluation.metrics import cloze_log_prob, with_one_unk
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, UnigramCache, hidden_units, neural_cache
 from lmtool.mixtures.linear import (
@@ -33,6 +33,9 @@ from lmtool.mixtures.log_linear import CONTEXTS_PER_CHUNK, Chunks, LogLinear, fi
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import cell_text, token_bar
 
+Models = list[LanguageModel]
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True, slots=True)
 class FittedMixture:
@@ -43,9 +46,7 @@ class FittedMixture:
     result: dict[str, Any] = field(default_factory=dict)
 
 
-def build_mixture(
-    members: list[LanguageModel], weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary
-) -> MixedModel:
+def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
     """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
 
     mixture: how they are mixed, as in FittedMixture and run.json; an empty one, of a run made before version 0.3, mixes
@@ -67,7 +68,7 @@ def build_mixture(
     raise ValueError(f"method {method} is not known")
 
 
-def _cache(saved: dict[str, Any], members: list[LanguageModel]) -> Cache:
+def _cache(saved: dict[str, Any], members: Models) -> Cache:
     size = int(saved["size"])
     if saved["kind"] == "unigram":
         return UnigramCache(size)
@@ -79,10 +80,10 @@ def _cache(saved: dict[str, Any], members: list[LanguageModel]) -> Cache:
 
 def fit_mixture(
     config: EnsembleConfig,
-    models: list[LanguageModel],
+    models: Models,
     corpus: Corpus,
     log_prob: FloatArray | None,
-    say: Callable[[str], None],
+    say: Say,
     *,
     progress: bool = False,
 ) -> FittedMixture:
@@ -129,13 +130,7 @@ def fit_record(config: EnsembleConfig, iterations: int, gap: float) -> dict[str,
     return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
 
 
-def _classes(
-    config: EnsembleConfig,
-    models: list[LanguageModel],
-    split: Split,
-    log_prob: FloatArray,
-    say: Callable[[str], None],
-) -> FittedMixture:
+def _classes(config: EnsembleConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
     place = next((k for k, model in enumerate(models) if model.context_classes is not None), None)
     if place is None:
         raise UserError("method=classes needs an n-gram run among runs: its counts say which class a context is of")
@@ -151,9 +146,7 @@ def _classes(
     return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
 
 
-def _log_linear(
-    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, say: Callable[[str], None], progress: bool
-) -> FittedMixture:
+def _log_linear(config: EnsembleConfig, models: Models, corpus: Corpus, say: Say, progress: bool) -> FittedMixture:
     mixture = {"method": "log_linear"}
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture)
@@ -169,9 +162,7 @@ def _log_linear(
     return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
 
 
-def _text_chunks(
-    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, progress: bool
-) -> tuple[Chunks, int]:
+def _text_chunks(config: EnsembleConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
     """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
     number of contexts.
     """
@@ -190,7 +181,7 @@ def _text_chunks(
     return chunks, len(index)
 
 
-def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
+def _question_chunks(config: EnsembleConfig, models: Models, corpus: Corpus) -> tuple[Chunks, int]:
     """Return the members' log-probabilities of the candidates of fit_split's questions, and the number of questions."""
     cloze = corpus.cloze(config.fit_split)
     if cloze is None or (cloze.answers < 0).any():
@@ -200,7 +191,7 @@ def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus
     return lambda: iter([(log_probs, answers)]), len(answers)
 
 
-def _encoder(models: list[LanguageModel]) -> int:
+def _encoder(models: Models) -> int:
     """Return the place of the first model with hidden units."""
     for place, model in enumerate(models):
         if model.hidden_dim is not None:
@@ -208,7 +199,7 @@ def _encoder(models: list[LanguageModel]) -> int:
     raise UserError("cache=neural requires a neural run in runs: context similarity is computed from its hidden states")
 
 
-def _cache_settings(config: EnsembleConfig, models: list[LanguageModel], theta: float | None) -> dict[str, Any]:
+def _cache_settings(config: EnsembleConfig, models: Models, theta: float | None) -> dict[str, Any]:
     assert config.cache is not None
     settings: dict[str, Any] = {"kind": config.cache.value, "size": config.cache_size}
     if config.cache is CacheKind.unigram:
@@ -216,13 +207,7 @@ def _cache_settings(config: EnsembleConfig, models: list[LanguageModel], theta: 
     return settings | {"theta": theta, "encoder": _encoder(models)}
 
 
-def _cached(
-    config: EnsembleConfig,
-    models: list[LanguageModel],
-    split: Split,
-    log_prob: FloatArray,
-    say: Callable[[str], None],
-) -> FittedMixture:
+def _cached(config: EnsembleConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
     """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
     result: dict[str, Any] = {}
     given = None if config.weights is None else Fit(np.array(config.weights), 0, 0.0)

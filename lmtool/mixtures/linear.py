@@ -203,24 +203,20 @@ class LinearMixture(MixedModel):
         """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
         contexts = self._checked_contexts("log_prob", contexts)
         log_probs = [member.log_prob(own, targets) for member, own in self._reading(contexts)]
         return mix(np.stack(log_probs), self._weights_after(contexts))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         return mix(member_dists(self.members, contexts, self.special_tokens), self._weights_after(contexts))
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         log_probs = [member.log_prob_candidates(own, candidates) for member, own in self._reading(contexts)]
         return mix(np.stack(log_probs), self._weights_after(contexts))
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
-        """Return p of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._checked_contexts("probabilities", contexts)
         weights = self._weights_after(contexts)
         of_each = weights.tolist() if weights.ndim == 1 else weights[:, :, None]
@@ -235,11 +231,9 @@ class Mixture(LinearMixture):
         return self.weights
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
         return mix(log_probs, self.weights)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return log p of all words before the tokens `first` to `last` - 1, `[last - first, V]`."""
         return mix(np.stack([member.log_dist_text(text, first, last) for member in self.members]), self.weights)
 
     @property
@@ -252,7 +246,6 @@ class Mixture(LinearMixture):
         return np.concatenate([m.begin(special_tokens, sentence_start=sentence_start) for m in self.members])
 
     def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
-        """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
         cuts = np.cumsum([member.state_size for member in self.members])[:-1]
         parts = zip(self.members, np.split(states, cuts, axis=1), strict=True)
         log_probs, after = zip(*(member.advance(part, words, special_tokens) for member, part in parts), strict=True)
@@ -285,5 +278,4 @@ class ClassMixture(LinearMixture):
         return self.weights[classes].T
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
         return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)

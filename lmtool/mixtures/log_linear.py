@@ -15,7 +15,7 @@ import numpy as np
 
 from lmtool.data.split import Split
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import log_softmax
+from lmtool.evaluation.metrics import log_softmax
 from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
@@ -181,7 +181,6 @@ class LogLinear(MixedModel):
         return checked_weights("LogLinear: weights", weights, (len(self.members),), sum_to_one=False)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         # No contexts are a chunk, too: it has the shape of their distributions.
         chunks = in_chunks(max(len(contexts), 1), CONTEXTS_PER_CHUNK)
@@ -193,5 +192,4 @@ class LogLinear(MixedModel):
         return self.score_text(text, progress=progress)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        """Return log p of each predicted token of a text, `[N]`."""
         return self.score_tokens(text, 0, text.tokens, progress=progress)

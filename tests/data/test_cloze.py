@@ -10,7 +10,7 @@ import pytest
 from lmtool.data.cloze import read_cloze
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import cloze_report
+from lmtool.evaluation.metrics import cloze_report
 
 VOCABULARY = Vocabulary(("a", "b", "c", "</s>", "<unk>", "<s>"), np.zeros(6, int), 3, 4)
 QUESTIONS = "Q a b c\nC b a\nQ c d a\nC a b c\nQ a c b\nC c\n"

@@ -18,8 +18,7 @@ from lmtool.data.cloze import Cloze
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import metrics as scoring
-from lmtool.evaluation.cloze import cloze_report, save_cloze, score_questions
-from lmtool.evaluation.metrics import log_z, perplexity
+from lmtool.evaluation.metrics import cloze_report, log_z, perplexity, save_cloze, score_questions
 from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.mixtures.linear import Mixture
 from lmtool.results import Evaluation
