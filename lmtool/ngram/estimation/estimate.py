@@ -24,9 +24,8 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation._merging import estimate_merged
 from lmtool.ngram.estimation.formulas import (
     adjusted_counts,
-    count_of_counts,
     estimate_contexts,
-    kenlm_count_of_counts,
+    fit_order,
     table_of,
     unigram_probabilities,
 )
@@ -88,8 +87,7 @@ def estimate(
     for k in range(1, counts.order + 1):
         a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
         if fit:
-            n = count_of_counts(a)
-            smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
+            fit_order(counts, smoother, k, a)
         if mask is not None and selection is None:
             _mark(counts, k, cutoffs[k - 1] if cutoffs else 0, listed, mask, storage)
         nodes = slice(trie.first(k), trie.first(k + 1))

@@ -70,32 +70,22 @@ def _lower_order(
     return Packed.of(a, storage=storage)
 
 
-def count_of_counts(a: Packed) -> IntArray:
-    """Return n_0 to n_MAX_R, `[MAX_R + 1]`: the number of n-grams with each adjusted count."""
+def fit_order(counts: Counts, smoother: Smoother, k: int, a: Packed) -> None:
+    """Estimate the smoother's parameters of order k from the counts of counts of a.
+
+    KenLM counts them, below the highest order, with the occurrences of the n-gram that it sorts last instead of its a.
+    """
     cuts = cut_evenly(a.length)
     histograms = np.zeros((len(cuts), MAX_R + 2), dtype=np.int64)
     run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
-    total: IntArray = histograms.sum(axis=0)
-    return total[: MAX_R + 1]
-
-
-def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
-    """Return n of order k as KenLM counts it: below the highest order, with the occurrences of the n-gram that it sorts
-    last instead of its a.
-    """
-    if k == counts.order or k > len(counts.newest):
-        return n
-    ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
-    return with_occurrences(n, a.at(ngram)[0], counts.count[k - 1].at(ngram)[0])
-
-
-def with_occurrences(n: IntArray, a: int, count: int) -> IntArray:
-    """Return counts of counts n in which an n-gram counts with its occurrences `count` instead of a."""
-    n = n.copy()
-    for r, change in ((a, -1), (count, 1)):
-        if r <= MAX_R:
-            n[r] += change
-    return n
+    n: IntArray = histograms.sum(axis=0)[: MAX_R + 1]
+    n_kenlm = n.copy()
+    if k < counts.order and k <= len(counts.newest):
+        ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
+        for r, change in ((a.at(ngram)[0], -1), (counts.count[k - 1].at(ngram)[0], 1)):
+            if r <= MAX_R:
+                n_kenlm[r] += change
+    smoother.fit(k, n, n_kenlm)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -138,10 +128,11 @@ def estimate_contexts(
     """
     context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # of each n-gram
     h = contexts_of(a, begins)
+    of_unfollowed = math.exp(smoother.missing) if smoother.form is Form.scores else 1.0
     with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
         denominator = smoother.denominator(k, h)
         share = smoother.numerator(k, a) / denominator[context]
-        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), default_backoff(smoother))
+        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), of_unfollowed)
     if kept is not None:
         leave_out(share, weight, context, kept)
     if smoother.form is Form.interpolated:
@@ -165,11 +156,6 @@ def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Ar
     dropped = ~kept
     weight += np.bincount(context[dropped], share[dropped], len(weight))
     share[dropped] = 0.0
-
-
-def default_backoff(smoother: Smoother) -> float:
-    """Return the back-off weight of n-grams that nothing follows."""
-    return 1.0 if smoother.form is not Form.scores else math.exp(smoother.missing)
 
 
 def discount_full_contexts(

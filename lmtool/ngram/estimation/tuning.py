@@ -21,8 +21,7 @@ from lmtool.ngram.estimation._merging import loss_and_gradient
 from lmtool.ngram.estimation.formulas import (
     adjusted_counts,
     contexts_of,
-    count_of_counts,
-    kenlm_count_of_counts,
+    fit_order,
     num_unseen_types,
 )
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
@@ -118,8 +117,7 @@ def _observe(
     a(hw) int64 `[N]`, the sums of Contexts float64 `[4, N]`, and whether the context was seen, bool `[N]`.
     """
     a = adjusted_counts(counts, k, smoother.counting, storage)
-    n = count_of_counts(a)
-    smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
+    fit_order(counts, smoother, k, a)
     distinct, place = np.unique(context[context >= 0], return_inverse=True)
     sums = np.ones((4, len(context)))
     sums[:, context >= 0] = _context_sums(counts, k, a, distinct)[:, place]

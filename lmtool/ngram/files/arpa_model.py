@@ -30,8 +30,7 @@ from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
 from lmtool.ngram.counting.sorting import sort_keys
-from lmtool.ngram.files._arpa_lines import COMMENT, ZERO
-from lmtool.ngram.files.arpa_read import Arpa, line_error, read_arpa
+from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_ngrams, find_parents, first_children
+from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children
 from lmtool.system.arrays import release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -115,10 +115,10 @@ class Trie:
 
     def find(self, grams: Array) -> IntArray:
         """Return the nodes `[M]` of n-grams `[M, k]` of words, -1 for those that are not in the trie."""
-        out = np.empty(len(grams), dtype=np.int64)
-        pieces = [(a, b) for a, b in cut_evenly(len(grams)) if a < b]
-        run((find_ngrams, self.nodes, grams[a:b], out[a:b]) for a, b in pieces)
-        return out
+        nodes: IntArray = grams[:, 0].astype(np.int64)
+        for j in range(1, grams.shape[1]):
+            nodes = self.find_followers(nodes, grams[:, j].astype(np.int64))
+        return nodes
 
     def find_contexts(self, contexts: IntArray, bos: int, length: int) -> IntArray:
         """Return the nodes of the last 1, 2, ... L = `length` words of contexts `[N, C]`, or marks, `[N, L]`."""
@@ -129,7 +129,8 @@ class Trie:
     def find_followers(self, contexts: IntArray, words: IntArray) -> IntArray:
         """Return the nodes of context nodes `[N]` (or SHORT or UNSEEN) followed by words `[N]`, -1 if none, `[N]`."""
         out = np.empty(len(contexts), dtype=np.int64)
-        find_followers(self.nodes, contexts, words, out)
+        cuts = [slice(a, b) for a, b in cut_evenly(len(contexts)) if a < b]
+        run((find_followers, self.nodes, contexts[cut], words[cut], out[cut]) for cut in cuts)
         return out
 
     def suffixes(self) -> list[IntArray]:

@@ -94,31 +94,20 @@ def children(nodes: Any, queries: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def find_ngrams(nodes: Any, grams: Any, out: Any) -> None:
-    """Write the nodes of n-grams `[M, k]` of words, -1 if there are none, into out `[M]`."""
-    queries = np.empty((QUERIES, 3), np.int64)
-    for first in range(0, len(grams), len(queries)):
-        count = min(len(queries), len(grams) - first)
-        for i in range(count):
-            out[first + i] = grams[first + i, 0]
-        for j in range(1, grams.shape[1]):
-            for i in range(count):
-                queries[i, 0] = max(out[first + i], 0)
-                queries[i, 1] = grams[first + i, j]
-            children(nodes, queries[:count])
-            for i in range(count):
-                out[first + i] = queries[i, 0] if out[first + i] >= 0 else -1
-
-
-@numba.njit(cache=True, nogil=True)
 def find_followers(nodes: Any, contexts: Any, words: Any, out: Any) -> None:
-    """Write the nodes of context nodes `[N]` followed by words `[N]` into out `[N]`, -1 if there are none.
+    """Write the nodes of context nodes `[N]` followed by words `[N]` into out `[N]`, -1 if the trie has none.
 
     Contexts may be SHORT or UNSEEN.
     """
-    nodes = borrowed(nodes)
-    for i in range(len(contexts)):
-        out[i] = child(nodes, contexts[i], words[i]) if contexts[i] >= 0 else np.int64(-1)
+    queries = np.empty((min(QUERIES, len(contexts)), 3), np.int64)
+    for first in range(0, len(contexts), QUERIES):
+        count = min(QUERIES, len(contexts) - first)
+        for i in range(count):
+            queries[i, 0] = max(contexts[first + i], 0)
+            queries[i, 1] = words[first + i]
+        children(nodes, queries[:count])
+        for i in range(count):
+            out[first + i] = queries[i, 0] if contexts[first + i] >= 0 else -1
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
