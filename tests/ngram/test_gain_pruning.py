@@ -11,7 +11,7 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import Selection, estimate
-from lmtool.ngram.estimation.formulas import adjusted_counts, revised_counts
+from lmtool.ngram.estimation.formulas import adjusted_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning import gain as gain_pruning
 from lmtool.ngram.pruning.entropy import largest_within, prune_by_entropy, prune_to_size_by_entropy
@@ -50,7 +50,7 @@ def test_revised_counts_by_hand() -> None:
     above = counts.count[1]
     for left_out, expected in (((a, c), 4), ((b, c), 3), (None, 3)):
         kept = np.array([gram != left_out for gram in grams])
-        found = revised_counts(counts, 1, above, kept, Storage()).all()
+        found = adjusted_counts(counts, 1, Counting.continuations, Storage(), above=above, kept=kept).all()
         assert found[c] == expected and found[vocabulary.bos] == 0
         if left_out is None:
             plain = adjusted_counts(counts, 1, Counting.continuations, Storage()).all()

@@ -22,43 +22,34 @@ Array = npt.NDArray[Any]
 MIN_UNSEEN_MASS = 3e-6  # minimum mass a context leaves to words unseen after it (SRILM's Prob_Epsilon)
 
 
-def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage) -> Packed:
-    """Return a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted."""
-    raw = counts.count[k - 1]
-    if k < counts.order and counting is not Counting.occurrences:
-        return _lower_order(counts, k, storage, continuations=counting is Counting.continuations)
-    if k > 1:
-        return raw
-    a: Array = raw.all()
-    a[counts.bos] = 0
-    return Packed.of(a, storage=storage)
+def adjusted_counts(
+    counts: Counts,
+    k: int,
+    counting: Counting,
+    storage: Storage,
+    *,
+    above: Packed | None = None,
+    kept: Array | None = None,
+) -> Packed:
+    """Return a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted.
 
-
-def revised_counts(counts: Counts, k: int, above: Packed, kept: Array, storage: Storage) -> Packed:
-    """Return a of order k below the highest, with continuations counted, if n-grams of the order above are left out.
+    above, kept: a of order k+1 and bool, of its n-grams, if some of them are left out and continuations are counted:
 
         a(w) = sum over v of { 1 if vw is kept, else a(vw) }           (Siivola, Hirsimaki & Virpioja 2007, sec. III)
 
     An n-gram that is left out backs off in all of its occurrences; one that is kept needs the shorter one about once.
-    above: a of order k+1; kept: bool, of its n-grams.
     """
-    return _lower_order(counts, k, storage, continuations=True, above=above, kept=kept)
-
-
-def _lower_order(
-    counts: Counts,
-    k: int,
-    storage: Storage,
-    *,
-    continuations: bool,
-    above: Packed | None = None,
-    kept: Array | None = None,
-) -> Packed:
-    """Return a of order k below the highest: c of n-grams that begin with `<s>`; of others, 0 or continuations."""
-    raw, start, suffix = counts.count[k - 1], counts.from_start(k), counts.suffix[k - 1]
+    raw = counts.count[k - 1]
+    if k == counts.order or counting is Counting.occurrences:
+        if k > 1:
+            return raw
+        occurrences: Array = raw.all()
+        occurrences[counts.bos] = 0
+        return Packed.of(occurrences, storage=storage)
+    start, suffix = counts.from_start(k), counts.suffix[k - 1]
     a = storage.zeros(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
     above = above or suffix
-    for first, last in storage.pieces(suffix.length) if continuations else ():
+    for first, last in storage.pieces(suffix.length) if counting is Counting.continuations else ():
         # Each thread counts the suffixes among its own nodes, so that no two threads write to one count. The plain form
         # is np.bincount of the suffixes.
         packed = suffix.bits, suffix.width, above.bits, above.width

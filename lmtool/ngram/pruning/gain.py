@@ -10,7 +10,7 @@ much new text as train, is
 where c* are expected counts (see ExpectedCounts), not those of the training text: Stolcke's criterion (1998)
 and that of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several
 times too high just where p(w|h') is low. The last term is what the other words after h lose, to first order. Longer
-n-grams are pruned first; what is removed adds to the counts of the shorter ones (formulas.revised_counts) before
+n-grams are pruned first; what is removed adds to the counts of the shorter ones (formulas.adjusted_counts) before
 these are pruned, so that Kneser-Ney's lower orders have the right counts.
 """
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.estimate import Selection, estimate
-from lmtool.ngram.estimation.formulas import adjusted_counts, contexts_of, revised_counts
+from lmtool.ngram.estimation.formulas import adjusted_counts, contexts_of
 from lmtool.ngram.pruning.entropy import keep_contexts, largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
@@ -94,7 +94,8 @@ class _Pruning:
         for k in range(n, 0, -1):
             nodes, longer = (slice(self.trie.first(m), self.trie.first(m + 1)) for m in (k, min(k + 1, n)))
             if k < n and revised:
-                adjusted[k - 1] = revised_counts(self.counts, k, adjusted[k], mask[longer], self.storage)
+                counting, kept = self.smoother.counting, mask[longer]
+                adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], kept=kept)
             if k > 1:
                 gains = self.gains.get(k)
                 if gains is None:

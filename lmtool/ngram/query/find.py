@@ -169,7 +169,7 @@ def _key(word_width: Any, context: Any, word: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _slot_of(entries: Any, key: Any) -> Any:
-    """Return the slot of a key, or the empty one where it belongs, and whether the key is there."""
+    """Return the slot of a key, or the empty one where it belongs, and whether the table has the key."""
     slots = len(entries)
     # All bits of the key influence the high half of the product.
     slot = np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))

@@ -134,7 +134,7 @@ class Trie:
         return out
 
     def suffixes(self) -> list[IntArray]:
-        """Return for each order k from 2 on the nodes `[M]` of its n-grams' last k-1 words, -1 if there are none."""
+        """Return for each order k from 2 on the nodes `[M]` of its n-grams' last k-1 words, or -1."""
         found: list[IntArray] = []
         for k in range(2, self.order + 1):
             found.append(self.suffixes_of_order(k, found[-1] if found else None))

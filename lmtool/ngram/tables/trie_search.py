@@ -13,7 +13,7 @@ import numpy as np
 from lmtool.ngram.tables.block_starts import look_up_blocks, span_of, start_of
 from lmtool.ngram.tables.packed import borrowed, read, read_short
 
-# What stands for the node of a context's last m words if there is none:
+# Instead of the node of a context's last m words, if the trie has none:
 SHORT = np.int64(-1)  # the sentence has no context of this length yet
 UNSEEN = np.int64(-2)  # the trie does not have it
 QUERIES = 4096  # n-grams searched together: their queries stay in the cache
@@ -39,7 +39,7 @@ def children_of(nodes: Any, node: int) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def child(nodes: Any, node: int, word: int) -> Any:
-    """Return the child of an inner node that ends in `word`, -1 if there is none."""
+    """Return the child of an inner node that ends in `word`, or -1."""
     size = len(nodes.unigram_starts)
     low, end = children_of(nodes, node)
     length = end - low
