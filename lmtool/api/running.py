@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, config_dir_of
-from lmtool.commands import command_of
+from lmtool.commands import run_command
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
@@ -85,7 +85,7 @@ def call(
             keeps=keeps or out is not None,
             on_evaluation=callback,
         )
-        result = command_of(verb)(config, session)
+        result = run_command(verb, config, session)
         for warning in session.warnings:
             warnings.warn(warning, stacklevel=3)
         assert isinstance(result, kind)

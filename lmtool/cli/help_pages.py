@@ -14,7 +14,7 @@ from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
 
-# The verbs, each run by the module of the same name in lmtool.commands, with the key of a word given without a key:
+# The verbs, each run by lmtool.commands.run_command, with the key of a word given without a key:
 # `words...` if several words are allowed.
 VERBS: dict[str, str | None] = {
     **dict.fromkeys(("preprocess", "train", "eval", "score", "ensemble", "compare", "distil", "tree")),

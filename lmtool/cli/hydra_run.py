@@ -26,7 +26,7 @@ from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of, flag_valu
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
-from lmtool.commands import command_of
+from lmtool.commands import run_command
 from lmtool.config.index import require_bounded_aliases
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import conf_dir, places
@@ -163,7 +163,7 @@ def _task(line: CommandLine, failed: list[Exception], *, quiet: bool) -> Callabl
     def run(composed: Any) -> float | None:
         with hydra_errors.explained(line), of_paths():
             config = typed(composed, SETTINGS[verb])  # a mistake in it is reported before the command is imported
-            result = command_of(verb)(config, Session.of_hydra(quiet=quiet))
+            result = run_command(verb, config, Session.of_hydra(quiet=quiet))
         return result.metric if isinstance(result, Result) else None
 
     def task(composed: Any) -> float | None:

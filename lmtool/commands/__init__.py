@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def command_of(verb: str) -> Callable[..., Any]:
-    """Return the function that runs a verb with its settings and a session."""
+def run_command(verb: str, config: Any, session: Any) -> Any:
+    """Run a verb with its settings in a session, with its number of threads, and return the result."""
     module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
-    command: Callable[..., Any] = getattr(import_module(f"lmtool.commands.{module}"), name)
-    return command
+    command = getattr(import_module(f"lmtool.commands.{module}"), name)
+    session.use_threads(config.threads)
+    return command(config, session)

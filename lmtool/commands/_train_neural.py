@@ -54,7 +54,7 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     Raises UserError if the store, the settings and the checkpoint to resume from do not match.
     """
     start = time.perf_counter()
-    session.use_threads(config.threads)
+    session.use_threads(config.threads)  # torch's too, which has been imported now
     keep_freed_memory()
     device = choose_device(config.device)
     if device.type == "cuda":
@@ -100,7 +100,13 @@ def _run(
             tokens = corpus.tokens("train")
             session.note(f"training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch")
         if state is not None:
-            _require_fitting(state, settings, corpus, session, first=processes.first)
+            about = state.values["about"]
+            if about["store"] != corpus.fingerprint:
+                raise UserError(
+                    f"{out} was trained on another store than {corpus.path}: use the same data, or train from scratch "
+                    "in another folder"
+                )
+            session.note(*(require_same(about["settings"], settings, out) if processes.first else []))
         if processes.first and not config.lr_range:
             session.begun.save(out)
             if (out / "run.json").exists():
@@ -157,16 +163,6 @@ def _state_to_resume(config: TrainConfig, session: Session, processes: Processes
                 session.say(f"resuming {out} from step {state.values['progress']['step']:,}")
     state_of_all: State | None = processes.from_first(state)
     return state_of_all
-
-
-def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, session: Session, *, first: bool) -> None:
-    about, out = state.values["about"], session.out
-    if about["store"] != corpus.fingerprint:
-        raise UserError(
-            f"{out} was trained on another store than {corpus.path}: use the same data, or train from scratch in "
-            "another folder"
-        )
-    session.note(*(require_same(about["settings"], settings, out) if first else []))
 
 
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:

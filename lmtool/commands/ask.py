@@ -18,7 +18,6 @@ from lmtool.text_model import random_seed
 
 def predict(config: PredictConfig, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
-    session.use_threads(config.threads)
     texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
     model = load_named(config.run, config.arpa, config.device, config.store_dir)
     session.say(f"run {model.name}")
@@ -57,7 +56,6 @@ def input_lines(example: str) -> list[str]:
 
 def generate(config: GenerateConfig, session: Session) -> None:
     """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
-    session.use_threads(config.threads)
     model = load_named(config.run, config.arpa, config.device, config.store_dir)
     seed = random_seed() if config.seed is None else config.seed
     texts = model.generate(
@@ -78,7 +76,6 @@ def generate(config: GenerateConfig, session: Session) -> None:
 
 def neighbors(config: NeighborsConfig, session: Session) -> None:
     """Print the nearest neighbors of each word, by the vectors of a neural run."""
-    session.use_threads(config.threads)
     folder, by = run_folder(config.run), config.by.value
     loaded = load(folder, "cpu", store_dir=config.store_dir)
     found = {word: loaded.neighbors(word, config.top, by=by, of=config.of.value) for word in config.words}

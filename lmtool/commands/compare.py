@@ -23,7 +23,6 @@ MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: Ke
 
 def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
-    session.use_threads(config.threads)
     members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
     offsets, block, size = resampled_units(tokens.offsets, config.block)
     log_prob = np.stack([member.log_prob for member in members])

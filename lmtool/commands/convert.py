@@ -34,7 +34,6 @@ WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
 def run(config: ConvertConfig, session: Session) -> Written:
     """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one."""
-    session.use_threads(config.threads)
     if config.runs is not None:
         return _mix_ngrams(config, config.runs, session)
     if config.arpa is not None and config.to is None and config.run is None:

@@ -32,7 +32,6 @@ PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
     session.require_new()
-    session.use_threads(config.threads)
     keep_freed_memory()
     start = time.perf_counter()
     teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))

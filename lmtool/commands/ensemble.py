@@ -26,7 +26,6 @@ from lmtool.system.files import write_json
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    session.use_threads(config.threads)
     require_one_unit(config.runs)
     if all(is_run(name) or not Path(name).exists() for name in config.runs):
         mixed, extra = _mix_runs(config, session)

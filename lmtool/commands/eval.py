@@ -54,7 +54,6 @@ from lmtool.text_model import TextModel
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    session.use_threads(config.threads)
     if config.text is None and config.nbest is None:
         evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
     else:

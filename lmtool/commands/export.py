@@ -35,7 +35,6 @@ COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # formats
 
 def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    session.use_threads(config.threads)
     to, folder = Path(config.to), run_folder(config.run)
     form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):

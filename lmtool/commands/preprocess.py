@@ -13,7 +13,6 @@ from lmtool.system.terminal import text_table
 
 def run(config: PreprocessConfig, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""
-    session.use_threads(config.threads)
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))

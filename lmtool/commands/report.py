@@ -28,7 +28,6 @@ def run(config: ReportConfig, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
-    session.use_threads(config.threads)
     out = session.out
     folders, unfinished = find_folders([Path(path) for path in config.paths] or [newest()])
     names = unique_names()

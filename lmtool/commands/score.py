@@ -42,7 +42,6 @@ STANDARD_INPUT = "-"
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    session.use_threads(config.threads)
     names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")
     _require_outputs(config, names)
     models, scorer = _load_scorer(config, session)

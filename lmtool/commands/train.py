@@ -52,7 +52,6 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         raise UserError(f"resume={config.resume}: model={model.kind} is estimated in one pass; leave resume out")
     out = session.out
     session.require_new()
-    session.use_threads(config.threads)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
     prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)

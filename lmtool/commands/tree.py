@@ -25,7 +25,6 @@ from lmtool.trees.codes import write_tree
 
 def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     """Build the configured tree and describe it."""
-    session.use_threads(config.threads)
     out = session.out
     prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     with Corpus(prepared) as corpus:

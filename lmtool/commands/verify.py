@@ -23,7 +23,6 @@ HEADER = ("file", "bytes", "condition", "damage")
 
 def run(config: VerifyConfig, session: Session) -> None:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
-    session.use_threads(config.threads)
     paths = [Path(path) for path in config.paths] or [newest()]
     files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:

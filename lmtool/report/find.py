@@ -12,7 +12,6 @@ from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.run import RATES, has_state
 
 MAX_DEPTH = 3  # levels of folders that are searched
-SWEEP = "sweep.csv"
 
 
 class Kind(Enum):
@@ -24,6 +23,16 @@ class Kind(Enum):
     compare = "compare"
     tree = "tree"
     rates = "rates"
+
+
+KINDS = {  # by a file in the folder, the first one that is there
+    "run.json": Kind.run,
+    "sweep.csv": Kind.sweep,
+    RATES: Kind.rates,
+    "compare.csv": Kind.compare,
+    SCORES_FILE: Kind.scores,
+    "cloze.csv": Kind.scores,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +95,11 @@ def _in_order(path: Path) -> tuple[int, str]:
 
 def kind_of(folder: Path) -> Kind | None:
     """Return the kind of a folder, by its files; None if it has nothing that a report shows."""
-    if (folder / "run.json").exists():
-        return Kind.run
-    if (folder / SWEEP).exists():
-        return Kind.sweep
-    if (folder / RATES).exists():
-        return Kind.rates
-    if (folder / "compare.csv").exists():
-        return Kind.compare
-    if (folder / SCORES_FILE).exists() or (folder / "cloze.csv").exists():
-        return Kind.scores
-    if (folder / "result.json").exists() and _says(folder / "result.json", '"weighted_mean_depth"'):
-        return Kind.tree
-    return None
+    for name, kind in KINDS.items():
+        if (folder / name).exists():
+            return kind
+    file = folder / "result.json"
+    return Kind.tree if file.exists() and _says(file, '"weighted_mean_depth"') else None
 
 
 def _says(file: Path, key: str) -> bool:

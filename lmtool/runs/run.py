@@ -209,7 +209,7 @@ def start_of(rates: list[float]) -> int:
     return min(START, len(rates) // 2)
 
 
-@dataclass
+@dataclass(repr=False)
 class RangeTest:
     """The content of lr_range.json. rates: learning rates tried, ascending. losses: nats at each rate, before its step.
     smoothed: running mean of the losses. proposed: a tenth of the rate with the lowest running mean after the first 20
