@@ -76,7 +76,8 @@ class _Text:
     def __init__(self, corpus: Corpus, order: int) -> None:
         self.corpus, self.order = corpus, order
         self.counts = count_ngrams(corpus.text("train"), corpus.vocabulary, order)
-        self.table = estimate(self.counts, ModifiedKneserNey(order))
+        self.smoother = ModifiedKneserNey(order)  # its discounts are fitted with the table, and kept in pruning
+        self.table = estimate(self.counts, self.smoother)
 
     def perplexity(self, table: Any) -> str:
         """Return the perplexity of valid."""
@@ -86,7 +87,7 @@ class _Text:
     def pruned(self, size: int) -> list[str]:
         """Return the perplexities of the table pruned to a size by entropy and by expected gain."""
         by_entropy, _ = prune_to_size_by_entropy(self.table, size, self.corpus.vocabulary.eos)
-        by_gain, _ = prune_to_size_by_gain(self.counts, ModifiedKneserNey(self.order), self.table, size)
+        by_gain, _ = prune_to_size_by_gain(self.counts, self.smoother, self.table, size)
         return [self.perplexity(by_entropy), self.perplexity(by_gain)]
 
     def curve(self, name: str) -> None:
