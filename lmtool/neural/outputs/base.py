@@ -102,6 +102,7 @@ class OutputLayer(Formed, ABC):
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
+        self._checked("unnormalized_log_prob", h, y)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     def log_partition(self, h: Tensor) -> Tensor:
@@ -109,6 +110,7 @@ class OutputLayer(Formed, ABC):
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
+        self._checked_hidden("log_partition", h)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     # What a layer implements: the plain formulas. Their arguments have been checked.
