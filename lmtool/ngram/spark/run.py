@@ -25,7 +25,7 @@ from lmtool.ngram.spark import _tasks
 from lmtool.ngram.spark._text import Place, count_train, find_train
 from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, refusals, run_tasks, start
 from lmtool.ngram.tables.packed import Packed
-from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 
 if TYPE_CHECKING:
@@ -108,11 +108,12 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
     builder = TrieBuilder(len(corpus.vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
+    kind = whole_numbers_below(len(corpus.vocabulary) + 2 * corpus.tokens("train"))  # of n-grams, and of a count
     for k in range(2, order + 1):
         here = field("k") == k
         size = rows.count_rows(filter=here)
-        keys, suffixes = storage.empty(size, np.uint64), storage.empty(size, np.int64)
-        counts = storage.empty(size, np.int64)
+        keys = storage.empty(size, np.uint64)
+        suffixes, counts = storage.empty(size, kind), storage.empty(size, kind)
         shorter, at, total = builder.finish(), 0, 0
         for batch in rows.to_batches(columns=[*_tasks.ngram_columns(k)[1:], "count"], filter=here):
             *columns, number = (column.to_numpy() for column in batch.columns)
