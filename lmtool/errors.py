@@ -19,7 +19,7 @@ class UserError(Exception):
     """
 
     def __str__(self) -> str:
-        message, half = printable(super().__str__()), MAX_MESSAGE // 2
+        message, half = printable(str(self.args[0]) if self.args else ""), MAX_MESSAGE // 2
         return message if len(message) <= MAX_MESSAGE else f"{message[:half]} [...] {message[-half:]}"
 
 

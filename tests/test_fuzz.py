@@ -20,6 +20,7 @@ import lmtool
 from lmtool.cli.arguments import split_line
 from lmtool.cli.command_line import main
 from lmtool.cli.help_pages import VERBS
+from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, of_paths
 from tests.conftest import ROOT
 
@@ -262,6 +263,7 @@ def test_every_verb_and_function_is_tried(fuzzing: Any) -> None:
 
 
 def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
+    assert str(SettingError("a\n")) == "a\\n"
     assert str(UserError("a\nb\tü\x1b[31m\u202e\u2028\udcff")) == "a\\nb\\tü\\x1b[31m\\u202e\\u2028\\udcff"
     said = lmtool("train", "model=\x85\n", code=2)
     assert said.startswith("lmtool: no model=\\x85\\n") and said.count("\n") == 1
@@ -313,6 +315,12 @@ def test_yaml_that_campaigns_found(content: bytes, named: str, where: str, lmtoo
     message = lmtool("train", "model=mine", "data=toy", where, code=2)
     assert message.count("\n") == 1 and named in message, message
     assert "own/model/mine.yaml" in message
+
+
+def test_a_folder_of_presets_named_like_an_interpolation(lmtool: Run) -> None:
+    Path("${seed}/data").mkdir(parents=True)
+    said = lmtool("preprocess", "data=toy", "--config-dir", "${seed}", code=2)
+    assert said.count("\n") == 1 and "--config-dir ${seed}: its path has ${" in said
 
 
 def test_calls_that_campaigns_found(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def require_possible(line: CommandLine) -> None:
     presets = config_dir_of(line.flags)
     if presets is not None and not presets.is_dir():
         raise UserError(f"--config-dir {presets}: no such folder; name one that holds GROUP/NAME.yaml")
+    if presets is not None and "${" in os.path.abspath(presets):
+        raise UserError(f"--config-dir {presets}: its path has ${{, which Hydra replaces; rename the folder")
     for word in line.overrides:
         key = key_of(word)
         if word.startswith("~"):

@@ -57,7 +57,7 @@ class VocabularyConfig(Settings):
     prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
-    size: int | None = setting(min=1, excludes=("file=FILE",))
+    size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
     min_count: int = setting(min=1)
     lowercase: bool = MISSING
     unit: Unit = MISSING

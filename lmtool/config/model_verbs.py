@@ -181,7 +181,7 @@ class ScoreConfig(ModelUserConfig):
     bucket_split: str | None = setting(
         needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
     )
-    filter: str | None = setting(excludes=("text=-",))  # it is read once
+    filter: str | None = setting(excludes=("text=-",), why="it is read once")
     most: float | None = setting(needs=("filter=FILE",))
     least: float | None = setting(needs=("filter=FILE",))
     share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))

@@ -33,7 +33,8 @@ class Rule:
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name. needs:
     other settings, as KEY=VALUE, of which one must be given if this one is; excludes: those that must not be. A setting
-    is given unless it is null or false; a VALUE in small letters stands for itself, e.g. `cache=neural`.
+    is given unless it is null or false; a VALUE in small letters stands for itself, e.g. `cache=neural`. why: their
+    reason, in the message.
     """
 
     low: float = -math.inf
@@ -46,6 +47,7 @@ class Rule:
     was: str | None = None
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    why: str = ""
 
     @property
     def bounds(self) -> str:
@@ -84,14 +86,15 @@ class Rule:
         """Raise UserError, naming the key, if the value is given and other settings contradict it."""
         if value is None or value is False:
             return
+        why = f": {self.why}" if self.why else ""
         if self.needs and not any(_is_given(word, settings) for word in self.needs):
             needed = " or ".join(settings.prefix + word for word in self.needs)
-            raise UserError(f"{key}={as_written(value)}: needs {needed}")
+            raise UserError(f"{key}={as_written(value)}: needs {needed}{why}")
         for word in self.excludes:
             if _is_given(word, settings):
                 name = word.partition("=")[0]
                 other = f"{settings.prefix}{name}={as_written(getattr(settings, name))}"
-                raise UserError(f"{key}={as_written(value)}: cannot be used with {other}; remove one of the two")
+                raise UserError(f"{key}={as_written(value)}: cannot be used with {other}{why}; remove one of the two")
 
     def _holds(self, value: Any, whole: bool) -> bool:
         if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
@@ -119,7 +122,8 @@ def setting(
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
     min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. others: words,
-    check, said, was, needs and excludes, as in Rule; words include "null" for a setting of type Any that may be null.
+    check, said, was, needs, excludes and why, as in Rule; words include "null" for a setting of type Any that may be
+    null.
     """
     low = above if above is not None else -math.inf if min is None else min
     high = below if below is not None else math.inf if max is None else max

@@ -43,9 +43,6 @@ class SettingError(UserError):
         self.key = key
         self.unknown = unknown
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from before 0.6 saved without a kind
 T = TypeVar("T")

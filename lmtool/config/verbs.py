@@ -166,7 +166,7 @@ class ConvertConfig(VerbConfig):
     weights: list[float] | None = setting(needs=("runs=[A,B]",))
     to: str | None = MISSING
     quantize: int | None = setting(
-        check=_require_bits, excludes=("runs=[A,B]",)
+        check=_require_bits, excludes=("runs=[A,B]",), why="quantize the mixture by another lmtool convert"
     )  # the merged run, by another lmtool convert
     data: DataConfig = MISSING
 
@@ -193,11 +193,11 @@ class TreeVerbConfig(VerbConfig):
 class EvalConfig(ModelUserConfig):
     """Settings of `lmtool eval`."""
 
-    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"))  # it comes without data
+    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
     split: str = MISSING
     text: str | None = setting(excludes=("nbest=FILE",))
     column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
-    across_sentences: bool = setting(needs=("text=FILE",))  # a split is read as the model was trained
+    across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
     blank_lines: BlankLines | None = setting(needs=("text=FILE",))
     accuracy: bool = setting(excludes=("nbest=FILE",))
     detail: bool = setting(excludes=("nbest=FILE",))
@@ -254,7 +254,7 @@ class EnsembleConfig(VerbConfig):
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)
-    weights: list[float] | None = setting(excludes=("method=classes",))  # which fits weights for each class
+    weights: list[float] | None = setting(excludes=("method=classes",), why="it fits weights for each class")
     cache: CacheKind | None = setting(needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))

@@ -107,7 +107,8 @@ BY_TYPE = {
     "bool": "bool", "float": "float", "int": "int", "Tensor": "ids", "Option": "option", "Mapping": "training",
 }
 LAYERS = {  # with right arguments
-    "FullSoftmax": "4, 6", "HierarchicalSoftmax": "4, tree", "NCELoss": "4, [5, 3, 1, 1, 1, 1], noise=3",
+    "FullSoftmax": "4, [5, 3, 1, 1, 1, 1]", "HierarchicalSoftmax": "4, tree",
+    "NCELoss": "4, [5, 3, 1, 1, 1, 1], noise=3",
     "SampledSoftmax": "4, [5, 3, 1, 1, 1, 1], samples=3", "ClassSoftmax": "4, [5, 3, 1, 1, 1, 1], classes",
     "AdaptiveSoftmax": "4, [5, 3, 1, 1, 1, 1], cutoffs=[2, 4]",
 }
@@ -173,7 +174,7 @@ def calls(draw: st.DrawFn, commands: bool) -> str:
     given = draw(arguments(function, ALWAYS.get(name, {}), wrong))
     if "settings" in inspect.signature(function).parameters:
         settings = draw(st.lists(typed_setting(VERB_OF.get(name, name)), max_size=2))
-        given += "".join(f", **{{{key!r}: {literal(value)}}}" for key, value in settings)
+        given = ", ".join([*filter(None, [given]), *(f"**{{{key!r}: {literal(value)}}}" for key, value in settings)])
     if name in LAYERS:
         then = draw(arguments(known["neural.FullSoftmax().forward"], {}, wrong))
         return f"{target}({given})({then}){draw(st.sampled_from(['', '.backward()']))}"
