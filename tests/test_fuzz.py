@@ -257,7 +257,7 @@ def test_every_verb_and_function_is_tried(fuzzing: Any) -> None:
 
     assert set(lines.RIGHT) == set(VERBS)
     known = library.targets()
-    assert {f"lmtool.{name}" for name in lmtool.CALLS.split()} < known.keys()
+    assert {f"lmtool.{name}" for name in ("train", "ensemble", "distill", "merge", "sweep", "rescore")} < known.keys()
     assert {"kn.score", "net.advance", "mix.words", "tree.paths", "lmtool.Corpus.from_texts"} < known.keys()
     assert library.literal("[1,{a: null}]") == "[1, {'a': None}]"
 

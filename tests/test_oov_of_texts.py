@@ -108,6 +108,6 @@ def test_buckets_and_filters_by_the_share_of_oovs(tokenised: Run) -> None:
     # A share is one of the texts within the limit, and so are quantiles.
     tokenised(*line[:4], "most_oov=0", "share=0.3", "filter=best.txt")
     assert len(Path("best.txt").read_text().splitlines()) == 1
-    for given, why in (("most_oov=0.1", "most_oov=0.1: must be"), ("most_oov=1", "most_oov=1"), ("most_oov=-1", "-1")):
+    for given, why in (("most_oov=0.1", "most_oov=0.1: needs"), ("most_oov=1", "most_oov=1"), ("most_oov=-1", "-1")):
         more = [] if given == "most_oov=0.1" else ["filter=x.txt"]
         assert why in tokenised(*line[:4], given, *more, code=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +150,7 @@ def _public(group: str, kind: str) -> list[str]:
     words = set(re.findall(r"\w*[A-Z_]\w*", inspect.getsource(settings_class(group, kind))))
     names: list[str] = []
     for package in ("lmtool.neural", "lmtool.trees"):
-        exported = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-        names += [f"{package}.{name}" for name in sorted(words - CONTRACTS) if f'"{name}"' in exported]
+        names += [f"{package}.{name}" for name in sorted(words - CONTRACTS) if name in import_module(package).__all__]
     return names
 
 

@@ -29,8 +29,8 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
             "hydra/launcher=submitit_slurm: no sbatch on this machine; start the sweep where SLURM's commands are "
             "installed, or take hydra/launcher=submitit_local"
         )
-    of_launcher = _joblib if target.endswith("JoblibLauncher") else _submitit if "submitit" in target else nullcontext
-    with of_launcher():
+    looked_after_by = _submitit if "submitit_launcher" in target else nullcontext
+    with (_joblib if target.endswith("JoblibLauncher") else looked_after_by)():
         yield
 
 

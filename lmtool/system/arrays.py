@@ -35,7 +35,7 @@ def described(value: Any) -> str:
     """Return the dtype and shape of an array or tensor, with its layout and device unless they are the usual ones; the
     type of anything else. For messages.
     """
-    if not hasattr(value, "dtype"):
+    if isinstance(value, type) or not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return f"a {type(value).__name__}"
     layout, device = str(getattr(value, "layout", "torch.strided")), str(getattr(value, "device", "cpu"))
     unusual = ("" if layout == "torch.strided" else f" {layout}") + ("" if device == "cpu" else f" on {device}")

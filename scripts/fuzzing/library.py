@@ -136,7 +136,7 @@ def targets() -> dict[str, Callable[..., Any] | None]:
     from lmtool import neural, trees
 
     found: dict[str, Any] = {}
-    for place, module, names in (("lmtool", lmtool, lmtool.HOMES), ("trees", trees, trees.__all__)):
+    for place, module, names in (("lmtool", lmtool, lmtool.__all__), ("trees", trees, trees.__all__)):
         found |= {f"{place}.{name}": getattr(module, name) for name in names if name.islower()}
     neural_names = [*LAYERS, "clip_gradients", "RowSGD", "RowAdagrad", "RowAdam"]
     found |= {f"neural.{name}": getattr(neural, name) for name in neural_names}
