@@ -167,6 +167,12 @@ def test_evaluate_a_split(bigram: lmtool.results.TrainedRun) -> None:
     assert not Path("outputs").exists()
 
 
+def test_evaluate_n_best_lists(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
+    (tmp_path / "lists").write_text("0 ||| c d ||| lm= -1 ||| -2\n0 ||| d c ||| lm= -1 ||| -2\n")
+    found: Any = lmtool.evaluate(bigram, nbest=str(tmp_path / "lists"), out=tmp_path / "out")
+    assert isinstance(found, results.Rescored)
+
+
 def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
     (tmp_path / "x=y ü.txt").write_text("c d e\na z\n")
     in_memory = lmtool.evaluate(bigram, text=["c d e", ["a", "z"]])

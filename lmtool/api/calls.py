@@ -230,10 +230,10 @@ def sweep(
     words += [] if launcher is None else [f"hydra/launcher={launcher}"]
     line = CommandLine(verb, ["-m"], words)
     with folder_in_use(settings.get("options")):
+        given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
         with logging_restored():
             run_verb(line, quiet=True)
         header, rows = jobs_table(rows_of(folder))
-        given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
     return SweepTable(folder, header=[given.get(name, name) for name in header], table=rows)
 
 
