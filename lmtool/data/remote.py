@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -147,6 +148,9 @@ def cache_dir() -> Path:
     return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
 
 
+_copying = threading.Lock()  # threads of a process would write to one temporary file
+
+
 def local_copy(address: str) -> Path:
     """Return the path of a copy of the file at an address in the cache folder; make it unless it is there and current.
 
@@ -156,16 +160,30 @@ def local_copy(address: str) -> Path:
         folder = cache_dir()
     except ImportError:
         raise UserError(f'{address} must be copied, which needs pooch: pip install "lmtool[remote]"') from None
-    with open_address(address) as file:
-        block = file.read(HEAD)
-        mark = hashlib.sha256(json.dumps(stamp_of(address)).encode() + block).hexdigest()[:12]
-        copy = folder / f"{mark}-{address.rsplit('/', 1)[-1]}"
-        if not copy.is_file():
+    with _copying, open_address(address) as file:
+        stamp = stamp_of(address)
+        try:
+            block = file.read(HEAD)
+            mark = hashlib.sha256(json.dumps(stamp).encode() + block).hexdigest()[:12]
+            copy = folder / f"{mark}-{address.rsplit('/', 1)[-1]}"
+            if copy.is_file():
+                return copy
             with atomic_write(copy) as temporary, temporary.open("wb") as written:
                 while block:
                     written.write(block)
-                    block = file.read(READ)
+                    block = _read(file, address)
+                if stamp_of(address) != stamp or stamp[1] not in (None, written.tell()):
+                    raise UserError(f"{address} changed or ended while it was copied: try again")
+        except FileNotFoundError as error:
+            raise UserError(f"no file at {address}: check the address") from error
     return copy
+
+
+def _read(file: io.BufferedReader, address: str) -> bytes:
+    try:
+        return file.read(READ)
+    except FileNotFoundError as error:  # here, so that it is not taken for an error of the copy
+        raise UserError(f"no file at {address}: check the address") from error
 
 
 def _require_file(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,12 +72,12 @@ class Store:
         local = local_copy(str(path)) if is_address(str(path)) else path
         try:
             file = open_hdf5(local)
-        except DamagedFile as error:
+        except (DamagedFile, OSError) as error:
             if local != path:
-                local.unlink()  # it is copied again
-            raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
-        except OSError as error:
-            raise UnusableStore(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
+                with suppress(OSError):
+                    local.unlink()  # it is copied again
+            said = f"damaged ({error})" if isinstance(error, DamagedFile) else "cut off or not an HDF5 file"
+            raise UnusableStore(f"{path} is {said}: {REMEDY}") from error
         try:
             if file.attrs.get("kind") != KIND:
                 raise UnusableStore(f"{path} is not a store of lmtool: {REMEDY}")

@@ -83,3 +83,17 @@ def test_a_store_is_copied_once_until_it_changes(lmtool: Run, server: str, tmp_p
     Failing.gone = True
     with pytest.raises(UserError, match=r"cannot read|cannot be reached"):
         Corpus.open(address)
+
+
+def test_a_copy_that_is_not_whole_is_not_kept(
+    lmtool: Run, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lmtool("preprocess", "data=toy")
+    (store,) = Path("stores").glob("*.h5")
+    address = f"{server}/{store}"
+    monkeypatch.setattr(remote, "stamp_of", lambda name: [name, store.stat().st_size + 1])
+    with pytest.raises(UserError, match="changed or ended while it was copied"):
+        remote.local_copy(address)
+    assert not list((tmp_path / "cache").glob("*toy*"))
+    monkeypatch.setattr(remote, "stamp_of", lambda name: [name, None])
+    assert remote.local_copy(address).read_bytes() == store.read_bytes()
