@@ -9,6 +9,5 @@ from typing import Any
 def run_command(verb: str, config: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
     module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
-    command = getattr(import_module(f"lmtool.commands.{module}"), name)
-    session.use_threads(config.threads)
-    return command(config, session)
+    session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
+    return getattr(import_module(f"lmtool.commands.{module}"), name)(config, session)

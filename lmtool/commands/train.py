@@ -40,16 +40,17 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
         return train_neural(config, config.model, session)
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
-    with folder_lock(session.out):
-        return _train_ngram(config, config.model, session)
-
-
-def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
-    """Estimate the model of the settings into the run folder."""
+    model = config.model
     if processes_started() > 1:
         raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
     if config.resume is not None:
         raise UserError(f"resume={config.resume}: model={model.kind} is estimated in one pass; leave resume out")
+    with folder_lock(session.out):
+        return _train_ngram(config, model, session)
+
+
+def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
+    """Estimate the model of the settings into the run folder."""
     out = session.out
     session.require_new()
     start = time.perf_counter()
