@@ -178,7 +178,7 @@ class Model:
             else:
                 self._states = _OtherStates(model, special_tokens)
         except UserError as error:
-            raise OSError(f"Cannot read model {name!r} ({error})") from error
+            raise OSError(f"Cannot read model {name!r} ({error})") from None
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
         self.order = (loaded.context_size or 0) + 1

@@ -133,7 +133,7 @@ def test_predict_generate_and_rescore(files: Run) -> None:
     [
         (
             "eval run=de.arpa text=de.txt",
-            "de.arpa is an ARPA file: use arpa=de.arpa, in lmtool eval, score, predict or generate",
+            "de.arpa is an ARPA file: use arpa=de.arpa, in lmtool eval, score, predict or convert",
         ),
         ("eval run=de.arpa", "de.arpa is an ARPA file: use arpa=de.arpa"),
         ("predict a run=no.arpa.gz", "no.arpa.gz is an ARPA file: use arpa=no.arpa.gz"),

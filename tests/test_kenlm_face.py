@@ -7,6 +7,8 @@ import itertools
 import math
 import pickle
 import random
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -71,6 +73,33 @@ def test_models_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "cut.arpa").write_text(ARPA[:200])
     with pytest.raises(OSError, match="Cannot read model"):
         ours.Model(tmp_path / "cut.arpa")
+    (tmp_path / "kn5.bin").write_bytes(KENLM_BINARY)
+    with pytest.raises(OSError, match=r"kn5\.bin is a KenLM binary") as caught:
+        ours.Model(tmp_path / "kn5.bin")
+    assert len(traceback.format_exception(caught.value)) < 6, "not that of the reader too"
+
+
+KENLM_BINARY = b"mmap lm http://kheafield.com/code format version 5\n\0" + bytes(range(256)) * 9
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval arpa=kn5.bin text=kn5.bin",
+        "eval run=kn5.bin",
+        "predict a run=kn5.bin",
+        "score run=kn5.bin text=kn5.bin to=s.tsv",
+        "convert arpa=kn5.bin to=x.arpa",
+        "convert run=kn5.bin to=x.arpa",
+        "convert runs=[kn5.bin] to=x.arpa",
+        "convert arpa=kn5.bin data=toy",
+    ],
+)
+def test_a_binary_of_kenlm_is_named(line: str, lmtool: Callable[..., str]) -> None:
+    Path("kn5.bin").write_bytes(KENLM_BINARY)
+    said = lmtool(*line.split(), code=2)
+    assert "kn5.bin is a KenLM binary" in said and "use the ARPA file that it was made from" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["kn3", "nplm", "mix", "char"])

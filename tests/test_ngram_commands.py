@@ -266,7 +266,7 @@ MISTAKES = [
     (f"{NGRAM} smoother=good_turing smoother.gt_max=10", ["smoother.gt_max=10", "from 0 to 9"]),
     (f"{NGRAM} smoother=stupid_backoff smoother.alpha=2", ["smoother.alpha=2.0", "at most 1"]),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
-    ("convert", ["run=PATH to=FILE.arpa", "arpa=FILE"]),
+    ("convert", ["run=PATH, arpa=FILE", "to=FILE.arpa"]),
     ("convert arpa=nowhere.arpa data=toy", ["nowhere.arpa"]),
     ("convert run=nowhere to=x.arpa", ["no run folder nowhere"]),
 ]

@@ -48,7 +48,7 @@ def test_weights_by_hand() -> None:
 
 def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) -> None:
     said = lmtool("convert", f"run={runs}/kn3", "quantize=8", "hydra.run.dir=small")
-    assert "in 8 bits: 0.0 -> 0.0 MB" in said and said.endswith("/small\n")
+    assert "with quantize=8: 0.0 -> 0.0 MB" in said and said.endswith("/small\n")
     lmtool("eval", "run=small", "hydra.run.dir=one")
     lmtool("train", "model=ngram", "data=toy", "model.order=3", "quantize=8", "hydra.run.dir=trained")
     assert Path("trained/model.h5").read_bytes() == Path("small/model.h5").read_bytes()
@@ -137,7 +137,7 @@ def test_exported_weights_have_the_type_that_was_asked_for(runs: Path, lmtool: R
         ("train model=ngram quantize=3", ["quantize=3", "4 to 8"]),
         ("train model=nplm quantize=8", ["quantize=8", "lmtool convert"]),
         ("convert quantize=12", ["quantize=12", "4 to 8, 16"]),
-        ("convert run=a quantize=8 to=b.arpa", ["run=PATH quantize=BITS"]),
+        ("convert run=a quantize=8 to=b.arpa", ["no run folder a"]),
     ],
 )
 def test_a_mistake_is_one_line(line: str, words: list[str], lmtool: Run) -> None:

@@ -258,11 +258,11 @@ def convert(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Convert an ARPA file to a run over the words of a data set, a run to a smaller one (quantize=8), or a run to
-    ARPA.
+    """Convert an ARPA file, a run or several to a smaller n-gram model, in a run or a file, like `lmtool convert`.
 
-    run: a run to make smaller, or to write to `to`. runs, weights: as in `merge`. to: an ARPA file to write instead of
-    a run. out: the run folder; None: a new one.
+    arpa: an ARPA file, whose run has the words of `data`. run: a run to make smaller, or to write to `to`. runs,
+    weights: as in `merge`. to: an ARPA file, or G.fst.txt for a speech recognizer, to write instead of a run. out: the
+    run folder; None: a new one. settings: prune_entropy, prune_to, quantize, symbol_table.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
@@ -282,7 +282,7 @@ def merge(
     """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
 
     runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
-    to: an ARPA file to write instead of a run. out: the run folder; None: a new one. settings: data, store_dir.
+    to: a file to write instead of a run. out: the run folder; None: a new one. settings: as in `convert`.
     """
     return convert(runs=runs, weights=weights, to=to, out=out, progress=progress, **settings)
 

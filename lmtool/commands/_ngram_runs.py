@@ -17,7 +17,7 @@ from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
-from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
+from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.results import sizes_text
 from lmtool.runs.corpus import save_words, tokeniser_in, tokeniser_of
@@ -117,21 +117,27 @@ def store_with_words(
     return data, prepared.path
 
 
-def prune_to_size(
-    wanted: object,
+def prune(
     table: BackoffTable,
     eos: int | None,
     session: Session,
+    *,
+    to: object,
+    entropy: float | None = None,
     by_gain: Callable[[int], tuple[BackoffTable, float]] | None = None,
 ) -> BackoffTable:
-    """Prune a table to the wanted number or share of n-grams; return it unchanged if it has no more.
+    """Prune a table by an entropy threshold, or to a number or share of n-grams; return it unchanged if neither is set.
 
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
     prune by entropy. Raises UserError if the wanted size is below the number of 1-grams.
     """
-    total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
+    if entropy is not None:
+        return prune_by_entropy(table, entropy, eos)
+    if to is None:
+        return table
+    total, size = sum(table.sizes), ngrams_to_keep(to, "prune_to", table.sizes)
     if size >= total:
-        session.say(f"prune_to={wanted}: all {total:,} n-grams stay")
+        session.say(f"prune_to={to}: all {total:,} n-grams stay")
         return table
     if by_gain is None:
         pruned, threshold = prune_to_size_by_entropy(table, size, eos)

@@ -1,4 +1,4 @@
-"""`lmtool convert`: ARPA file -> run; run -> ARPA file or smaller run; several runs -> one model."""
+"""`lmtool convert`: ARPA file, run or several -> mixed, pruned, quantized -> ARPA file, G.fst.txt or run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.commands._ngram_runs import Text, load_ngram_model, save_ngram_run, store_with_words
-from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
+from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import origin
 from lmtool.config.overrides import key_of
@@ -19,7 +19,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.mixtures.static import mix_static, union_vocabulary
-from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, write_arpa
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.results import Written
@@ -33,26 +33,36 @@ WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one."""
+    """Take the n-gram model of an ARPA file, a run or a mixture, prune and quantize it as set, and write a file or run.
+
+    A neural run can be made smaller, and the counts of a run written.
+    """
+    to = config.to
+    form = None if to is None else format_of(to)
+    if form not in (None, *OF_MODELS, *OF_COUNTS):
+        raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA, G.fst.txt and counts")
+    if form in OF_COUNTS and (config.runs or config.arpa or config.changes()):
+        raise UserError(f"to={config.to}: counts are those of run=PATH, neither pruned nor quantized; use to=FILE.arpa")
+    require(config.symbol_table is None or form == FST, "symbol_table", config.symbol_table, "null unless to=G.fst.txt")
+    if form is None:
+        session.require_new()
     if config.runs is not None:
         return _mix_ngrams(config, config.runs, session)
-    if config.arpa is not None and config.to is None and config.run is None:
-        session.require_new()
-        return _read(config, config.arpa, session)
-    if config.quantize is not None and config.arpa is None and config.to is None:
-        session.require_new()
-        return _smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
-    if config.to is not None and config.arpa is None and config.quantize is None:
-        to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
-        if form not in COUNT_BASED:
-            raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA and counts")
-        about, _ = write_count_based(source, config.store_dir, to, form, session)
-        session.say(f"wrote {to}: {about}")
-        return Written(to, about, notes=session.notes)
-    raise UserError(
-        "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, run=PATH quantize=BITS, arpa=FILE data=NAME, or "
-        "runs=[A,B] weights=[.6,.4]"
-    )
+    if config.arpa is not None:
+        return _read(config, config.arpa, session) if form is None else _write(config, arpa_model(config.arpa), session)
+    if to is None and not config.changes():
+        raise UserError(
+            "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B] weights=[.6,.4]: say what to make of it, by "
+            "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to= or quantize= (into hydra.run.dir=)"
+        )
+    source = Run.open(run_folder(config.run))
+    if to is None or form is None:
+        return _smaller_run(config, source, session)
+    if form != FST and not config.changes():
+        about, _ = write_count_based(source, config.store_dir, Path(to), form, session)
+        return _written(to, about, session)
+    refusal = f"{source.folder} is not an n-gram model: only these have an ARPA form"
+    return _write(config, load_ngram_model(source, None, refusal), session)
 
 
 def _read(config: ConvertConfig, source: str, session: Session) -> Written:
@@ -60,54 +70,66 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
-    if config.quantize is not None:
-        require_whole("quantize", config.quantize, *BITS)
     arpa = read_arpa(source)
     data, store = store_with_words(config.data, arpa.words, config.store_dir, session, source)
     with Corpus.open(store) as corpus:
         text = Text.of_corpus(data, corpus, {})
-        table = arpa_table(arpa, corpus.vocabulary)
-        model = NgramModel(table if config.quantize is None else table.quantized(config.quantize), corpus.vocabulary)
-    session.note(*quantized_notes(model))
+        model = _smaller(config, session, NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary))
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
 
 
-def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Written:
-    """Make a run with the source's model in `bits` bits: an n-gram model's values, or a network's weights.
+def _smaller(config: ConvertConfig, session: Session, model: NgramModel) -> NgramModel:
+    """Return the model, pruned and then quantized as the settings say."""
+    table = prune(model.table, model.vocabulary.eos, session, to=config.prune_to, entropy=config.prune_entropy)
+    if config.quantize is not None:
+        require_whole("quantize", config.quantize, *BITS)
+        table = table.quantized(config.quantize)
+    small = NgramModel(table, model.vocabulary)
+    session.note(*quantized_notes(small))
+    return small
 
-    Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not support.
+
+def _write(config: ConvertConfig, model: NgramModel, session: Session) -> Written:
+    """Write a model, made smaller as the settings say, to the file to=."""
+    to, small = str(config.to), _smaller(config, session, model)
+    return _written(to, write_model(small, Path(to), format_of(to), session, config.symbol_table), session)
+
+
+def _written(to: str, about: str, session: Session) -> Written:
+    session.say(f"wrote {to}: {about}")
+    return Written(Path(to), about, notes=session.notes)
+
+
+def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Written:
+    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
+
+    Raises UserError for a mixture, a model that is quantised already, and settings that the model does not support.
     """
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
         raise UserError(f"{source.folder} is a mixture, and has no weights to quantize: quantize its members instead")
-    vocabulary = run_vocabulary(source, store_dir)
+    vocabulary = run_vocabulary(source, config.store_dir)
     if isinstance(settings, CountModelConfig):
-        require_whole("quantize", bits, *BITS)
-        name, parameters = _quantise_table(source, vocabulary, bits, session)
+        refusal = f"{source.folder} is not an n-gram model of words or a neural one: only these are made smaller"
+        small = _smaller(config, session, load_ngram_model(source, vocabulary, refusal))
+        small.save(session.out / NGRAM_FILE)
+        name, parameters = NGRAM_FILE, sum(small.table.sizes)
     else:
         assert isinstance(settings, EncoderConfig)
-        require(bits in WEIGHT_BITS, "quantize", bits, f"8 or 16 for the weights of model={settings.kind}")
+        bits, rule = config.quantize or 0, f"8 or 16 for the weights of model={settings.kind}, which is not pruned"
+        require(bits in WEIGHT_BITS and len(config.changes()) == 1, "quantize", config.quantize, rule)
         name, parameters = _quantise_weights(source, settings, vocabulary, bits, session)
     size = (session.out / name).stat().st_size
-    result = {"run": str(source.folder), "quantize": bits, "parameters": parameters, "bytes": size}
+    result = {"run": str(source.folder), **config.changes(), "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
     save_words(session.out, vocabulary, tokeniser_in(source.folder))
-    replace(source, folder=session.out, config=source.config | {"quantize": bits}).save()
+    replace(source, folder=session.out, config=source.config | config.changes()).save()
     before = (source.folder / name).stat().st_size
-    about = f"the model of {source.folder} in {bits} bits: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
+    how = ", ".join(f"{name}={value}" for name, value in config.changes().items())
+    about = f"the model of {source.folder} with {how}: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
     session.say(f"{about}\nrun={session.out}")
     return Written(session.out, about, notes=session.notes)
-
-
-def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Session) -> tuple[str, int]:
-    """Write the quantised n-gram model; return its file's name and the number of n-grams."""
-    refusal = f"{source.folder} is not an n-gram model or a neural one: only these are quantised"
-    model = load_ngram_model(source, vocabulary, refusal)
-    small = NgramModel(model.table.quantized(bits), vocabulary)
-    small.save(session.out / NGRAM_FILE)
-    session.note(*quantized_notes(small))
-    return NGRAM_FILE, sum(model.table.sizes)
 
 
 def _quantise_weights(
@@ -137,13 +159,11 @@ class _Member:
 
 
 def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Written:
-    """Mix the n-gram models of runs and ARPA files into one, into an ARPA file or a run.
+    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run.
 
     Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
     not a linear one.
     """
-    if config.to is None:
-        session.require_new()
     members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight)]
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
@@ -152,13 +172,9 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
     models = [member.model for member in members]
     if config.to is not None:
-        to, table = Path(config.to), mix_static(models, weights, vocabulary)
-        write_arpa(table, vocabulary, to)
-        about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
-        session.say(f"wrote {to}: {about}")
-        return Written(to, about, notes=session.notes)
+        return _write(config, NgramModel(mix_static(models, weights, vocabulary), vocabulary), session)
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
-    model = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
+    model = _smaller(config, session, NgramModel(mix_static(models, weights, vocabulary), vocabulary))
     sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
     about = save_ngram_run(session, plain_values(config), text, model, mixed, *sources)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.commands._ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
+from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run
 from lmtool.config.model_verbs import DistilConfig
 from lmtool.config.settings import plain_values
 from lmtool.errors import UserError
@@ -67,9 +67,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
             table = gathered.extended()
         expected = ExpectedProbabilities(table)
         for_each_place(expected.add)
-        table = expected.distilled()
-        if config.prune_to is not None:
-            table = prune_to_size(config.prune_to, table, corpus.vocabulary.eos, session)
+        table = prune(expected.distilled(), corpus.vocabulary.eos, session, to=config.prune_to)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))

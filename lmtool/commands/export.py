@@ -19,6 +19,7 @@ from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import first_places_of
 from lmtool.ngram.files.arpa_model import arpa_form, write_arpa
 from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.files.fst import write_fst
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.results import Written
 from lmtool.runs.corpus import open_run_corpus
@@ -29,8 +30,9 @@ from lmtool.system.files import atomic_write, write_json
 from lmtool.text_model import TextModel
 
 GOOGLE = "counts in a folder"
+FST = "G in OpenFst's text format"
 BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
-COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models and their counts
+OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models
 
 
 def run(config: ExportConfig, session: Session) -> Written:
@@ -41,7 +43,7 @@ def run(config: ExportConfig, session: Session) -> Written:
         raise UserError(f"what={config.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
     if config.dtype is not WeightType.float32 and form != "safetensors":
         raise UserError(f"dtype={config.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
-    if form in COUNT_BASED:
+    if form in OF_MODELS + OF_COUNTS:
         about, result = write_count_based(Run.open(folder), config.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
@@ -62,6 +64,8 @@ def format_of(name: str) -> str:
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
     match Path(name).suffixes[-2:]:
+        case [*_, ".fst", ".txt"]:
+            return FST
         case [*_, ".txt" | ".vec"]:
             return "word2vec text"
         case [*_, ".bin"]:
@@ -75,21 +79,39 @@ def format_of(name: str) -> str:
         case [*_, ".safetensors"]:
             return "safetensors"
     raise UserError(
-        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .arpa.gz, .safetensors, or for counts .tsv, .tsv.gz, "
-        ".parquet or FOLDER/"
+        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .arpa.gz, .fst.txt, .safetensors, or for counts "
+        ".tsv, .tsv.gz, .parquet or FOLDER/"
     )
 
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model or its counts in one of the formats COUNT_BASED; return a description, and the number
-    of n-grams by order for result.json. Raises UserError if the run has no n-grams.
+    """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
+    by order for result.json. Raises UserError if the run has no n-grams.
     """
-    if form == "ARPA":
-        sizes, what = _write_ngrams(run, store_dir, to, session), ""
+    if form in OF_COUNTS:
+        sizes = _write_counts(run, store_dir, to, form, session)
+        return f"counts of {_in_words(sizes)}", {"ngrams": sizes}
+    refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
+    vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
+    model = load_ngram_model(run, vocabulary, refusal)
+    about = write_model(model, to, form, session)
+    if model.table.missing:
+        _note_differences(run, model, store_dir, session)
+    return about, {"ngrams": list(model.table.sizes)}
+
+
+def write_model(model: NgramModel, to: Path, form: str, session: Session, symbol_table: str | None = None) -> str:
+    """Write an n-gram model in one of the formats OF_MODELS; return a description. symbol_table: as in write_fst."""
+    if form == FST:
+        if without := write_fst(model.table, model.vocabulary, to, symbol_table):
+            session.note(f"left out n-grams with {len(without):,} words not in {symbol_table}, such as {without[0]}")
     else:
-        sizes, what = _write_counts(run, store_dir, to, form, session), "counts of "
-    about = f"{what}{', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}"
-    return about, {"ngrams": sizes}
+        write_arpa(model.table, model.vocabulary, to)
+    return _in_words(model.table.sizes)
+
+
+def _in_words(sizes: list[int]) -> str:
+    return f"{', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}"
 
 
 def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
@@ -116,20 +138,6 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
         write_counts(counts, corpus.vocabulary, places, to, folder=form == GOOGLE)
     sizes: list[int] = counts.trie.sizes
     return sizes
-
-
-def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[int]:
-    """Write a run's n-gram model as ARPA; return the number of n-grams by order.
-
-    Raises UserError if the run's model has no ARPA form.
-    """
-    refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
-    vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
-    model = load_ngram_model(run, vocabulary, refusal)
-    write_arpa(model.table, model.vocabulary, to)
-    if model.table.missing:
-        _note_differences(run, model, store_dir, session)
-    return list(model.table.sizes)
 
 
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:

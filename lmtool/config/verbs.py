@@ -165,9 +165,11 @@ class ConvertConfig(VerbConfig):
     runs: list[str] | None = MISSING
     weights: list[float] | None = setting(needs=("runs=[A,B]",))
     to: str | None = MISSING
-    quantize: int | None = setting(
-        check=_require_bits, excludes=("runs=[A,B]",), why="quantize the mixture by another lmtool convert"
-    )  # the merged run, by another lmtool convert
+    symbol_table: str | None = setting(needs=("to=FILE",))
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = MISSING
+    quantize: int | None = setting(check=_require_bits)
     data: DataConfig = MISSING
 
     def __post_init__(self) -> None:
@@ -176,6 +178,14 @@ class ConvertConfig(VerbConfig):
             require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
             if self.weights is not None:
                 _require_weights(self.weights, len(self.runs), f"{len(self.runs)} runs", sum_to_one=True)
+        rule = "entropy: prune_method=gain needs the counts, which lmtool train has"
+        require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that make a model smaller, as far as they are set."""
+        settings = {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
+        settings["prune_method"] = None if self.prune_to is None else self.prune_method
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ PACKED = (".gz", ".xz", ".bz2", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 ROWS = 1 << 12
+KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
 MEMBER = "::"  # archive.zip::folder/file.txt
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
@@ -150,6 +151,7 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
 def check_text(block: bytes, name: str, line: int) -> None:
     """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
     if b"\0" in block:
+        require_no_kenlm_binary(block, name)
         line += block.count(b"\n", 0, block.index(b"\0"))
         raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
     try:
@@ -159,6 +161,13 @@ def check_text(block: bytes, name: str, line: int) -> None:
         raise UserError(
             f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
         ) from None
+
+
+def require_no_kenlm_binary(block: bytes, name: str) -> None:
+    """Raise UserError if the first bytes of a file are those of a binary file of KenLM."""
+    if block.startswith(KENLM_BINARY):
+        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
+        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
 
 
 def read_bytes(name: str) -> bytes:
@@ -281,7 +290,7 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
             yield [batch.column(column).to_pylist() for column in columns]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         # OSError: damage inside; ValueError, OverflowError: values that Python cannot hold.
-        raise UserError(f"{name} is damaged or not a Parquet file ({first_line(error)}): write it again") from error
+        raise UserError(f"{name} is damaged or not a Parquet file ({first_line(error)}): copy it again") from error
 
 
 def text_of(value: Any, where: str, column: str, setting: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.settings import saved_settings
+from lmtool.data.readers import KENLM_BINARY, require_no_kenlm_binary
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
@@ -112,6 +113,9 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> Run:
         """Read a run folder. Raises UserError if it is not one or has another format."""
+        if folder.is_file():
+            with folder.open("rb") as file:
+                require_no_kenlm_binary(file.read(len(KENLM_BINARY)), str(folder))
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
         if not (folder / "run.json").is_file():
@@ -196,7 +200,7 @@ def newest() -> Path:
 def run_folder(named: str | None) -> Path:
     """Return the run folder of `run=`, or the newest one. Raises UserError if no run exists, and for an ARPA file."""
     if named and ".arpa" in Path(named).suffixes and Path(named).is_file():
-        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, score, predict or generate")
+        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, score, predict or convert")
     return Path(named) if named else newest()
 
 

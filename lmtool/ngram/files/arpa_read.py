@@ -26,7 +26,7 @@ ZERO = -99.0  # the format's log10 of 0
 COMMENT = "# lmtool "  # before the JSON of values for which the format has no place
 
 # Errors in a line that the parser finds.
-GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN, LARGE = range(8)
+GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, LARGE = range(7)
 MESSAGES = {
     NO_NUMBER: "should begin with log10 p, a number",
     FEW_WORDS: "has fewer words than the n-grams of its section",
@@ -34,11 +34,9 @@ MESSAGES = {
     UNKNOWN_WORD: "has a word that is not among the 1-grams",
     POSITIVE: "has a positive log10 p, but no probability is above 1",
     LARGE: "has a log10 back-off weight above 99, which is not a weight",
-    CARRIAGE_RETURN: "ends in CR LF: convert the file to LF, as with dos2unix",
 }
 
 OTHER_UNK = "<UNK>"  # some tools write it for <unk>
-REMEDY = "write the file again"
 NGRAMS_PER_PIECE = 1 << 20  # read at once
 SEPARATORS = re.compile("[ \t]+")  # other white space of Unicode may be part of words
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-inf")
@@ -81,16 +79,14 @@ class _Reader:
         return True
 
     def next(self) -> str:
-        """Return the next line, without its end. Raises UserError at the end of the file."""
+        """Return the next line, without LF or CR LF. Raises UserError at the end of the file."""
         if not self.more():
             raise self.cut_off()
         end = self.block.index(b"\n", self.at)
         line = self.block[self.at : end].decode()
         self.at = end + 1
         self.number += 1
-        if line.endswith("\r"):
-            raise self.error(MESSAGES[CARRIAGE_RETURN])
-        return line
+        return line.removesuffix("\r")
 
     def error(self, message: str, number: int | None = None) -> UserError:
         """Return the error of a line, by default the last one read."""
@@ -98,11 +94,11 @@ class _Reader:
 
     def cut_off(self) -> UserError:
         """Return the error of a file that ends too early."""
-        return UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
+        return UserError(f"{self.path} ends after line {self.number}: it is cut off; copy or download it again")
 
 
 def line_error(path: str, line: int, message: str) -> UserError:
-    return UserError(f"{path}, line {line}: {message}; {REMEDY}")
+    return UserError(f"{path}, line {line}: {message}; correct the file there, or copy it again")
 
 
 def read_arpa(path: str) -> Arpa:
@@ -293,7 +289,7 @@ def _parse_number(block: Any, first: int, last: int) -> Any:
 def parse_lines(
     block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any, values: Any
 ) -> tuple[Any, Any, Any]:
-    """Read lines into words `[M, k]` and values `[2, M]`, log p and log back-off weight in nats.
+    """Read lines into words `[M, k]` and values `[2, M]`, log p and log back-off weight in nats. Ends: LF, CR LF.
 
     Stops at a blank line, at a line that begins with a backslash or is wrong, after M lines, and at the block's end.
 
@@ -305,10 +301,11 @@ def parse_lines(
         end = at
         while block[end] != 10:
             end += 1
+        after = end + 1
+        if end > at and block[end - 1] == 13:
+            end -= 1
         if end == at or block[at] == 92:  # an empty line, or a backslash
             return at, row, GOOD
-        if block[end - 1] == 13:
-            return at, row, CARRIAGE_RETURN
         column = 0
         first = at
         while first < end:
@@ -337,5 +334,5 @@ def parse_lines(
         if column < k + 1:
             return at, row, FEW_WORDS
         row += 1
-        at = end + 1
+        at = after
     return at, row, GOOD
