@@ -103,9 +103,13 @@ def test_interpolate_then_prune_then_quantise(trained: Run) -> None:
 MISTAKES = [
     ("convert", "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B]"),
     ("convert arpa=kn3.arpa prune_entropy=1e-3 prune_to=1k to=x.arpa", "cannot be used with prune_to=1k"),
-    ("convert arpa=kn3.arpa prune_to=50% prune_method=gain to=x.arpa", "gain needs the counts, which lmtool train has"),
+    (
+        "convert arpa=kn3.arpa prune_to=50% prune_method=gain to=x.arpa",
+        "must be entropy; gain needs the counts",
+    ),
     ("convert arpa=kn3.arpa prune_to=2 to=x.arpa", "the 1-grams stay"),
-    ("convert arpa=kn3.arpa prune_counts=[0,0,1] to=x.arpa", "prune_counts"),
+    ("convert arpa=kn3.arpa prune_counts=[0,0,1] to=x.arpa", "no key 'prune_counts'; it is a key of lmtool train"),
+    ("convert arpa=kn3.arpa prune=1e-7 to=x.arpa", "no key 'prune'; did you mean prune_entropy?"),
     ("convert arpa=kn3.arpa to=x.tsv", "counts are those of run=PATH"),
     ("convert run=kn3 prune_to=50% to=x.tsv", "counts are those of run=PATH"),
     ("convert arpa=kn3.arpa to=x.vec", "use lmtool export for word2vec text"),

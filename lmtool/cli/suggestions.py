@@ -53,6 +53,8 @@ SYNONYMS = {
     "resume": "resumefrom resumefromcheckpoint",
     "text": "file input inputfile textfile prompt",
     "to": "outfile outputfile",
+    "prune_entropy": "prune",
+    "symbol_table": "words readsymboltable",
     "hydra.run.dir": "rundir out outdir outputdir dir savedir logdir outputpath",
     "hydra.sweep.dir": "sweepdir",
     "temperature": "temp",

@@ -178,7 +178,7 @@ class ConvertConfig(VerbConfig):
             require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
             if self.weights is not None:
                 _require_weights(self.weights, len(self.runs), f"{len(self.runs)} runs", sum_to_one=True)
-        rule = "entropy: prune_method=gain needs the counts, which lmtool train has"
+        rule = "entropy; gain needs the counts, which only lmtool train has"
         require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
 
     def changes(self) -> dict[str, Any]:

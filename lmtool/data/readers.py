@@ -150,8 +150,8 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 def check_text(block: bytes, name: str, line: int) -> None:
     """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
+    require_no_kenlm_binary(block, name)
     if b"\0" in block:
-        require_no_kenlm_binary(block, name)
         line += block.count(b"\n", 0, block.index(b"\0"))
         raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
     try:
