@@ -33,10 +33,7 @@ WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Take the n-gram model of an ARPA file, a run or a mixture, prune and quantize it as set, and write a file or run.
-
-    A neural run can be made smaller, and the counts of a run written.
-    """
+    """Read, mix, prune, quantize and write n-gram models; make networks smaller; write the counts of a run."""
     to = config.to
     form = None if to is None else format_of(to)
     if form not in (None, *OF_MODELS, *OF_COUNTS):

@@ -6,9 +6,8 @@
 
 Costs are natural -log p. A state is a context: 0 is `<s>`, 1 is the empty one. `<s>` and `</s>` are not words of G, in
 which p(</s>|h) is the cost of ending. A context that no n-gram continues is not a state: what leads to it leads to its
-longest suffix that is one, and costs its back-off weights too.
-
-A path may back off although its context has the next word: the best path of a sentence may cost less than -log p.
+longest suffix that is one, and costs its back-off weights too. A path may back off although its context has the next
+word, so that the best path of a sentence may cost less than -log p.
 """
 
 from __future__ import annotations
