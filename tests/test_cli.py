@@ -49,6 +49,8 @@ MISTAKES = [
     ("train data.vocabulary.unit=xx", ["data.vocabulary.unit", "word, char"]),
     ("train model.context_size=0", ["model.context_size=0", "1 or more"]),
     ("train model=ngram model.order=0 data=toy", ["model.order=0", "from 1 to 16"]),
+    ("train model.hidden_dim=0 data=toy", ["model.hidden_dim=0: must be 1 or more; no hidden layer is model.layers=0"]),
+    ("train model=ngram smoother.discounts=.75 data=toy", ["[D1,D2,D3+]", "one discount", "smoother=kneser_ney"]),
     ("train model=ngram model.order=50 data=toy", ["model.order=50", "from 1 to 16"]),
     ("train smoother=modified_kneser_ney", ["smoother=", "not used", "model=nplm"]),
     ("train model=ngram smoother=wb", ["smoother=wb", "did you mean witten_bell?"]),
@@ -133,6 +135,22 @@ def test_a_yaml_that_sweeps_is_heard(flags: list[str], tmp_path: Path) -> None:
 def test_cfg_job_prints_the_whole_configuration(lmtool: Run) -> None:
     printed = lmtool("train", "model=ngram", "--cfg", "job")
     assert "order: 5" in printed and "kind: modified_kneser_ney" in printed and "hydra" not in printed
+
+
+def test_cfg_and_info_name_settings_as_they_are_called_now(lmtool: Run) -> None:
+    Path("own/experiment").mkdir(parents=True)
+    Path("own/experiment/e.yaml").write_text("# @package _global_\ntraining: {clip_norm: 3.0}\n")
+    line = ("train", "--config-dir", "own", "+experiment=e")
+    page = lmtool(*line, "--cfg", "job", "-p", "training")
+    assert "max_grad_norm: 3.0\n" in page and "clip_norm" not in page
+    assert "max_grad_norm: 3.0\n" in (page := lmtool(*line, "--info")) and "clip_norm" not in page
+    assert f"file://{Path('own').resolve()}" in lmtool(*line, "--info", "searchpath")
+
+
+def test_hydras_logging_can_be_disabled(lmtool: Run) -> None:
+    line = ("train", "data=toy", "model=ngram", "hydra/job_logging=disabled", "hydra/hydra_logging=disabled")
+    assert "valid perplexity" in lmtool(*line, "hydra.run.dir=run") and not Path("run/train.log").exists()
+    assert "valid_perplexity" in lmtool(*line, "-m", "hydra.sweep.dir=sweep")
 
 
 def test_python_dash_m(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert values("train hydra.run.dir=~ data=text data.train=~/ü.txt") == ["/home/ann", "text", "/home/ann/ü.txt"]
     assert values("train data=text data.train=[~/a.txt,b.txt]") == ["text", ["/home/ann/a.txt", "b.txt"]]
     assert values(["eval", "text='~/x.txt'"]) == ["~/x.txt"], "in quotes of Hydra's it is a name"
+    for name in ("a,~/x.txt", "[a,~/b].txt"):
+        assert values(["eval", f"text={name}"]) == [name], "one name, which begins otherwise"
+    assert values(["compare", "runs=[a,'b,~/c','~/d',~/e]"]) == [["a", "b,~/c", "~/d", "/home/ann/e"]]
+    assert as_typed(split_line(["eval", "-m", "text=a,~/b"])).overrides == ["text=a,/home/ann/b"]
     assert values(["predict", "text=~/x"]) == ["~/x"], "prose"
     assert split_line(["train", "--config-dir=~/own"]).flags == ["--config-dir=/home/ann/own"]
     assert split_line(["train", "--config-dir", "~/own"]).flags == ["--config-dir", "/home/ann/own"]
@@ -100,6 +104,8 @@ def test_one_value_is_a_list_of_one() -> None:
 
 
 def test_a_sweep_over_odd_names() -> None:
+    line = ["train", "-m", "hydra.sweep.subdir=${model.order},${seed}"]
+    assert as_typed(split_line(line)).overrides == ["hydra.sweep.subdir='${model.order},${seed}'"]
     assert as_typed(split_line(["eval", "-m", "text=ünï.txt,b.txt"])).overrides == ["text='ünï.txt',b.txt"]
 
 
@@ -138,6 +144,11 @@ HINTS = [
     ("seed=1,2", "seed=1,2: a sweep over several values needs -m"),
     ("model=ngram model.order=1,2,3", "model.order=1,2,3: a sweep over several values needs -m"),
     ("seed=range(1,3)", "seed=range(1,3): a sweep over several values needs -m"),
+    ("-m model=ngram smoother=[laplace,mle]", "choose one option; to try several, -m smoother=laplace,mle"),
+    ("-m model=ngram model.order=[1,2]", "must be a whole number; to try several, -m model.order=1,2"),
+    ("-m model=ngram model.order=1..3", "must be a whole number; to try several, -m model.order=range(1,4)"),
+    ("model=ngram model.order=1-3", "must be a whole number; to try several, -m model.order=range(1,4)"),
+    ("model.activation=[tanh,relu]", "must be one of tanh, gelu, relu, sigmoid; to try several, -m model.activation="),
     ("model=ngram,nplm", "model=ngram,nplm: a sweep over several values needs -m"),
     ("model=größe", "no model=größe; there are cbow,"),
     ("foo=1,2", "no key 'foo'"),
@@ -220,11 +231,14 @@ KEYS = [
     ("train", "training.lr=2", "no key 'training.lr'; did you mean optim.lr?"),
     ("train", "model.lr=2", "did you mean optim.lr?"),
     ("train", "optim.lrr=3", "no key 'optim.lrr'; did you mean optim.lr?"),
+    ("train", "model.max_norm=1", "no key 'model.max_norm'; did you mean training.embedding_max_norm?"),
+    ("train model=ngram", "smoother.D=.75", "did you mean smoother.discounts?"),
+    ("train", "+experiments=names", "no key 'experiments'; did you mean +experiment?"),
     ("train", "modle=ngram", "did you mean model?"),
     ("train", "seeed=3", "did you mean seed"),
     ("train", "split=test", "no key 'split'; it is a key of lmtool eval, lmtool ensemble, lmtool compare"),
     ("train", "optim.nothing=1", "no key 'optim.nothing'; there are"),
-    ("train", "nothing_like_it=1", "no key 'nothing_like_it'; there are data, "),
+    ("train", "nothing_like_it=1", "no key 'nothing_like_it'; there are +experiment, data, "),
     ("eval", "file=x", "did you mean text?"),
     ("eval", "model_path=x", "did you mean run?"),
     ("ensemble", "run=a", "did you mean runs?"),

@@ -18,19 +18,16 @@ from lmtool.system.terminal import close_words, nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
+INFO = ("--info", "-i")  # flags whose value may be left out: the first of its choices
 # Hydra flags that take the next argument as their value, with the choices if there are few.
 FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(INFO, ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
     **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
     **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
     "--experimental-rerun": (),
 }
-# Flags with an optional value after =, each with its choices, of which the first is the default: Hydra's parser would
-# take the next word.
-FLAGS_MAYBE_VALUE = dict.fromkeys(
-    ("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-)
 USUAL_FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir", "--version")
-RARE_FLAGS = ("-h", "--hydra-help", "--resolve", "--run", "-r", "--shell-completion", "-sc", "--info", "-i")
+RARE_FLAGS = ("-h", "--hydra-help", "--resolve", "--run", "-r", "--shell-completion", "-sc")
 FLAGS = {*FLAGS_WITH_VALUE, *USUAL_FLAGS, *RARE_FLAGS}
 
 
@@ -76,11 +73,9 @@ def split_line(words: list[str]) -> CommandLine:
             flag, equals, value = word.partition("=")
             if flag not in FLAGS:
                 raise UserError(f"no flag {flag}{_instead_of(word, after)}{_as_text(word, verb)}")
-            if flag in FLAGS_MAYBE_VALUE:
-                choices = FLAGS_MAYBE_VALUE[flag]
-                flags.append(f"{flag}={_one_of(flag, value if equals else choices[0], choices)}")
-                continue
             takes_value = flag in FLAGS_WITH_VALUE
+            if flag in INFO and not equals and after not in FLAGS_WITH_VALUE[flag]:
+                word, equals, value = f"{flag}=all", "=", "all"  # else Hydra's parser would take the next word
             flags.append(f"{flag}={_flag_value(flag, value)}" if equals and takes_value else word)
             waiting = flag if takes_value and not equals else None
         elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
@@ -96,18 +91,11 @@ def split_line(words: list[str]) -> CommandLine:
 
 
 def _flag_value(flag: str, value: str) -> str:
-    """Return a flag's value; `~/` is the home folder."""
+    """Return a flag's value; `~/` is the home folder. Raises UserError for an invalid one."""
     choices = FLAGS_WITH_VALUE[flag]
-    if choices:
-        _one_of(flag, value, choices)
-    return os.path.expanduser(value) if flag in CONFIG_DIR else value
-
-
-def _one_of(flag: str, value: str, choices: tuple[str, ...]) -> str:
-    """Return a flag's value. Raises UserError for an invalid one."""
-    if value not in choices:
+    if choices and value not in choices:
         raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
-    return value
+    return os.path.expanduser(value) if flag in CONFIG_DIR else value
 
 
 def _instead_of(word: str, after: str) -> str:

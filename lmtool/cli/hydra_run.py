@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -105,6 +106,7 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     for path in hydra_errors.user_files(line):
         require_bounded_aliases(path)
     token = _folder.set(config_dir_of(line.flags))
+    flags = get_args_parser().parse_args(line.flags)
     try:
         with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
             application = checked_application(line, typed_words)
@@ -112,11 +114,15 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
                 mode = "hydra.mode=MULTIRUN"
                 words = line.overrides if mode in line.overrides else [*line.overrides, mode]
                 application.multirun(name, task, words)
-            elif "--hydra-help" in line.flags:  # composing sets up logging
+            elif flags.cfg:
+                application.show_cfg(name, line.overrides, flags.cfg, flags.package, flags.resolve)
+            elif flags.info:
+                application.show_info(flags.info, name, line.overrides)
+            elif flags.hydra_help:  # composing sets up logging
                 application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
     finally:
         _folder.reset(token)
-    if not runs:
+    if not (runs or flags.cfg or flags.info):
         hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import VERBS
+from lmtool.cli.help_pages import EXPERIMENT, VERBS
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.options import letters_of
 from lmtool.config.overrides import key_of
@@ -41,6 +41,7 @@ SYNONYMS = {
     "data.vocabulary.lowercase": "lower dolowercase",
     "data.vocabulary.unit": "tokenizer tokeniser tokens level tokenization",
     "smoother": "smoothing discounting",
+    "smoother.discounts": "d discount",
     "optim": "optimizer optimiser opt",
     "schedule": "scheduler lrscheduler lrschedule",
     "output": "loss criterion",
@@ -78,7 +79,7 @@ def unknown_key(word: str, settings: LineSettings, beside: Sequence[str] = ()) -
         return _of_group(word, head, rest, settings)
     known = [*settings.all_keys(), *settings.groups]
     meant = _meant(key, known)
-    close = [meant] if meant in known else _same_name(key, known)
+    close = [meant] if meant in known else _same_name(key, known, settings)
     if close:
         return f"no key {key!r}; did you mean {' or '.join(_with_value(name, word, settings) for name in close)}?"
     if head == "hydra":
@@ -106,9 +107,8 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
     known = settings.all_keys()
     beside = [name.removeprefix(f"{group}.") for name in known if name.startswith(f"{group}.")]
     meant = _meant(key, known)
-    close = [meant] if meant in known else _same_name(key, known)
-    close = [f"{group}.{name}" for name in close_words(rest, beside)] or close
-    if close:
+    close = [meant] if meant in known else _same_name(key, known, settings)
+    if close := close or [f"{group}.{name}" for name in close_words(rest, beside)]:
         return f"no key {key!r}; did you mean {' or '.join(close)}?"
     return f"no key {key!r}{nearest(rest, settings.option(group, option).fields)}"
 
@@ -139,9 +139,11 @@ def _meant(key: str, known: list[str]) -> str:
     return next((name for name in meanings if name in known), meanings[0])
 
 
-def _same_name(key: str, known: list[str]) -> list[str]:
-    """Return the outermost known keys that end in the same name."""
-    keys = [name for name in known if _last(name) == _last(key)]
+def _same_name(key: str, known: list[str], settings: LineSettings) -> list[str]:
+    """Return the outermost known keys that end in the same name or had it earlier."""
+    types = [(name, settings.type_of(name)) for name in known]
+    earlier = {name: type_.rule.was for name, type_ in types if type_ is not None and type_.rule is not None}
+    keys = [name for name in known if _last(key) in (_last(name), letters_of(earlier.get(name) or ""))]
     return [name for name in keys if name.count(".") == min(each.count(".") for each in keys)]
 
 
@@ -162,7 +164,7 @@ def _in_other_options(meant: str, settings: LineSettings) -> str | None:
                 return f"did you mean {meant}=, which {group}={name} uses?"
             keys = [f"{group}.{key}" for key in type.leaves()]
             keys += [f"{g}.{key}" for g, option in below.items() for key in settings.option(g, option).leaves()]
-            close = [meant] if meant in keys else _same_name(meant, keys)
+            close = [meant] if meant in keys else _same_name(meant, keys, settings)
             if close:
                 return f"did you mean {close[0]}, with {group}={name}?"
     return None
@@ -174,7 +176,7 @@ def _in_other_verbs(key: str, settings: LineSettings) -> str | None:
 
 
 def _by_spelling(key: str, settings: LineSettings) -> str:
-    top = [*settings.top, *settings.groups]
+    top = [*settings.top, *settings.groups, *[f"+{EXPERIMENT}"] * ("model" in settings.groups)]
     close = close_words(key, top)
     ends = {name.rpartition(".")[2]: name for name in settings.all_keys()}
     close += [ends[name] for name in close_words(key.rpartition(".")[2], list(ends)) if ends[name] not in close]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from numbers import Number
@@ -28,7 +28,7 @@ from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
 INTERPOLATION = re.compile(r"\$\{[^}]+\}")
-HOME = re.compile(r"(^|[\[,] *)(~[\w.-]*)(?=[/,\]]|$)")  # as a shell expands it, at the start of a word or an item
+SPAN = re.compile(r"(?P<first>-?\d+) *(\.{2,3}|-|:|to) *(?P<last>-?\d+)")  # how other tools write a range
 SWEEP = "a sweep over several values needs -m"
 OPENING, CLOSING = "([{", ")]}"
 
@@ -64,12 +64,12 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         raise UserError(unknown_key(word, settings))
     known = type or SettingType()
     _require_form(word, key, text, known)
-    if not (key == "text" and VERBS[settings.verb] == "text"):  # which is text to read, not a path
-        text = HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)
-        if not multirun and _is_file(text, known):
-            return prefix + _quoted(text)
+    is_prose = key == "text" and VERBS[settings.verb] == "text"  # text to read, not a path
+    if not (is_prose or multirun) and _is_file(os.path.expanduser(text), known):
+        return prefix + _quoted(os.path.expanduser(text))
     try:
-        return prefix + _in_grammar(text, known, multirun)
+        expanded = str if is_prose else os.path.expanduser
+        return prefix + _in_grammar(text, known, multirun and key not in HYDRA_TEXTS, expanded)
     except (_SeveralValuesError, HydraException) as error:
         if type is None:
             raise UserError(unknown_key(word, settings)) from None
@@ -92,6 +92,8 @@ def _group(word: str, group: str, text: str, settings: LineSettings, multirun: b
     override = _parsed(text)
     if override is None:
         require_option(group, text, settings.words)
+    elif isinstance(override.value(), list):
+        raise UserError(f"{word}: choose one option; to try several, -m {group}={text[1:-1]}")
     elif override.is_sweep_override() and not multirun:
         raise UserError(f"{word}: {SWEEP}")
     return word
@@ -111,6 +113,11 @@ def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
         raise UserError(f"{word}: give {key}.NAME=... a value, NAME being {', '.join(type.fields)}")
     elif type.item is not None and not text.strip():
         raise UserError(f"{word}: write a list, as {key}=[a,b]")
+    elif not (type.fields or type.item or type.may_be_text):
+        span = SPAN.fullmatch(text)
+        several = text[1:-1] if text.startswith("[") else span and f"range({span['first']},{int(span['last']) + 1})"
+        if several:
+            raise UserError(f"{word}: must be {type.words}; to try several, -m {key}={several}")
 
 
 class _SeveralValuesError(Exception):
@@ -123,11 +130,14 @@ def _is_file(text: str, type: SettingType) -> bool:
     return override is not None and isinstance(override.value(), ChoiceSweep | list) and os.path.exists(text)
 
 
-def _in_grammar(text: str, type: SettingType, multirun: bool) -> str:
-    """Return a value of a setting in Hydra's grammar. multirun: whether commas are a sweep.
+def _in_grammar(text: str, type: SettingType, multirun: bool, expanded: Callable[[str], str]) -> str:
+    """Return a value of a setting in Hydra's grammar. multirun: whether commas are a sweep. expanded: applied to each
+    value.
 
     Raises HydraException for an unclosed list or dictionary.
     """
+    parts = [expanded(part) for part in (_split(text) if multirun else [text])]
+    text = ",".join(parts)
     override = _parsed(text)
     if text == "" or (override is not None and override.value() is None):
         return text
@@ -139,7 +149,7 @@ def _in_grammar(text: str, type: SettingType, multirun: bool) -> str:
             raise _SeveralValuesError(f"{listed}{SWEEP}")
         if multirun and not simple:
             return text  # a function, such as range(1,4)
-    return ",".join(_element(part, type) for part in (_split(text) if multirun else [text]))
+    return ",".join(_element(part, type) for part in parts)
 
 
 def _element(text: str, type: SettingType) -> str:
@@ -160,7 +170,7 @@ def _element(text: str, type: SettingType) -> str:
 
 def _listed(text: str, item: SettingType | None) -> str:
     """Convert comma-separated items of a type to a list in brackets."""
-    parts = _split(text) if text.strip() else []
+    parts = map(os.path.expanduser, _split(text) if text.strip() else [])
     is_text = item is not None and item.is_text
     items = [_as_text(part, null=False) if is_text or _parsed(part) is None else part for part in parts]
     return f"[{','.join(items)}]"

@@ -31,10 +31,10 @@ class Rule:
 
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
-    UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name. needs:
-    other settings, as KEY=VALUE, of which one must be given if this one is; excludes: those that must not be. A setting
-    is given unless it is null or false; a VALUE in small letters stands for itself, e.g. `cache=neural`. why: their
-    reason, in the message.
+    UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
+    outside them. was: the setting's earlier name. needs: other settings, as KEY=VALUE, of which one must be given if
+    this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
+    letters stands for itself, e.g. `cache=neural`. why: their reason, in the message.
     """
 
     low: float = -math.inf
@@ -78,7 +78,8 @@ class Rule:
         if (self.bounds or self.words) and (value == "null" or as_written(value) not in self.words):
             items = value if type_.startswith("list") else [value]
             whole = "int" in type_ and "float" not in type_
-            require(bool(items) and all(self._holds(item, whole) for item in items), key, value, self.text(type_))
+            rule = self.text(type_) + (f"; {self.said}" if self.bounds and self.said else "")
+            require(bool(items) and all(self._holds(item, whole) for item in items), key, value, rule)
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
 

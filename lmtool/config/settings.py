@@ -72,8 +72,11 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
     values do not fit it, e.g. after a change of version.
     """
     values = {"kind": UNNAMED.get(group, "")} | {key: _literal(value) for key, value in saved.items()}
+    came_from = (origins or {}).get(group)
+    if came_from is not None:
+        settings_class(group, str(values["kind"]), came_from=came_from)  # whose errors are not about the version
     try:
-        return _object(_option(values, group, (origins or {}).get(group)), {}, group)
+        return _object(_option(values, group), {}, group)
     except UserError as error:
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
 
@@ -168,13 +171,12 @@ def _config_dir() -> Path | None:
 def _option(
     values: Any,
     group: str,
-    came_from: str | None = None,
     *,
     beside: Path | None = None,
 ) -> DictConfig:
     """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
-    settings = settings_class(group, kind, came_from=came_from, beside=beside)
+    settings = settings_class(group, kind, beside=beside)
     values = _renamed(values, settings) if isinstance(values, dict) else values
     return _merged(OmegaConf.structured(settings), values, group)
 

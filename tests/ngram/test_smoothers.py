@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +101,14 @@ def test_discounts_of_each_order_by_hand() -> None:
     found = np.exp(model.log_dist(np.array([[unk], [a]])))
     np.testing.assert_allclose(found[0, :5], [0.192, 0.192, 0.192, 0.392, 0.032], rtol=1e-6)
     np.testing.assert_allclose(found[1, [1, 2, unk]], [0.564, 0.5 / 3 + 0.064, 0.032 / 3], rtol=1e-6)
+
+
+def test_one_triple_of_discounts_is_for_all_orders(lmtool: Callable[..., str]) -> None:
+    for name, discounts in {"one": "[.7,1,1.5]", "each": "[[.7,1,1.5],[.7,1,1.5]]", "no": "null"}.items():
+        words = ("model=ngram", "model.order=2", f"smoother.discounts={discounts}", f"hydra.run.dir={name}")
+        lmtool("train", "data=toy", *words)
+    one, each, no = (json.loads(Path(n, "result.json").read_text())["valid_perplexity"] for n in ("one", "each", "no"))
+    assert one == each != no
 
 
 def test_kneser_ney_by_hand() -> None:

@@ -94,7 +94,7 @@ class NplmModel(EncoderConfig):
     """Neural probabilistic language model (Bengio et al. 2003); conf/model/nplm.yaml explains each setting."""
 
     kind: str = "nplm"
-    hidden_dim: int = setting(min=1)
+    hidden_dim: int = setting(min=1, said="no hidden layer is model.layers=0")
     layers: int = setting(1, min=0, max=100)
     direct_connections: bool = setting(was="direct")
     activation: Activation = MISSING

@@ -167,16 +167,25 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
     """
 
     kind: str = "modified_kneser_ney"
-    discounts: Any = setting(said="null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_r <= r")
+    discounts: Any = setting(
+        said="null, tuned, [D1,D2,D3+] or a list of one such for each order, with 0 <= D_r <= r; one discount for all "
+        "counts is smoother=kneser_ney"
+    )
     kenlm_compatible: bool = setting(was="like_kenlm")
 
     def __post_init__(self) -> None:
         rule = rules_of(type(self))["discounts"].said
         triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
+        triples = triples if isinstance(triples[0], list) else [self.discounts]
         for triple in triples if self.discounts not in (None, TUNED) else []:
             three = triple if isinstance(triple, list) and len(triple) == 3 else [None]
             valid = all(is_number(d, 0, k) for k, d in enumerate(three, start=1))
-            require(valid, "smoother.discounts", self.discounts if triple is None else triple, rule)
+            require(valid, "smoother.discounts", triple, rule)
+
+    def given_discounts(self, order: int) -> list[Any] | None:
+        """Return [D1, D2, D3+] of orders 1 to `order`, or None if they are estimated or tuned."""
+        given = AbsoluteConfig.given_discounts(self, order)
+        return given if given is None or isinstance(given[0], list) else [given] * order
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return modified Kneser-Ney smoothing. Raises UserError if the number of triples is not the order."""
