@@ -122,6 +122,37 @@ def test_a_sweep_started_with_the_earlier_name_of_a_setting_is_resumed(lmtool: R
     assert "holds another sweep" in lmtool(*line[:-1], "training.max_grad_norm=1,3", DIR, code=2)
 
 
+NETWORK = ("training.epochs=1", "training.batch_size=64", "model.hidden_dim=4")
+
+
+def test_a_setting_that_some_options_lack_is_left_out_there(lmtool: Run) -> None:
+    line = ("train", "-m", "data=toy", "model=nplm,ngram", *NETWORK, "smoother=laplace", "model.order=1,2", DIR)
+    printed = lmtool(*line)
+    assert "note: - is a setting that the job's options do not have; it was left out there" in printed
+    keys = ("job", "model", "training.epochs", "smoother", "model.order")
+    rows = sorted([row[key] for key in keys] for row in table())
+    assert rows == [["0", "nplm", "1", "", ""], ["2", "ngram", "", "laplace", "1"], ["3", "ngram", "", "laplace", "2"]]
+    assert "3 of these were finished before" in lmtool("train", "-m", "resume=sweep")
+    # What no option has is refused before any job; the options may come from glob() or from a YAML file too.
+    some = ("train", "-m", "data=toy", "model=glob(*ngram)", "hydra.sweep.dir=other")
+    assert "optim.lr=1: not used with model=class_ngram" in lmtool(*some, "optim.lr=1", code=2)
+    assert "'trainin.epochs'; did you mean training.epochs?" in lmtool(*line[:-1], "trainin.epochs=1", code=2)
+    Path("own/experiment").mkdir(parents=True)
+    Path("own/experiment/e.yaml").write_text(
+        "# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {model: 'ngram,lbl', model.order: 1}}}\n"
+    )
+    words = ("+experiment=e", "data=toy", *NETWORK[:2], "hydra.sweep.dir=e")
+    lmtool("train", "--config-dir", "own", *words)
+    assert {(row["model"], row["model.order"]) for row in table("e/sweep.csv")} == {("ngram", "1"), ("lbl", "")}
+
+
+def test_a_sweep_none_of_whose_jobs_began_leaves_its_folder(lmtool: Run) -> None:
+    assert "model.order=99: must be" in lmtool(*NGRAM, "model.order=0,98,99", DIR, code=2)
+    lmtool(*NGRAM, "model.order=1,0", DIR, code=2)
+    assert [row["status"][:4] for row in table()] == ["done", "mode"]
+    assert "holds another sweep" in lmtool(*NGRAM, "model.order=1,2", DIR, code=2)
+
+
 def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
     said = lmtool(*NGRAM, "model.order=1,2", DIR, "hydra.sweep.subdir=one", code=2)
     assert (
@@ -316,6 +347,10 @@ def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
         (("hydra.launcher.n_jobs=2",), "with hydra/launcher=basic; choose one of joblib"),
         (("hydra.sweeper.n_trials=2",), "with hydra/sweeper=basic; choose one of optuna"),
         (("hydra/launcher=jobli",), "did you mean joblib"),
+        (("smoother=glob(wb*)",), "smoother=glob(wb*): nothing to try: glob() matches options of a group"),
+        (("model.order=glob(*)",), "model.order=glob(*): nothing to try"),
+        (("smoother=glob(*)", "hydra/sweeper=optuna"), "in a sweep without optuna"),
+        (("model.order=interval(1,3)",), "add hydra/sweeper=optuna, or write values, as model.order=1,2 or model."),
     ],
 )
 def test_launchers_mistaken(words: tuple[str, ...], said: str, lmtool: Run) -> None:
@@ -412,15 +447,17 @@ def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.M
 def test_number_of_jobs() -> None:
     from omegaconf import OmegaConf
 
-    from lmtool.sweeps.sweep import _number_of_jobs
+    from lmtool.sweeps.sweep import _number_of_jobs, _swept
 
     def number(sweeper: dict[str, Any], *task: str) -> int | None:
-        return _number_of_jobs(OmegaConf.create({"hydra": {"sweeper": sweeper, "overrides": {"task": list(task)}}}))
+        hydra = {"sweeper": sweeper, "overrides": {"task": list(task)}, "runtime": {"config_sources": []}}
+        config = OmegaConf.create({"hydra": hydra})
+        return _number_of_jobs(config, _swept(config))
 
     basic = {"max_batch_size": None, "params": None}
     assert number(basic, "a=1,2", "b=range(3)", "c=4") == 6
     assert number(basic | {"max_batch_size": 4}, "a=1,2", "b=range(3)") == 4
     assert number(basic | {"params": {"a": "1,2"}}, "b=3,4") == 4
-    assert number(basic, "a=glob(*)") is None
+    assert number(basic, "smoother=glob(*kneser_ney)") == 2
     assert number({"n_trials": 20, "n_jobs": 2}, "a=interval(0,1)") == 2
     assert number({}) is None

@@ -63,6 +63,7 @@ def test_what_hydra_reads_stays_as_it_is() -> None:
     )
     assert as_typed(split_line(line.split())).overrides == line.split()[2:]
     odd = [
+        "data=ptb",
         "hydra/launcher=joblib",
         "+data.downloads.train={url: 'http://x'}",
         "hydra.launcher.n_jobs=2",
@@ -365,4 +366,5 @@ def test_an_experiment_without_its_package(lmtool: Run) -> None:
     Path("own/experiment").mkdir(parents=True)
     Path("own/experiment/e.yaml").write_text("seed: 3\n")
     said = lmtool("train", "--config-dir", "own", "+experiment=e", "data=toy", "model=ngram", code=2)
-    assert said == "lmtool: +experiment=e: its YAML file must begin with the line # @package _global_\n"
+    assert said == "lmtool: own/experiment/e.yaml: an experiment must begin with the line # @package _global_; add it\n"
+    assert said == lmtool("train", "-m", "--config-dir", "own", "+experiment=names,e", "seed=1,2", code=2)

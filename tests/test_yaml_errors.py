@@ -87,6 +87,9 @@ EXPERIMENTS = {
     "model:\n  ordr: 3\n": "own/experiment/e.yaml:3: no key 'model.ordr'; did you mean order?",
     "model:\n\torder: 3\n": "own/experiment/e.yaml:3: while scanning for the next token, found character",
     "defaults:\n  - override /modl: nplm\n": "own/experiment/e.yaml:3: no group 'modl', of modl=nplm; did you mean",
+    "defaults:\n  - overide /model: nplm\n": "own/experiment/e.yaml:3: overide /model: nplm: write override /model:",
+    "defaults:\n  - override model: nplm\n": "own/experiment/e.yaml:3: override model: nplm: write override /model:",
+    "defaults:\n  - /model: nplm\n": "own/experiment/e.yaml:3: /model: nplm: write override /model: nplm",
     "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",
 }
 

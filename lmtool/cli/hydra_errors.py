@@ -20,16 +20,14 @@ from yaml.reader import ReaderError
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import (
-    EXPERIMENT,
     PLUGINS,
     NoOptionError,
     chosen_groups,
     config_dir_of,
-    is_group,
     require_option,
 )
 from lmtool.cli.line_settings import LineSettings
-from lmtool.cli.suggestions import unknown_key, unused
+from lmtool.cli.suggestions import unknown_key
 from lmtool.config.index import text_of
 from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
@@ -87,11 +85,6 @@ def explained(line: CommandLine) -> Iterator[None]:
     try:
         yield
     except SettingError as error:
-        words = [word for word in line.overrides if key_of(word) == error.key]
-        if words and error.key == EXPERIMENT:
-            raise UserError(f"{words[-1]}: its YAML file must begin with the line # @package _global_") from error
-        if words and error.unknown:
-            raise UserError(unknown_key(words[-1], LineSettings(line))) from error
         raise UserError(_placed(str(error), error.key, line)) from error
     except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
         if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
@@ -199,21 +192,9 @@ def _wrong_group(line: CommandLine) -> str | None:
     """Return what is wrong with the groups of a line and its YAML files, or None if nothing is."""
     assert line.verb is not None, "a line without a verb is not composed"
     try:
-        used = chosen_groups(line.verb, line.words)
+        chosen_groups(line.verb, line.words)
     except NoOptionError as error:
         return _without_option(error, line)
-    settings = LineSettings(line)
-    for word in line.overrides:
-        key = key_of(word).partition("@")[0]
-        if "=" not in word or "." in key or "/" in key or key in (*used, *settings.top, "hydra"):
-            continue
-        if key == EXPERIMENT:
-            if not word.startswith("+"):
-                return f"{key}= must be appended: write +{key}="
-        elif is_group(key, line.words):
-            return unused(word, settings)
-        elif not word.startswith("+"):
-            return unknown_key(word, settings)
     return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -22,14 +23,17 @@ from hydra.core.default_element import ResultDefault
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.line_settings import LineSettings
+from lmtool.cli.suggestions import unknown_key
 from lmtool.config.model_verbs import SETTINGS
-from lmtool.config.overrides import key_of
+from lmtool.config.overrides import key_of, swept_values
 from lmtool.config.settings import SettingError, with_current_names
 from lmtool.errors import UserError
+from lmtool.sweeps.job import REPEATED
+from lmtool.sweeps.restart import all_overrides, is_grid
 
 Path = tuple[str, ...]
 OWN_CALLBACK = ("callbacks", "sweep", "_target_"), "lmtool.sweeps.sweep.Start"  # in conf/common.yaml
@@ -65,6 +69,9 @@ class CheckedLoader(ConfigLoaderImpl):
     """Hydra's configuration loader, which replaces the earlier names of settings in YAML files by the current ones, and
     rejects what `require_harmless` and `require_plugins` reject.
 
+    An override of a sweep whose setting the options of a job lack is left out of that job; if no job has the setting,
+    it is an error.
+
     typed: the overrides of the line that the user typed.
     """
 
@@ -72,6 +79,7 @@ class CheckedLoader(ConfigLoaderImpl):
         super().__init__(search_path)
         self._line = line
         self._typed = tuple(typed)
+        self._first: dict[tuple[str, ...], list[str]] = {}  # overrides that the first of equal jobs had, by those left
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         """Compose the YAML files; the line's overrides are applied to the result, so that their keys exist in it."""
@@ -93,7 +101,12 @@ class CheckedLoader(ConfigLoaderImpl):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Compose a configuration. Raises SettingError as `require_harmless` and `require_plugins` do."""
-        composed = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        is_sweep = run_mode is RunMode.MULTIRUN
+        single = [word for word in overrides if not (is_sweep and swept_values(word))]
+        kept = self._kept(single, overrides)
+        composed = super().load_configuration(config_name, kept, run_mode, from_shell, validate_sweep_overrides)
+        if is_sweep:  # whose sweeper makes jobs of all overrides
+            composed.hydra.overrides.task = [word for word in overrides if word not in composed.hydra.overrides.hydra]
         require_harmless(composed, self._typed)
         require_plugins(composed, run_mode)
         with flag_override(composed, ["struct", "readonly"], False):
@@ -104,10 +117,28 @@ class CheckedLoader(ConfigLoaderImpl):
         """Compose the configuration of a sweep's job. Raises errors as `load_configuration` does, and
         ConfigCompositionException for an invalid option.
         """
+        kept = self._kept(sweep_overrides, all_overrides(master_config))
         try:
-            return super().load_sweep_config(master_config, sweep_overrides)
+            composed = super().load_sweep_config(master_config, kept)
         except ValueError as error:  # for a number as an option; in a single run Hydra raises its own error
             raise ConfigCompositionException(str(error)) from error
+        if self._first.setdefault(tuple(kept), sweep_overrides) != sweep_overrides and is_grid(master_config):
+            with open_dict(composed.hydra):
+                composed.hydra.runtime.choices[REPEATED] = None
+        return composed
+
+    def _kept(self, words: list[str], sweep: list[str]) -> list[str]:
+        """Return the overrides of a job whose settings its options have. sweep: all of the line and its sweeper.
+
+        Raises UserError for a setting that the options of no job have.
+        """
+        here = LineSettings(replace(self._line, overrides=words))
+        missing = [word for word in words if not here.has(word)]
+        every = LineSettings(replace(self._line, overrides=sweep))
+        for word in missing:
+            if not any(job.has(word) for job in every.jobs()):
+                raise UserError(unknown_key(word, next(every.jobs())))
+        return [word for word in words if word not in missing]
 
 
 def _rename_references(composed: DictConfig, settings: LineSettings) -> None:

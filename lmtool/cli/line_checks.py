@@ -13,8 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import MULTIRUN, config_dir_of
+from lmtool.cli.help_pages import EXPERIMENT, MULTIRUN, config_dir_of
 from lmtool.cli.line_settings import LineSettings
+from lmtool.config.index import require_experiment
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import TrainingStart
@@ -36,8 +37,14 @@ def require_possible(line: CommandLine) -> None:
         key = key_of(word)
         if word.startswith("~"):
             _require_deletable(word, key, settings)
+        elif word.startswith(f"{EXPERIMENT}="):
+            raise UserError(f"{word}: an experiment is appended: write +{word}")
         elif word.startswith("+") and key in settings.groups:
             raise UserError(f"{word}: {key}={settings.groups[key]} is chosen already: write {word.lstrip('+')}")
+        elif key == EXPERIMENT:
+            for name in word.partition("=")[2].split(","):
+                if name in (files := settings.files(EXPERIMENT)):
+                    require_experiment(files[name])
         elif key in FOLDERS and "=" in word:
             _require_folder(word, key)
         elif key == "hydra.searchpath" and "=" in word:

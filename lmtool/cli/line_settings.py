@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, option_text
 from lmtool.config.index import SettingType, YamlFile, line_of, option_types, read, verb_types
 from lmtool.config.options import conf_dir, yaml_files
-from lmtool.config.overrides import key_of
+from lmtool.config.overrides import key_of, swept_values
 from lmtool.errors import UserError
 
 # Hydra settings that are paths or names; the types of other Hydra settings are not known here.
@@ -37,15 +39,35 @@ class LineSettings:
 
     def __init__(self, line: CommandLine) -> None:
         assert line.verb is not None, "a line without a verb has no settings"
-        self.verb, self.words = line.verb, line.words
+        self.line, self.verb, self.words = line, line.verb, line.words
 
     @cached_property
-    def groups(self) -> dict[str, str]:
-        """The groups in use, each with its option; empty if one of the choices is wrong."""
+    def _groups(self) -> dict[str, str] | None:
         try:
             return chosen_groups(self.verb, self.words)
         except UserError:
-            return {}
+            return None
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The groups in use, each with its option; empty if one of the choices is wrong."""
+        return self._groups or {}
+
+    def jobs(self) -> Iterator[LineSettings]:
+        """Iterate over the settings of a sweep's jobs: one for each combination of the options that it tries."""
+        chosen = []
+        for word in self.line.overrides:
+            if self.is_group(key_of(word)) and (values := swept_values(word, config_dir_of(self.words))):
+                chosen.append([f"{word.partition('=')[0]}={value}" for value in values])
+        for words in product(*chosen):
+            yield LineSettings(replace(self.line, overrides=[*self.line.overrides, *words])) if words else self
+
+    def has(self, word: str) -> bool:
+        """Return whether the options in use have the setting or group of an override, unless Hydra alone knows it."""
+        key = key_of(word)
+        if self._groups is None or word.startswith("~") or re.match(r"hydra[./]|.*@|experiment$", key):
+            return True
+        return key in self.groups if self.is_group(key) else self.type_of(key) is not None
 
     @cached_property
     def top(self) -> dict[str, SettingType]:
@@ -79,9 +101,7 @@ class LineSettings:
 
     def chosen(self, group: str) -> list[str]:
         """Return a group's options in use: several in a sweep."""
-        given = [word.partition("=")[2] for word in self.words if word.startswith(f"{group}=")]
-        names = given[-1].split(",") if given else [self.groups[group]]
-        return [name for name in names if name in self.files(group)]
+        return list(dict.fromkeys(job.groups[group] for job in self.jobs() if group in job.groups))
 
     def type_of(self, key: str) -> SettingType | None:
         """Return a setting's type by its whole key, or None if the line has no such setting."""
@@ -97,7 +117,7 @@ class LineSettings:
     def current_name(self, key: str) -> str:
         """Return a key by its current name, if it is the earlier name of a setting; else the key unchanged."""
         group, _, rest = key.partition(".")
-        options = [self.option(group, name) for name in self.chosen(group)] if rest and group in self.groups else []
+        options = [self.option(group, name) for name in self.chosen(group)] if rest else []
         fields = [option.fields for option in options] if rest else [self.top]
         if any((rest or key) in types for types in fields):
             return key  # the current name of another option's setting, in a sweep over options

@@ -55,25 +55,22 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         raise UserError(f"{word!r}: write {match['key'].strip()}={match['value'].strip()}, without spaces around =")
     prefix, text = f"{match['key']}=", match["value"]
     key = match["key"].lstrip("+")
+    if not (settings.line.given("resume") or any(job.has(word) for job in settings.jobs())):
+        raise UserError(unknown_key(word, next(settings.jobs())))
     if settings.is_group(key):
         return _group(word, key, text, settings, multirun)
     if any(key == f"{group}.kind" for group in settings.groups):
         raise UserError(f"{word}: choose an option by {key.removesuffix('.kind')}={text}")
-    type = settings.type_of(key)
-    if type is None and not key.isascii():  # Hydra's grammar has no such keys
-        raise UserError(unknown_key(word, settings))
-    known = type or SettingType()
+    known = settings.type_of(key) or SettingType()
     _require_form(word, key, text, known)
     is_prose = key == "text" and VERBS[settings.verb] == "text"  # text to read, not a path
     if not (is_prose or multirun) and _is_file(os.path.expanduser(text), known):
         return prefix + _quoted(os.path.expanduser(text))
     try:
         expanded = str if is_prose else os.path.expanduser
-        return prefix + _in_grammar(text, known, multirun and key not in HYDRA_TEXTS, expanded)
-    except (_SeveralValuesError, HydraException) as error:
-        if type is None:
-            raise UserError(unknown_key(word, settings)) from None
-        raise UserError(f"{word}: {error}") if isinstance(error, _SeveralValuesError) else unreadable(word) from None
+        return prefix + _in_grammar(word, text, known, multirun and key not in HYDRA_TEXTS, expanded)
+    except HydraException:
+        raise unreadable(word) from None
 
 
 def _as_setting(word: str, settings: LineSettings) -> str:
@@ -120,21 +117,16 @@ def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
             raise UserError(f"{word}: must be {type.words}; to try several, -m {key}={several}")
 
 
-class _SeveralValuesError(Exception):
-    """Error, with a remedy, for values that are not a list or sweep."""
-
-
 def _is_file(text: str, type: SettingType) -> bool:
     """Return whether a path that may also be a list names a file with commas or brackets."""
     override = _parsed(text) if type.is_free and type.may_be_text else None
     return override is not None and isinstance(override.value(), ChoiceSweep | list) and os.path.exists(text)
 
 
-def _in_grammar(text: str, type: SettingType, multirun: bool, expanded: Callable[[str], str]) -> str:
-    """Return a value of a setting in Hydra's grammar. multirun: whether commas are a sweep. expanded: applied to each
-    value.
+def _in_grammar(word: str, text: str, type: SettingType, multirun: bool, expanded: Callable[[str], str]) -> str:
+    """Return the value of a word in Hydra's grammar. multirun: whether commas are a sweep. expanded: applied to each.
 
-    Raises HydraException for an unclosed list or dictionary.
+    Raises HydraException for an unclosed list or dictionary, and UserError for several values without a sweep.
     """
     parts = [expanded(part) for part in (_split(text) if multirun else [text])]
     text = ",".join(parts)
@@ -146,7 +138,7 @@ def _in_grammar(text: str, type: SettingType, multirun: bool, expanded: Callable
         simple = isinstance(sweep, ChoiceSweep) and sweep.simple_form
         if not multirun and not (simple and (type.is_text or type.item)):
             listed = f"several values in one list are [{text.replace(', ', ',')}]; " if type.is_free and simple else ""
-            raise _SeveralValuesError(f"{listed}{SWEEP}")
+            raise UserError(f"{word}: {listed}{SWEEP}")
         if multirun and not simple:
             return text  # a function, such as range(1,4)
     return ",".join(_element(part, type) for part in parts)

@@ -8,6 +8,7 @@ from its YAML file.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -166,6 +167,21 @@ def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
             ((key, value),) = item.value
             groups[str(key.value).removeprefix("override ").lstrip("/").partition("@")[0]] = str(value.value)
     return groups, [name for name in bases if name != "_self_"]
+
+
+def require_experiment(path: Path) -> None:
+    """Raise UserError unless an experiment's settings are global and its defaults list overrides groups."""
+    text = text_of(path)
+    if re.search(r"^\s*#\s*@package\s+_global_\s*$", text, re.MULTILINE) is None:
+        raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
+    top = _composed(text)
+    lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
+    for item in lists[0].value if lists and lists[0].id == "sequence" else []:
+        for key, value in item.value if item.id == "mapping" else []:
+            written, option = f"{key.value}", f"{value.value}"
+            if re.fullmatch(r"override /.+|(override )?/?hydra/.+|/.+@.+", written) is None:
+                meant = f"override /{written.rpartition(' ')[2].lstrip('/')}: {option}"
+                raise UserError(f"{path}:{key.start_mark.line + 1}: {written}: {option}: write {meant}")
 
 
 def line_of(path: Path, keys: list[str]) -> int | None:

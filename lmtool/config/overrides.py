@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 
+from lmtool.config.options import yaml_files
 from lmtool.errors import UserError
 
 
@@ -34,6 +37,25 @@ def in_quotes(text: str) -> str:
 def key_of(override: str) -> str:
     """Return the key of an override, without the prefixes for adding and deleting."""
     return override.lstrip("+~").partition("=")[0]
+
+
+def swept_values(override: str, beside: Path | None = None) -> list[str] | None:
+    """Return the values that an override tries in a sweep, in Hydra's grammar; None for one value or an interval.
+
+    beside: the folder of --config-dir, whose options glob() matches too.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Glob
+    from hydra.errors import HydraException
+
+    with suppress(HydraException):  # which composing reports
+        parsed = OverridesParser.create().parse_override(override)
+        value = parsed.value()
+        if isinstance(value, Glob):
+            return value.filter(list(yaml_files(key_of(override), beside=beside)))
+        if parsed.is_discrete_sweep():
+            return list(parsed.sweep_string_iterator())
+    return None
 
 
 def value_of(override: str) -> str:

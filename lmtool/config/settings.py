@@ -34,14 +34,11 @@ from lmtool.system.terminal import nearest
 
 
 class SettingError(UserError):
-    """An error for an unknown key or a value of the wrong type. key: the whole key, empty for a missing value; unknown:
-    whether the key does not exist.
-    """
+    """An error for an unknown key or a value of the wrong type. key: the whole key, empty for a missing value."""
 
-    def __init__(self, message: str, key: str = "", unknown: bool = False) -> None:
-        super().__init__(message, key, unknown)  # all arguments, so that it can be pickled
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message, key)  # all arguments, so that it can be pickled
         self.key = key
-        self.unknown = unknown
 
 
 UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from before 0.6 saved without a kind
@@ -216,9 +213,8 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
 
 
 def _setting_error(error: OmegaConfBaseException, group: str) -> SettingError:
-    unknown = isinstance(error, ConfigKeyError | ConfigAttributeError)
     key = "" if isinstance(error, MissingMandatoryValue) else whole_key(error, group)
-    return SettingError(error_line(error, group), key, unknown)
+    return SettingError(error_line(error, group), key)
 
 
 def whole_key(error: OmegaConfBaseException, group: str = "") -> str:

@@ -25,6 +25,7 @@ from lmtool.system.lock import folder_lock
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
+REPEATED = "repeated"  # mark, among Hydra's choices, of a job that equals an earlier one and is not run
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     from hydra.core.hydra_config import HydraConfig
 
     settings = HydraConfig.get()
+    if REPEATED in settings.runtime.choices:
+        log.info("not run: without the settings that its options lack it is an earlier job")
+        return math.inf
     session.use_own_device(settings.job.num)
     folder = Path(settings.runtime.output_dir)
     about: Record = {
@@ -132,6 +136,11 @@ def folders(sweep: Path) -> Iterator[Path]:
     """Yield the folders of a sweep's jobs, ordered by job number."""
     names = {path.parent for name in (STATUS, REFUSED) for path in sweep.rglob(name)}
     yield from sorted(names, key=lambda path: (len(path.name), path))
+
+
+def began(folder: Path) -> bool:
+    """Return whether a job's command has written a file, besides the records and logs that each job has."""
+    return any(not path.name.startswith((".", "job")) and path.suffix != ".log" for path in folder.iterdir())
 
 
 def read_record(folder: Path) -> Record | None:

@@ -93,6 +93,17 @@ def _jobs_of(config: DictConfig) -> tuple[str, list[str], list[str]]:
     return str(config.hydra.job.config_name), task, overrides
 
 
+def all_overrides(config: DictConfig) -> list[str]:
+    """Return the overrides of a sweep's jobs: those of its sweeper's parameters, then those of the line."""
+    params = config.hydra.sweeper.get("params") or {}
+    return [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+
+
+def is_grid(config: DictConfig) -> bool:
+    """Return whether a sweep runs every combination of values, and is not a search."""
+    return "max_batch_size" in config.hydra.sweeper
+
+
 def command(config: DictConfig) -> str:
     """Return a sweep's command line without folder and launcher."""
     verb, task, hydras = _jobs_of(config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,12 @@ def exit_code(rows: list[Row]) -> int:
     return 1 if 1 in codes else max(codes, default=0)
 
 
-def jobs_table(rows: Sequence[Row]) -> Table:
-    """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status."""
-    varied, metric = varied_settings(rows), metric_of(rows)
+def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
+    """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status.
+
+    swept: settings whose several values were tried, which are shown even if all jobs got the same one.
+    """
+    varied, metric = varied_settings(rows, swept), metric_of(rows)
     split = SPLIT not in varied and any(row.split for row in rows)
     cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
     apart = not all(row.normalised for row in rows)
@@ -150,10 +153,15 @@ def _normalised(shown: bool, normalised: bool) -> list[Cell]:
     return ["yes" if normalised else "no"] if shown else []
 
 
-def varied_settings(rows: Sequence[Row]) -> list[str]:
-    """Return the settings in which jobs differ."""
+def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[str]:
+    """Return the settings in which jobs differ, and those of `swept` that a job has."""
     keys = dict.fromkeys(key for row in rows for key in row.settings)
-    return [key for key in keys if len({row.settings.get(key) for row in rows}) > 1]
+    return [key for key in keys if key in swept or len({row.settings.get(key) for row in rows}) > 1]
+
+
+def some_left_out(rows: Sequence[Row]) -> bool:
+    """Return whether a job lacks a setting of another, as its options do not have it."""
+    return len({frozenset(row.settings) for row in rows if row.settings}) > 1
 
 
 def metric_of(rows: Sequence[Row]) -> str:

@@ -6,6 +6,7 @@ starts them.
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Iterator
@@ -15,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Glob
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lmtool import session
+from lmtool.config.overrides import key_of, swept_values
+from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
-from lmtool.sweeps.job import REFUSED, finished, folders, read_record
+from lmtool.sweeps.job import REFUSED, STATUS, began, finished, folders, read_record
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
 
@@ -44,13 +47,17 @@ class Sweep:
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.verb = self.command = ""
+        self.swept: dict[str, int | None] = {}
         self.finished_before = 0  # jobs that are not run again
         self.until_end = ExitStack()
 
     def begin(self, config: DictConfig) -> None:
         """Lock the folder for this process. Raises UserError if another process or another sweep uses it."""
-        folder = Path(config.hydra.sweep.dir)
+        folder, self.swept = Path(config.hydra.sweep.dir), _swept(config)
         self.until_end.enter_context(folder_lock(folder))
+        if not any(map(began, folders(folder))):  # the sweep before had only mistakes in its settings
+            for job in folders(folder):
+                (job / STATUS).unlink(missing_ok=True)
         restart.require_same(folder, config)
         restart.require_storage(config)
         for job in folders(folder):
@@ -58,7 +65,7 @@ class Sweep:
             with suppress(UserError):  # which the job will report
                 self.finished_before += finished(job, read_record(job)) is not None
         restart.keep(folder, config)
-        count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
+        count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config, self.swept), parallel.cores())
         self.until_end.enter_context(session.announced(count))
         self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
@@ -70,12 +77,14 @@ class Sweep:
         rows = result_table.rows_of(self.folder)
         if not rows:
             return 0
-        jobs, seeds = result_table.jobs_table(rows), result_table.seeds_table(rows)
+        jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
         written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
         if quiet:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
             print(for_terminal(f"\n{result_table.shown(table)}"))
+        if result_table.some_left_out(rows):
+            print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
         if same := self.finished_before:
@@ -131,19 +140,35 @@ class Start(Callback):
             raise Refused(error) from error
 
 
-def _number_of_jobs(config: DictConfig) -> int | None:
+def _swept(config: DictConfig) -> dict[str, int | None]:
+    """Return the number of values of each setting that a sweep tries; None for an interval.
+
+    Raises UserError for values that its sweeper cannot try.
+    """
+    swept: dict[str, int | None] = {}
+    folder = config_dir_of(config.hydra)
+    for word in restart.all_overrides(config):
+        parsed, key = OverridesParser.create().parse_override(word), key_of(word)
+        if not parsed.is_sweep_override():
+            continue
+        if parsed.is_interval_sweep() and restart.is_grid(config):
+            raise UserError(
+                f"{word}: an interval is for a search: add hydra/sweeper=optuna, or write values, as {key}=1,2 or "
+                f"{key}=range(1,4)"
+            )
+        values = swept_values(word, None if folder is None else Path(folder))
+        if values == [] or (isinstance(parsed.value(), Glob) and not restart.is_grid(config)):
+            raise UserError(f"{word}: nothing to try: glob() matches options of a group, in a sweep without optuna")
+        swept[key] = None if values is None else len(values)
+    return swept
+
+
+def _number_of_jobs(config: DictConfig, swept: dict[str, int | None]) -> int | None:
     """Return how many jobs a launcher gets at a time; None if the sweeper's settings do not say."""
     sweeper = config.hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
-    if "max_batch_size" not in sweeper:
+    if not restart.is_grid(config):
         return None
-    words = [*(f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()), *config.hydra.overrides.task]
-    count = 1
-    try:
-        for override in OverridesParser.create().parse_overrides(words):
-            if override.is_sweep_override():
-                count *= sum(1 for _ in override.sweep_string_iterator())
-    except HydraException:  # glob(), which needs the configuration's folders
-        return sweeper.max_batch_size and int(sweeper.max_batch_size)
+    count = math.prod(number or 1 for number in swept.values())
     return min(count, int(sweeper.max_batch_size or count))
