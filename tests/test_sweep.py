@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lmtool import session
 from lmtool.cli import command_line
@@ -281,6 +282,22 @@ def test_optuna_with_a_seed_comes_again(lmtool: Run) -> None:
     # Without a seed its trials are others each time.
     lmtool(*line[:-1], "hydra.sweeper.n_trials=1", "hydra.sweep.dir=unseeded")
     assert "cannot be repeated" in lmtool(*line[:-1], "hydra.sweep.dir=unseeded", code=2)
+
+
+def test_the_objective_of_a_search_is_the_mean_over_seeds(lmtool: Run) -> None:
+    search = ("model.activation=choice(gelu)", "hydra/sweeper=optuna", "hydra.sweeper.sampler.seed=1")
+    line = ("train", "-m", "data=toy", *NETWORK, "seed=1,2", *search, "hydra.sweeper.n_trials=1", DIR)
+    lmtool(*line)
+    rows = table()
+    assert sorted((row["job"], row["seed"], row["model.activation"]) for row in rows) == [
+        ("0/seed1", "1", "gelu"),
+        ("0/seed2", "2", "gelu"),
+    ]
+    one, two = (float(row["valid_perplexity"]) for row in rows)
+    best = yaml.safe_load(Path("sweep/optimization_results.yaml").read_text())
+    assert best["best_value"] == pytest.approx((one + two) / 2) and best["best_params"] == {"model.activation": "gelu"}
+    assert float(table("sweep/sweep-seeds.csv")[0]["mean valid_perplexity"]) == pytest.approx((one + two) / 2)
+    assert "2 of these were finished before" in lmtool("train", "-m", "resume=sweep") and one != two
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
+import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, flag_override
 
 from lmtool import session
 from lmtool.config.index import option_types, verb_types
@@ -36,12 +38,15 @@ Record = dict[str, Any]
 def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     """Run one job of a sweep and record in its folder how it ended; return its metric, infinite for a failure.
 
-    A job that is done, with its files intact, is not run again. An exception that is not an Exception, e.g.
-    KeyboardInterrupt, propagates and leaves job.json at `running`.
+    A trial with a list of seeds is a job of each seed, in a folder of the trial's; its metric is their mean. A job that
+    is done, with its files intact, is not run again. An exception that is not an Exception, e.g. KeyboardInterrupt,
+    propagates and leaves job.json at `running`.
     """
     from hydra.core.hydra_config import HydraConfig
 
     settings = HydraConfig.get()
+    if isinstance(composed.get("seed"), ListConfig):
+        return statistics.fmean(guarded(run, job) for job in _of_each_seed(composed))
     if REPEATED in settings.runtime.choices:
         log.info("not run: without the settings that its options lack it is an earlier job")
         return math.inf
@@ -66,6 +71,26 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
         log.error("lmtool: %s", error)
     value = record["value"]
     return float("inf") if value is None else float(value)
+
+
+def _of_each_seed(composed: DictConfig) -> Iterator[DictConfig]:
+    """Yield the configuration of a trial with each of its seeds, as Hydra's current job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra: Any = HydraConfig.instance()
+    trial = hydra.cfg
+    try:
+        for seed in composed.seed:
+            hydra.cfg, job = copy.deepcopy(trial), copy.deepcopy(composed)
+            with flag_override(hydra.cfg.hydra, "readonly", False):
+                hydra.cfg.hydra.runtime.output_dir = f"{trial.hydra.runtime.output_dir}/seed{seed}"
+                words = [f"seed={seed}" if key_of(word) == "seed" else word for word in trial.hydra.overrides.task]
+                hydra.cfg.hydra.overrides.task = words
+            Path(hydra.cfg.hydra.runtime.output_dir).mkdir(exist_ok=True)
+            job.seed = seed
+            yield job
+    finally:
+        hydra.cfg = trial
 
 
 def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path, about: Record) -> Record:

@@ -65,6 +65,12 @@ class Sweep:
             with suppress(UserError):  # which the job will report
                 self.finished_before += finished(job, read_record(job)) is not None
         restart.keep(folder, config)
+        if "seed" in self.swept and not restart.is_grid(config):  # each trial has all of them
+            words = {word: swept_values(word) for word in config.hydra.overrides.task}
+            config.hydra.overrides.task = [
+                f"seed=[{','.join(values)}]" if values and key_of(word) == "seed" else word
+                for word, values in words.items()
+            ]
         count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config, self.swept), parallel.cores())
         self.until_end.enter_context(session.announced(count))
         self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
