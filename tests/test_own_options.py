@@ -76,6 +76,16 @@ def test_every_group_from_a_folder(lmtool: Run, jsonl: list[str]) -> None:
     assert "endings" in lmtool("tree", "tree=endings", "data=toy", OPTIONS)
 
 
+def test_a_custom_optimizer_with_both_kinds_of_gradients(lmtool: Run) -> None:
+    words = ["data=toy", *SMALL, "model.hidden_dim=6"]
+    lmtool("train", OPTIONS, "optim=lion", *words, "output=nce", "output.noise=2", "hydra.run.dir=lion")
+    lmtool("train", "resume=lion", OPTIONS, "training.epochs=2")
+    assert result("lion")["epochs"] == pytest.approx(2)
+    assert "optim.beta1=2.0: must be from 0 to below 1" in lmtool(
+        "train", OPTIONS, "optim=lion", "optim.beta1=2", *words, code=2
+    )
+
+
 def test_the_dirichlet_prior_by_hand(lmtool: Run, tmp_path: Path) -> None:
     """Train "a b" and "a a", so that c(aa) = 1 and c(a.) = 3; mu = 1, and a, b, </s> and <unk> can be predicted."""
     Path("t.txt").write_text("a b\na a\n")

@@ -20,6 +20,7 @@ from lmtool.config.rules import is_number
 from lmtool.system.arrays import as_array, described, out_of_range
 
 Shape = tuple[int | str, ...]  # a letter stands for any size
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = {torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
@@ -47,8 +48,12 @@ def require_hidden(of: object, argument: str, h: object, dim: int | None, like: 
                     return h
                 if torch.promote_types(h.dtype, like.dtype) is like.dtype:
                     return h.to(like.dtype)
-    kind, place = ("floating-point", "") if like is None else (_name(like.dtype), _place(like.device))
-    wanted = f"a {kind} tensor [B, {'D' if dim is None else dim}]{place}"
+    kind, place = "floating-point", "" if like is None else _place(like.device)
+    if like is not None:
+        kind = ", ".join(_name(t) for t in FLOATS if torch.promote_types(t, like.dtype) is like.dtype)
+        kind = " or ".join(kind.rsplit(", ", 1))
+    size = "D" if dim is None else dim
+    wanted = f"a {kind} tensor [B, {size}] or [B, T, {size}]{place}"
     raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {described(h)}")
 
 

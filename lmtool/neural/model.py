@@ -133,7 +133,9 @@ class NeuralModel(nn.Module, LanguageModel):
         else:
             with torch.autocast(self.device.type, dtype=torch.bfloat16):
                 hidden = self.encoder(contexts).float()
-        loss: Tensor = self.output(hidden, targets)
+        # All targets count; a layer with its own forward may not know that setting.
+        named = {"ignore_index": None} if type(self.output).forward is OutputLayer.forward else {}
+        loss: Tensor = self.output(hidden, targets, **named)
         return loss
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:

@@ -73,12 +73,30 @@ def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
     return weight.gather(0, rows.reshape(-1).long(), sparse_grad=sparse).view(rows.shape)
 
 
-class RowScores(Formed):
+class SparseRows(Formed):
+    """A module some of whose parameters may have sparse gradients."""
+
+    _sparse: bool
+
+    @property
+    def sparse(self) -> bool:
+        """Whether gradients are sparse: as set, but not in DistributedDataParallel, which averages dense ones."""
+        return self._sparse and nn.parallel.DistributedDataParallel._active_ddp_module is None
+
+    @sparse.setter
+    def sparse(self, sparse: bool) -> None:
+        self._sparse = sparse
+
+
+class RowScores(SparseRows):
     """A module that scores rows by a dot product: vectors `[R, D]`, bias `[R]`; sparse: whether their gradients are."""
 
     vectors: nn.Parameter
     bias: nn.Parameter
-    sparse: bool
+
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """Return the matrix `[R, D]` and the bias `[R]` of the scores."""
+        return self.vectors, self.bias
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients: vectors and bias, or none."""
@@ -94,5 +112,5 @@ class RowScores(Formed):
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Return vectors[r] . h[b] + bias[r] of each pair (b, r): `[P]` from hidden `[B, D]`."""
-        u, b = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in (self.vectors, self.bias))
+        u, b = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in self.weights())
         return (h[pairs.owner] * u).sum(1) + b

@@ -97,7 +97,10 @@ def test_what_custom_layers_are_given_is_checked() -> None:
     nce = NCELoss(3, torch.ones(3), noise=1)
     for call, error in (
         (lambda: layer(h, torch.tensor([0])), r"Fixed.forward: y must be int64 \[2\]; got int64 \[1\]"),
-        (lambda: layer(h[0], torch.tensor([0])), r"Fixed.forward: h must be a floating-point tensor \[B, D\]; got"),
+        (
+            lambda: layer(h[0], torch.tensor([0])),
+            r"Fixed.forward: h must be a floating-point tensor \[B, D\] or \[B, T, D\]; got",
+        ),
         (
             lambda: layer(h[:0], torch.tensor([]).long()),
             r"Fixed.forward: h must have one example or more; got \[0, 3\]",
@@ -115,8 +118,8 @@ def test_what_custom_layers_are_given_is_checked() -> None:
     # It does not say how many words it has, nor D: a model knows.
     NeuralModel(Last(nplm(), 4), layer, 4)
     assert (layer.input_dim, layer.word_count) == (6, 3)
-    with pytest.raises(ValueError, match=r"Fixed.forward: y must be ids from 0 to 2; got a minimum of -100"):
-        layer(torch.zeros(2, 6), torch.tensor([0, -100]))
+    with pytest.raises(ValueError, match=r"Fixed.forward: y must be ids from 0 to 2; got a minimum of -1"):
+        layer(torch.zeros(2, 6), torch.tensor([0, -1]))
 
 
 def test_where_p_is_nan_nothing_is_drawn() -> None:

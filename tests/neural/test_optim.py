@@ -11,7 +11,7 @@ from torch import nn
 
 from lmtool.neural.forms import only_plain
 from lmtool.neural.optimizers import base, rows
-from lmtool.neural.optimizers.base import RowOptimizer, clip_gradients
+from lmtool.neural.optimizers.base import ParameterGroups, RowOptimizer, clip_gradients
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.rows import rows_of
 
@@ -165,13 +165,6 @@ def test_vectors_of_one_dimension_and_float32() -> None:
     bias.grad = torch.sparse_coo_tensor(torch.tensor([[2, 0]]), torch.tensor([1.0, 2.0]), (3,), check_invariants=False)
     optimizer.step()
     assert bias.tolist() == [0.0, 2.0, 2.5]
-
-
-def test_dense_gradients_are_refused() -> None:
-    weight = nn.Parameter(torch.ones(2, 2))
-    weight.sum().backward()
-    with pytest.raises(ValueError, match="sparse"):
-        RowSGD([weight], lr=0.1).step()
 
 
 def test_clipping_by_the_norm_of_all() -> None:
@@ -331,3 +324,11 @@ def test_the_earlier_name_of_correct_skipped_steps() -> None:
     fresh = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1)
     fresh.load_state_dict(state)
     assert fresh.param_groups[0]["correct_skipped_steps"] is True and "catch_up" not in fresh.param_groups[0]
+
+
+def test_groups_are_iterable_as_those_of_torch() -> None:
+    model = nn.Linear(2, 3)
+    groups = ParameterGroups.of(model.parameters(), model)
+    assert list(groups) == [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
+    optimizer = torch.optim.RMSprop(groups, lr=0.1, weight_decay=0.3)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]

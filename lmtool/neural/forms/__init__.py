@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from inspect import signature
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -139,12 +140,39 @@ class Formed(nn.Module):
     Methods that have been renamed have both names, whichever a custom class defines.
     """
 
+    _built_from: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Note the constructor's arguments, from which reset_parameters builds the module again."""
+        made = super().__new__(cls)
+        made.__dict__["_built_from"] = arguments, named
+        return made
+
     def __init_subclass__(cls) -> None:
         own = vars(cls)
         for old, new in EARLIER_NAMES.items():
             if (method := own.get(new, own.get(old))) is not None:
                 setattr(cls, old, method)
                 setattr(cls, new, method)
+
+    def reset_parameters(self) -> None:
+        """Draw and set the parameters again, as the constructor did; shared ones, such as tied vectors, stay."""
+        arguments, named = self._built_from
+        for argument in (*arguments, *named.values()):
+            if isinstance(argument, Formed):
+                argument.reset_parameters()
+        with torch.no_grad():
+            for own, new in zip(self.parameters(), type(self)(*arguments, **named).parameters(), strict=True):
+                if own is not new:
+                    own.copy_(new)
+
+    def extra_repr(self) -> str:
+        """Return the numbers and choices that the constructor was given, and the number of words."""
+        arguments, named = self._built_from
+        given = signature(type(self)).bind(*arguments, **named).arguments
+        words = getattr(self, "word_count", None)
+        given |= {} if words is None else {"words": words}
+        return ", ".join(f"{name}={value}" for name, value in given.items() if isinstance(value, int | float | str))
 
     def hold(self, **tensors: Tensor) -> None:
         """Hold tensors, which move with the module and are not saved, as attributes."""

@@ -24,14 +24,14 @@ from lmtool.system.arrays import Array
 
 
 def _serves(layer: RowScores, h: Tensor) -> bool:
-    return compiled(h) and h.dtype == layer.vectors.dtype
+    return compiled(h) and h.dtype == layer.bias.dtype
 
 
 @form(RowScores, "pair_scores", serves=_serves, measured="1.0 to 16 times; EPYC Zen 5, 2026-11-25")
 def pair_scores(layer: RowScores, h: Tensor, pairs: Pairs) -> Tensor:
     """Compute vectors[r] . h[b] + bias[r] of each pair (b, r): `[P]`."""
     scores: Tensor = _PairScores.apply(  # type: ignore[no-untyped-call]
-        h, layer.vectors, layer.bias, pairs, layer.sparse
+        h, *layer.weights(), pairs, layer.sparse
     )
     return scores
 

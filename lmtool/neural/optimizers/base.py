@@ -11,7 +11,7 @@ Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -62,13 +62,17 @@ class ParameterGroups:
         """Whether all parameters are on the CPU."""
         return all(parameter.is_cpu for parameter in self.parameters)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the groups that a `torch.optim.Optimizer` takes; in those that are spared, weight_decay is 0."""
+        for spared, run in groupby(self.parameters, key=lambda p: id(p) in self.spared):
+            yield {"params": list(run), **({"weight_decay": 0.0} if spared else {})}
+
     def decayed(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
         """Return the parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
 
         key: the name of the optimizer's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
         """
-        runs = groupby(self.parameters, key=lambda p: id(p) in self.spared)
-        return [{"params": list(run), key: 0.0 if spared else weight_decay} for spared, run in runs]
+        return [{"params": group["params"], key: group.get("weight_decay", weight_decay)} for group in self]
 
 
 @torch.no_grad()
@@ -125,8 +129,8 @@ class RowOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Make one step. closure: computes the loss again, which is then returned.
 
-        Raises ValueError for a dense gradient, for a gradient with rows that the parameter does not have, which torch
-        lets pass, and for a state that does not fit the parameter.
+        The rows of a dense gradient are those that are not 0. Raises ValueError for a gradient with rows that the
+        parameter does not have, which torch lets pass, and for a state that does not fit the parameter.
         """
         loss = None
         if closure is not None:
@@ -136,12 +140,12 @@ class RowOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if not parameter.grad.is_sparse:
-                    raise ValueError(
-                        f"{type(self).__name__} takes sparse gradients: give it the layers' sparse_parameters() alone"
-                    )
-                grad = coalesced(parameter.grad)
-                rows, values = grad.indices()[0], grad.values()
+                if parameter.grad.is_sparse:
+                    grad = coalesced(parameter.grad)
+                    rows, values = grad.indices()[0], grad.values()
+                else:  # from DistributedDataParallel
+                    rows = parameter.grad.reshape(len(parameter), -1).any(1).nonzero()[:, 0]
+                    values = parameter.grad[rows]
                 weight = parameter.detach()
                 if weight.dim() == 1:
                     weight, values = weight[:, None], values[:, None]

@@ -78,9 +78,10 @@ class AdaptiveSoftmax(OutputLayer):
         """Return a weight of the head, whose dtype and device hidden states must have."""
         return self.layer.head.weight
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
-        loss: Tensor = self.layer(h, y).loss
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
+        found = self.layer(h, y)
+        loss: Tensor = -found.output if reduction == "none" else found.loss
         return loss
 
     def log_probs(self, h: Tensor) -> Tensor:

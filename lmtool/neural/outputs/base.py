@@ -7,20 +7,65 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.neural.checks import require_hidden, require_ids, require_size
 from lmtool.neural.forms import Formed
+from lmtool.system.arrays import described
 from lmtool.trees.tree import Tree
 
 FINGERPRINT = "fingerprint"  # name in the state_dict
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def public(method: Method) -> Method:
+    """Decorate a method of hidden states `[B, D]` that any PyTorch model may call.
+
+    Hidden states may be `[B, T, D]`, with words `[B, T]`: results then begin with [B, T]. Inside torch.autocast in
+    bfloat16 the method computes in the dtype of the weights, unless it is the loss of a layer that `autocasts`. Raises
+    ValueError inside torch.autocast in float16. torch.compile calls the method as it is, by a break of its graph.
+    """
+
+    @wraps(method)
+    def call(self: Any, h: Any, *others: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return uncompiled(self, h, *others, **named)
+        if not isinstance(h, Tensor):
+            return method(self, h, *others, **named)
+        device, where = h.device.type, f"{type(self).__name__}.{method.__name__}"
+        narrow = torch.is_autocast_enabled(device)
+        if narrow and torch.get_autocast_dtype(device) is torch.float16:
+            raise ValueError(f"{where}: torch.autocast in float16 is not supported: use dtype=torch.bfloat16")
+        off = narrow and not (method.__name__ == "forward" and self.autocasts)
+        with torch.autocast(device, enabled=False) if off else nullcontext():
+            if h.dim() <= 2:
+                return method(self, h, *others, **named)
+            lead = h.shape[:-1]
+            others = (*([named.pop("y")] if "y" in named else ()), *others)
+            if others and not isinstance(others[0], int):
+                y = torch.as_tensor(others[0])
+                if y.shape[: len(lead)] != lead:
+                    raise ValueError(f"{where}: y must be int64 {list(lead)}; got {described(others[0])}")
+                others = (y.flatten(0, len(lead) - 1), *others[1:])
+            found = method(self, h.flatten(0, -2), *others, **named)
+            parts = found if isinstance(found, tuple) else (found,)
+            parts = tuple(part.unflatten(0, lead) if part.dim() else part for part in parts)
+            return parts if isinstance(found, tuple) else parts[0]
+
+    uncompiled = _disable_dynamo(call)  # torch.compiler.disable would import the compiler, which takes a second
+    return cast(Method, call)
 
 
 class OutputLayer(Formed, ABC):
@@ -28,13 +73,14 @@ class OutputLayer(Formed, ABC):
 
     A custom layer implements loss and log_probs; log_probs_of, best and draw have defaults that call log_probs. They
     are called by forward, log_dist, log_prob, top and sample, which check the arguments first. Log-probabilities are
-    natural, in float64 and without gradients.
+    natural, in float64 and without gradients. Hidden states may also be sequences `[B, T, D]`, with words `[B, T]`.
 
     tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
     reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
     all words near 1, so that the layer has unnormalized_log_prob and log_partition. precision: of the large products of
-    a training step, for layers that have some; evaluation is in the precision of the weights. input_dim: D, and
-    word_count: O, which the constructor sets; None disables their check.
+    a training step, for layers that have some; evaluation is in the precision of the weights. autocasts: whether the
+    loss follows torch.autocast in bfloat16. input_dim: D, and word_count: O, which the constructor sets; None disables
+    their check.
 
     Raises ValueError, with the method, its argument, what it must be and what it is, for hidden states that are not a
     floating-point tensor `[B, D]`, and for words that are not integers `[B]` on the same device, on a CPU also for
@@ -48,23 +94,42 @@ class OutputLayer(Formed, ABC):
     uses_all_parameters: bool = True
     self_normalised: bool = False
     precision: Precision = Precision.fp32
+    autocasts: bool = False
     input_dim: int | None = None
     word_count: int | None = None
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return the training loss, a scalar: the mean over hidden states `[B, D]` and targets `[B]`, int64.
+    @public
+    def forward(self, h: Tensor, y: Tensor, *, ignore_index: int | None = -100, reduction: str = "mean") -> Tensor:
+        """Return the training loss of hidden states `[B, D]` and targets `[B]`, int64, with gradients.
 
-        -log p(y|h) in nats, or the layer's approximation of it; in the dtype of h, with gradients.
+        -log p(y|h) in nats, or the layer's approximation of it; in the dtype of the weights. ignore_index: targets of a
+        tensor that do not count; None for none, which saves a GPU the search for them. reduction: mean, sum, or none
+        for the loss of each example, `[B]`, 0 for ignored ones. If all targets are ignored, the loss is 0.
         """
-        loss: Tensor = self.computed("loss", *self._checked("forward", h, y, empty=False))
-        return loss
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"{type(self).__name__}.forward: reduction must be mean, sum or none; got {reduction!r}")
+        if ignore_index is not None and isinstance(y, Tensor) and bool((ignored := y == ignore_index).any()):
+            h, keep = self._checked("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
+            if ignored.all():
+                return h.sum(1).mul(0) if reduction == "none" else h.sum().mul(0)
+            found: Tensor = self(h[keep], y[keep], ignore_index=None, reduction=reduction)
+            return found.new_zeros(len(y)).index_put((keep,), found) if reduction == "none" else found
+        h, y = self._checked("forward", h, y, empty=False)
+        if reduction != "none":
+            loss: Tensor = self.computed("loss", h, y)
+            return loss * len(y) if reduction == "sum" else loss
+        if "reduction" in signature(self.loss).parameters:
+            return self.loss(h, y, reduction)
+        return torch.stack([self.loss(h[k : k + 1], y[k : k + 1]) for k in range(len(y))])
 
+    @public
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
         """Return log p of all words, `[B, O]` in float64, after hidden states `[B, D]`; rows have log-sum-exp 0."""
         dist: Tensor = self.computed("log_probs", self._checked_hidden("log_dist", h))
         return dist
 
+    @public
     @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return log p(y|h), float64, of words y `[B]` or `[B, K]`, int64, after h `[B, D]`, in y's shape."""
@@ -72,12 +137,14 @@ class OutputLayer(Formed, ABC):
         log_p: Tensor = self.computed("log_probs_of", h, columns(y))
         return log_p.reshape(y.shape)
 
+    @public
     @torch.no_grad()
     def probabilities(self, h: Tensor, width: int) -> Tensor:
         """Return p of all words after hidden states `[B, D]`, float64 `[B, width]`, 0 from column O on; width >= O."""
         p = self.log_dist(self._checked_hidden("probabilities", h)).exp_()
         return F.pad(p, (0, width - p.shape[1]))
 
+    @public
     @torch.no_grad()
     def sample(self, h: Tensor) -> Tensor:
         """Draw a word `[B]`, int64, from p(.|h) after each hidden state `[B, D]`, by torch's random state.
@@ -86,6 +153,7 @@ class OutputLayer(Formed, ABC):
         """
         return self.draw(self._checked_hidden("sample", h))
 
+    @public
     @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, most likely first.
@@ -96,6 +164,7 @@ class OutputLayer(Formed, ABC):
         best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
         return best
 
+    @public
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return scores of words y `[B]` after hidden states `[B, D]`, `[B]` in float64: log p without the sum over all
         words, and near it.
@@ -105,6 +174,7 @@ class OutputLayer(Formed, ABC):
         self._checked("unnormalized_log_prob", h, y)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
+    @public
     def log_partition(self, h: Tensor) -> Tensor:
         """Return log of the sum over all words of exp(unnormalized score), `[B]` in float64; 0 if scores are log p.
 
@@ -115,8 +185,12 @@ class OutputLayer(Formed, ABC):
 
     # What a layer implements: the plain formulas. Their arguments have been checked.
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what forward returns for hidden states `[B, D]` and targets `[B]`, in plain torch with gradients."""
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute the mean loss of hidden states `[B, D]` and targets `[B]`, in plain torch with gradients.
+
+        reduction: mean, or none for the loss of each example. A custom layer may leave it out: then the losses of
+        single examples are computed one by one.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
 
     def log_probs(self, h: Tensor) -> Tensor:

@@ -82,12 +82,13 @@ class ClassSoftmax(RowScores, OutputLayer):
         scores = self.computed("pair_scores", h, Pairs(self.members[places], starts, owner))  # [P]
         return scores - log_sum_exp(scores, starts, owner)[owner], starts[:-1]
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(class|h) - log p(y|class, h) in nats over h `[B, D]` and targets `[B]`."""
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute -log p(class|h) - log p(y|class, h) in nats for h `[B, D]` and targets `[B]`."""
         classes = self.classes[y]
         in_class, first = self.log_probs_in_class(h, classes)
-        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes)
-        return of_class - in_class[first + self.place[y]].mean()
+        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes, reduction=reduction)
+        of_word = in_class[first + self.place[y]]  # [B]
+        return of_class - (of_word if reduction == "none" else of_word.mean())
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64."""

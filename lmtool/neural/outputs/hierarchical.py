@@ -28,9 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_hidden, require_odds, require_size
-from lmtool.neural.forms import Formed
-from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, log_sum_exp_by_group, rows_of, segments
+from lmtool.neural.outputs.base import OutputLayer, public
+from lmtool.neural.rows import Pairs, RowScores, SparseRows, log_sum_exp, log_sum_exp_by_group, rows_of, segments
 from lmtool.system.arrays import described
 from lmtool.trees.tree import Tree
 
@@ -38,11 +37,10 @@ EXAMPLES_PER_CHUNK = 256  # examples whose distributions are computed at once
 MAX_UNITS_PER_CHUNK = 1 << 24  # hidden units of nodes that exist at once
 
 
-class TreeNodes(Formed, ABC):
+class TreeNodes(SparseRows, ABC):
     """Scores s_n(h) of the decision for the second child at each node; the base of DotNodes and MorinBengioNodes."""
 
     input_dim: int
-    sparse: bool
 
     @abstractmethod
     def reference(self) -> Tensor:
@@ -63,6 +61,7 @@ class TreeNodes(Formed, ABC):
         scores: Tensor = self.computed("pair_scores", h, pairs)
         return scores
 
+    @public
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
         """Return s of every node, `[B, N]`, after hidden states `[B, D]`; without gradients."""
@@ -224,10 +223,11 @@ class HierarchicalSoftmax(OutputLayer):
         signs = 2 * self._path_bits[place].to(torch.int32) - 1
         return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
-        if not self._one_code:
-            return -self.log_probs_of(h, y[:, None]).mean().to(h.dtype)
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
+        if not self._one_code or reduction == "none":
+            losses = -self.log_probs_of(h, y[:, None])[:, 0]
+            return (losses if reduction == "none" else losses.mean()).to(h.dtype)
         pairs, signs = self.paths_to(y)
         return -F.logsigmoid(signs * self.nodes.scores_of(h, pairs)).sum() / len(y)
 

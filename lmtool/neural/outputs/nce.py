@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids, require_number
+from lmtool.neural.outputs.base import public
 from lmtool.neural.outputs.softmax import WordScores, log_unigram
 from lmtool.system.alias_table import AliasTable
 
@@ -80,9 +81,10 @@ class DrawnWords(WordScores):
         self.table = Noise(noise_distribution(require_counts(f"{type(self).__name__}: counts", counts), power))
 
     @abstractmethod
-    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
-        """Compute the mean loss over `[B, D]` and `[B]`, draws being `[k]`, the same for all examples, or `[B, k]`."""
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute the loss of `[B, D]` and `[B]`, draws being `[k]`, the same for all examples, or `[B, k]`."""
 
+    @public
     def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
         """Return the mean loss with given draws, int64: `[k]` for the whole batch or `[B, k]`."""
         h, y = self._checked("loss_with", h, y, empty=False)
@@ -129,26 +131,29 @@ class NCELoss(DrawnWords):
             nn.init.zeros_(self.normaliser.weight)
             nn.init.zeros_(self.normaliser.bias)
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute J in nats for hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
         shape = (self.noise,) if self.shared else (len(y), self.noise)
-        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device))
+        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device), reduction)
 
-    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
-        """Compute the mean of J with noise words `[k]` or `[B, k]`."""
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute J with noise words `[k]` or `[B, k]`."""
         real, fake = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
         real, fake = real - self.log_kq[y], fake - self.log_kq[draws]
         if self.normaliser is not None:
             log_z = self.normaliser(h)  # [B, 1]
             real, fake = real - log_z[:, 0], fake - log_z
-        return -(F.logsigmoid(real) + F.logsigmoid(-fake).sum(1)).mean()
+        losses = -(F.logsigmoid(real) + F.logsigmoid(-fake).sum(1))  # [B]
+        return losses if reduction == "none" else losses.mean()
 
+    @public
     @torch.no_grad()
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
         h, y = self._checked("unnormalized_log_prob", h, y)
         return self.scores_of(h, y[:, None])[:, 0].double() - self._log_normaliser(h)
 
+    @public
     @torch.no_grad()
     def log_partition(self, h: Tensor) -> Tensor:
         """Return the log-sum-exp of s over all words, `[B]` in float64: 0 where the scores are log p."""

@@ -56,12 +56,12 @@ class SampledSoftmax(DrawnWords):
         self.samples = samples
         self.hold(log_q=self.table.log_q.to(torch.get_default_dtype()))
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
-        return self.drawn_loss(h, y, self.table.draw(self.samples).to(h.device))
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute J in nats for hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
+        return self.drawn_loss(h, y, self.table.draw(self.samples).to(h.device), reduction)
 
-    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
-        """Compute the mean of J with samples `[k]` or `[B, k]`."""
+    def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute J with samples `[k]` or `[B, k]`."""
         real, others = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
         scores = torch.cat([(real - self.log_q[y])[:, None], others - self.log_q[draws]], 1)  # [B, 1 + k]
-        return F.cross_entropy(scores, torch.zeros_like(y))
+        return F.cross_entropy(scores, torch.zeros_like(y), reduction=reduction)

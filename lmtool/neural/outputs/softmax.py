@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.neural.checks import require_counts, require_size, require_vectors
-from lmtool.neural.outputs.base import OutputLayer, columns
+from lmtool.neural.outputs.base import OutputLayer, columns, public
 from lmtool.neural.rows import RowScores, pairs_of, rows_of
 
 NO_TARGET = -(1 << 63)  # cross_entropy would ignore targets of -100, which are an error here
@@ -59,6 +59,12 @@ class WordScores(RowScores, OutputLayer):
         """Return the output embeddings u `[O, D]`."""
         return self.vectors if len(self.vectors) == len(self.bias) else self.vectors[: len(self.bias)]
 
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """Return u and b for scores; all u, whose gradients may be sparse, unless a subclass overrides word_vectors."""
+        own = type(self).word_vectors is not WordScores.word_vectors
+        return self.word_vectors() if own else self.vectors, self.bias
+
+    @public
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
         """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden states `[B, D]`; in y's shape and h's
         dtype, with gradients.
@@ -80,10 +86,11 @@ class WordScores(RowScores, OutputLayer):
             both = self.scores_of(h, torch.cat([y[:, None], others], 1))
             return both[:, 0], both[:, 1:]
         words = torch.cat([y, others])
-        u, b = (rows_of(weight, words, sparse=self.sparse) for weight in (self.vectors, self.bias))
+        u, b = (rows_of(weight, words, sparse=self.sparse) for weight in self.weights())
         size = len(y)
         return (h * u[:size]).sum(1) + b[:size], torch.addmm(b[size:], h, u[size:].T)
 
+    @public
     @torch.no_grad()
     def log_z(self, h: Tensor) -> Tensor:
         """Return the log-sum-exp of s over all words, `[B]` in float64, after hidden states `[B, D]`."""
@@ -104,6 +111,8 @@ class WordScores(RowScores, OutputLayer):
 class FullSoftmax(WordScores):
     """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1)."""
 
+    autocasts = True
+
     def __init__(
         self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, precision: Precision | None = None
     ) -> None:
@@ -122,7 +131,7 @@ class FullSoftmax(WordScores):
         if not self._own_precision:
             self.precision = Precision(precision)
 
-    def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
         scores = F.linear(h, self.word_vectors(), self.bias)  # [B, O]
-        return F.cross_entropy(scores, y, ignore_index=NO_TARGET)
+        return F.cross_entropy(scores, y, ignore_index=NO_TARGET, reduction=reduction)
