@@ -82,7 +82,9 @@ def test_steps_within_what_minutes_alone_may_have_time_for(lmtool: Run) -> None:
 
 def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
     line = ["train", "data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=1"]
-    assert "note: training.batch_size=512: train has 137 examples, all in one batch" in lmtool(*line)
+    said = lmtool(*line)
+    assert "note: training.batch_size=512: train has 137 examples, all in one batch" in said
+    assert "set training.batch_size=6" in said
     assert "note: training.batch_size" not in lmtool(*line, "training.batch_size=137", "hydra.run.dir=fits")
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -263,3 +264,20 @@ def test_representations_are_means_over_train(toy: Corpus) -> None:
     assert not (targets == 22).any()  # <unk> stands nowhere in train
     np.testing.assert_allclose(found[22], hidden.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(word_representations(model, None), model.encoder.embedding.weight[:-1].detach())
+
+
+def test_the_tree_is_written_before_it_is_printed(lmtool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:  # as `| head` closes the pipe
+        raise BrokenPipeError
+
+    monkeypatch.setattr("lmtool.session.Session.say", closed)
+    with suppress(BaseException):
+        lmtool("tree", "data=toy", "tree=random", "to=tree.txt")
+    assert len((tmp_path / "tree.txt").read_text().splitlines()) >= 23
+
+
+def test_the_preset_of_a_network_at_the_size_of_a_notebook(lmtool: Run) -> None:
+    # 24 embeddings of 10; of 22 nodes: embeddings of 16, alpha; beta, c of 16; W 16 x 30, U 16 x 16
+    parameters = 24 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
+    said = lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1")
+    assert "best valid perplexity " in said and f"{parameters:,} parameters" in said

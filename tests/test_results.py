@@ -13,11 +13,14 @@ from lmtool.results import TrainedRun
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ({"valid_perplexity": 3.25, "parameters": 604_661}, "3.2500, 604,661 parameters"),
-        ({"valid_perplexity": math.inf, "parameters": 717_733, "ngrams": [9_999, 707_734]}, "inf, 717,733 n-grams"),
+        ({"valid_perplexity": 3.25, "parameters": 604_661}, "best valid perplexity 3.2500, 604,661 parameters"),
+        (
+            {"valid_perplexity": math.inf, "parameters": 717_733, "ngrams": [9_999, 707_734]},
+            "valid perplexity inf, 717,733 n-grams",
+        ),
     ],
 )
 def test_the_last_line_of_a_training(result: dict[str, object], said: str) -> None:
     unused = {"examples": 1, "examples_per_second": 1.0, "epochs": 1, "options": {}}
     trained = TrainedRun.of(Path("out/run"), result | unused | {"seconds": 1.25})
-    assert trained.line() == f"valid perplexity {said}, 1.2 s; run=out/run"
+    assert trained.line() == f"{said}, 1.2 s; run=out/run"

@@ -98,7 +98,10 @@ def _run(
             _require_within_budget(config, corpus.tokens("train"))
         if processes.first and training.batch_size > corpus.tokens("train"):
             tokens = corpus.tokens("train")
-            session.note(f"training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch")
+            session.note(
+                f"training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch, so "
+                f"an epoch is one step; for about 20 steps, set training.batch_size={max(1, tokens // 20)}"
+            )
         if state is not None:
             about = state.values["about"]
             if about["store"] != corpus.fingerprint:

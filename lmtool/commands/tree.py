@@ -45,15 +45,18 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
         seconds,
         notes=session.notes,
     )
-    session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     write_json(
         out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)}
     )
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
-        session.say(f"\ndrawn in {out / 'tree.png'}")
     if config.to is not None:
         write_tree(Path(config.to), tree, words)
+    # All files are written before the first line is printed: `| head` may end the command there.
+    session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
+    if session.keeps and can_plot():
+        session.say(f"\ndrawn in {out / 'tree.png'}")
+    if config.to is not None:
         session.say(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
     return built
 

@@ -86,8 +86,9 @@ class TrainedRun(RunResult):
 
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
-        size = f"{self.parameters:,} {'parameters' if self.ngrams is None else 'n-grams'}"
-        return f"valid perplexity {self.valid_perplexity:.4f}, {size}, {self.seconds:.1f} s; run={self.folder}"
+        best, unit = ("best ", "parameters") if self.ngrams is None else ("", "n-grams")
+        size = f"{self.parameters:,} {unit}"
+        return f"{best}valid perplexity {self.valid_perplexity:.4f}, {size}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
         """Return the folder and the options."""

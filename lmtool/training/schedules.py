@@ -155,5 +155,6 @@ class StepsSchedule(ScheduleConfig):
     def require_steps(self, steps: int, budget: str) -> None:
         """Raise UserError if the budget of `steps` steps ends before the last milestone."""
         if self.milestones[-1] >= steps:
-            remedy = "remove the last ones or train for more steps"
+            fitting = [m for m in self.milestones if m < steps] or [max(1, steps // 2)]
+            remedy = f"remove the last ones or train for more steps, e.g. schedule.milestones={fitting}"
             raise UserError(f"schedule.milestones={self.milestones}: the budget ends earlier, {budget}: {remedy}")
