@@ -78,10 +78,18 @@ class SparseRows(Formed):
 
     _sparse: bool
 
+    def reference(self) -> Tensor:
+        """Return one of these parameters."""
+        raise NotImplementedError
+
     @property
     def sparse(self) -> bool:
         """Whether gradients are sparse: as set, but not in DistributedDataParallel, which averages dense ones."""
-        return self._sparse and nn.parallel.DistributedDataParallel._active_ddp_module is None
+        parallel = nn.parallel.DistributedDataParallel._active_ddp_module
+        if not self._sparse or parallel is None:
+            return self._sparse
+        # lmtool's own training exchanges sparse gradients itself, and hides their parameters from it.
+        return all(parameter is not self.reference() for parameter in parallel.parameters())
 
     @sparse.setter
     def sparse(self, sparse: bool) -> None:
