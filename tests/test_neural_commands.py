@@ -16,7 +16,9 @@ import torch
 from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
 from lmtool.neural.model import word_representations
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.system.files import read_json, write_json
+from lmtool.trees.tree import Tree
 from tests.conftest import neural
 
 Run = Callable[..., str]
@@ -281,3 +283,27 @@ def test_the_preset_of_a_network_at_the_size_of_a_notebook(lmtool: Run) -> None:
     parameters = 24 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
     said = lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1")
     assert "best valid perplexity " in said and f"{parameters:,} parameters" in said
+
+
+def test_predict_prints_the_decisions_on_the_path_of_each_word(lmtool: Run) -> None:
+    lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1", "hydra.run.dir=h")
+    said = lmtool("predict", "the", "run=h", "paths=true", "top=3", "hydra.run.dir=asked")
+    probabilities = [word["probability"] for word in result("asked")["contexts"][0]["words"]]
+    lines = [line for line in said.splitlines() if " · " in line]
+    assert len(lines) == 3
+    for line, p in zip(lines, probabilities, strict=True):  # a balanced tree: one code for each word
+        assert math.prod(map(float, re.findall(r"[01]: ([\d.]+)", line))) == pytest.approx(p, abs=2e-3)
+    lmtool("train", "data=toy", "model=ngram", "hydra.run.dir=n")
+    assert "paths=true: n has no tree" in lmtool("predict", "the", "run=n", "paths=true", code=2)
+
+
+def test_decisions_by_hand() -> None:
+    tree = Tree([[1, -1], [-2, -3]], [0, 0, 1])  # word 0 has the codes 1 and 00, word 1 the code 01
+    layer = HierarchicalSoftmax(2, tree).double()
+    with torch.no_grad():
+        layer.nodes.bias.copy_(torch.tensor([3.0, 0.25]).log())  # of the second child: 3 / 4 and 1 / 5
+    h = torch.zeros(2, dtype=torch.float64)
+    first, second, third = (0, 1, 0.75), (0, 0, 0.25), (1, 0, 0.8)
+    assert [[pytest.approx(d) for d in code] for code in ([first], [second, third])] == layer.decisions(h, 0)
+    assert layer.decisions(h, 1) == [[pytest.approx(second), pytest.approx((1, 1, 0.2))]]
+    assert layer.log_dist(h[None])[0].exp().tolist() == pytest.approx([0.95, 0.05])

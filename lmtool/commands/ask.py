@@ -11,9 +11,10 @@ from lmtool.errors import UserError
 from lmtool.runs.load import load, load_named
 from lmtool.runs.run import run_folder
 from lmtool.session import Session
+from lmtool.system.arrays import IntArray
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
-from lmtool.text_model import random_seed
+from lmtool.text_model import TextModel, random_seed
 
 
 def predict(config: PredictConfig, session: Session) -> None:
@@ -30,11 +31,35 @@ def predict(config: PredictConfig, session: Session) -> None:
         if config.text is None:
             session.say(f"\n{text}")
         session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
+        if config.paths:
+            context = model.context(model.ids(text, config.oov.value), sentence_start=config.sentence_start)
+            session.say(f"\n{_paths_text(model, context, [word for word, _ in predicted])}")
         words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
         answers.append({"text": text, "words": words})
     if not model.model.normalised:
         session.note("these scores do not sum to one")
     write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
+
+
+def _paths_text(model: TextModel, context: IntArray, words: list[str]) -> str:
+    """Return a line for each code of the most probable words: p, and its decisions as bit and probability.
+
+    words: as printed. Raises UserError for a model without a tree.
+    """
+    from lmtool.neural.model import NeuralModel
+    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+
+    network = model.model
+    if not isinstance(network, NeuralModel) or not isinstance(network.output, HierarchicalSoftmax):
+        raise UserError(f"paths=true: {model.name} has no tree; train one with output=hierarchical, as model=hsoftmax")
+    hidden = network.output.reference().new_tensor(network.hidden(context[None])[0])
+    ids = network.top(context[None], len(words))[0][0].tolist()
+    rows: list[list[Cell]] = []
+    for word, index in zip(words, ids, strict=True):
+        for code in network.output.decisions(hidden, index):
+            path = " · ".join(f"{bit}: {p:.3f}" for _, bit, p in code)
+            rows.append([visible(word), math.prod(p for *_, p in code), path])
+    return text_table(["word", "p of the code", "decisions from the root (bit: probability)"], rows)
 
 
 def input_lines(example: str) -> list[str]:

@@ -84,6 +84,7 @@ class PredictConfig(ModelUserConfig):
 
     text: str | None = MISSING
     top: int = setting(min=1)
+    paths: bool = False
     sentence_start: bool = MISSING
     oov: Oov = MISSING
 

@@ -20,6 +20,7 @@ Complexity: O(D d) for each example, d being the depth of its word, about log2 O
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -255,6 +256,20 @@ class HierarchicalSoftmax(OutputLayer):
         return torch.cat(
             [self._words(self.computed("log_leaves", part)) for part in torch.split(h, EXAMPLES_PER_CHUNK)]
         )
+
+    @torch.no_grad()
+    def decisions(self, h: Tensor, word: int) -> list[list[tuple[int, int, float]]]:
+        """Return the node, bit and probability of each decision on the path of each code of a word, after h `[D]`.
+
+        The sum over codes of the products of the probabilities is p(word|h). Without gradients.
+        """
+        p = self.nodes.all_scores(h[None])[0].double().sigmoid().tolist()
+        paths, (first, last) = self.tree.paths, self.tree.word_leaves[word : word + 2].tolist()
+        codes = []
+        for start, end in itertools.pairwise(paths.offsets[first : last + 1].tolist()):
+            steps = zip(paths.nodes[start:end].tolist(), paths.bits[start:end].tolist(), strict=True)
+            codes.append([(node, bit, p[node] if bit else 1 - p[node]) for node, bit in steps])
+        return codes
 
     def log_leaves(self, h: Tensor) -> Tensor:
         """Compute log p of each leaf, `[B, L]` in float64."""
