@@ -306,3 +306,16 @@ def test_a_corpus_of_one_word(lmtool: Run, tmp_path: Path) -> None:
     for smoother in options_of("smoother"):
         lmtool("train", "model=ngram", *data, f"smoother={smoother}", f"hydra.run.dir={smoother}")
         assert 0.9 < result(smoother)["valid_perplexity"] < 5
+
+
+def test_weights_of_sources_are_fixed_and_brackets_are_told(lmtool: Run) -> None:
+    for name, text in {"a": "x y\ny y\n", "b": "y z\n", "v": "x z\ny\n"}.items():
+        Path(f"{name}.txt").write_text(text)
+    words = ("train", "model=ngram", "model.order=2", "smoother=count_merging", "data=text", "data.valid=v.txt")
+    sources = (*words, "data.train={a: a.txt, b: b.txt}")
+    lmtool(*sources, "smoother.source_weights={b: 3, a: 1}", "hydra.run.dir=fixed")
+    found = json.loads(Path("fixed/result.json").read_text())
+    assert found["source_weights"] == pytest.approx({"a": 0.25, "b": 0.75})
+    assert "must name the sources of data.train: a, b" in lmtool(*sources, "smoother.source_weights={a: 1}", code=2)
+    assert "a number above 0" in lmtool(*sources, "smoother.source_weights=[1,3]", code=2)
+    assert "quote paths with brackets" in lmtool(*words, "data.train={a: a.txt, b: [b]x.txt}", code=2)

@@ -58,6 +58,17 @@ def test_documents_by_hand(files: Run) -> None:
     assert not Path("out.tsv.partial").exists()
 
 
+def test_broken_records_are_counted_and_have_empty_rows(files: Run) -> None:
+    bad = '{"text\n{"n": 1}\n[1]\n{"text": ["a"]}\n{"text": null}\n'
+    Path("bad.jsonl").write_text(f'{{"text": "a b"}}\n{bad}{{"text": "b zzz a"}}\n')
+    words = ("arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "filter=kept.jsonl", "most=1e9")
+    assert "bad.jsonl, line 2: not JSON" in files("score", *words, code=2)
+    said = files("score", *words, "broken=skip")
+    assert "broken records, each an empty row: 5; the first is bad.jsonl, line 2: not JSON" in said
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"]
+    assert Path("kept.jsonl").read_text() == '{"text": "a b"}\n{"text": "b zzz a"}\n'
+
+
 def test_each_line_of_files_and_of_standard_input(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("b.txt.gz").write_bytes(gzip.compress(b"b zzz a\n\n"))
     Path("a.txt").write_bytes(b"a b")

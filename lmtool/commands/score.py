@@ -122,8 +122,14 @@ def _score(
     if journal.complete:
         return 0.0, 0
     blocks: Iterator[TextBlock]
+    broken, first, resumed = 0, "", journal.blocks
+
+    def skip(error: UserError) -> None:
+        nonlocal broken, first
+        broken, first = broken + 1, first or str(error)
+
     if names:
-        blocks = text_blocks(names, config.column, journal.blocks)
+        blocks = text_blocks(names, config.column, resumed, None if config.broken == "stop" else skip)
     else:
         blocks = stream_blocks(sys.stdin.buffer, "standard input")
     with token_bar(None, shown=session.progress) as bar:
@@ -134,6 +140,9 @@ def _score(
             tokens += found
             bar.update(found)
     journal.finish()
+    if broken:
+        since = " since it was resumed" if resumed else ""
+        session.note(f"broken records, each an empty row{since}: {broken:,}; the first is {first}")
     return time.perf_counter() - start, tokens
 
 
@@ -172,10 +181,8 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
     assert config.filter is not None, "the caller has asked"
     most = config.most
     if config.share is not None:
-        most = next(
-            iter(quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), [config.share])),
-            None,
-        )
+        values = (criterion(rows, config.most_oov) for rows in journal.parts())
+        most = next(iter(quantiles(values, [config.share], Path(config.filter).parent)), None)
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
     result.most, result.least, result.kept = most, config.least, 0
     result.filter = Path(config.filter)
@@ -216,12 +223,13 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
+    folder = Path(str(config.to)).parent
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_split is None:
-        found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares)
+        found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares, folder)
     else:
         values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
-        found = quantiles([values], shares)
+        found = quantiles([values], shares, folder)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")
     return found

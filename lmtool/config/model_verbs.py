@@ -173,6 +173,7 @@ class ScoreConfig(ModelUserConfig):
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = setting(excludes=("text=-",))
+    broken: str = setting(words=("stop", "skip"))
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING

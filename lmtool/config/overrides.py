@@ -12,6 +12,11 @@ from lmtool.errors import UserError
 
 def unreadable(override: str | None) -> UserError:
     """Return the error for a word that is not an override."""
+    _, _, value = (override or "").partition("=")
+    if value.startswith("{") and value.endswith("}"):
+        return UserError(
+            f"cannot read {override!r}: quote paths with brackets, commas or colons, as {{a: 'x[01].txt'}}"
+        )
     return UserError(f"cannot read {override!r}: write key=value, and a list as key=[a,b]")
 
 

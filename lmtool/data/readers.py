@@ -12,7 +12,7 @@ import codecs
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import PurePosixPath
@@ -29,6 +29,7 @@ PARQUET = ".parquet"
 ROWS = 1 << 12
 KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
+OnBroken = Callable[[UserError], None] | None
 MEMBER = "::"  # archive.zip::folder/file.txt
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
 OTHER_MARKS = {
@@ -236,23 +237,41 @@ def document_lines(document: str) -> bytes:
     return text + b"\n"
 
 
-def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, first: int = 1) -> Iterator[str]:
+def json_texts(
+    lines: Iterable[bytes], name: str, column: str, setting: str, first: int = 1, on_broken: OnBroken = None
+) -> Iterator[str]:
     """Yield the text of each line, a JSON object; empty lines are skipped.
 
-    first: number of the first line. Raises UserError, naming the line, for anything other than a document with that
-    column.
+    first: number of the first line. on_broken: called with the error of a line without a text, null included, whose
+    text is then empty; None: raise it, and null is an empty text. Raises UserError, naming the line, for anything other
+    than a document with that column.
     """
     for number, line in enumerate(lines, start=first):
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}, line {number}: not JSON ({error}): {setting} reads one object per line") from None
-        if not isinstance(document, dict) or column not in document:
-            known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
-            raise UserError(f"{name}, line {number}: it has no {column!r}: {setting} names one of: {known}")
-        yield text_of(document[column], f"{name}, line {number}", column, setting)
+            value = _json_value(line, f"{name}, line {number}", column, setting)
+            if value is None and on_broken is not None:
+                raise UserError(f"{name}, line {number}: {column!r} is null")
+            text = text_of(value, f"{name}, line {number}", column, setting)
+        except UserError as error:
+            if on_broken is None:
+                raise
+            on_broken(error)
+            text = ""
+        yield text
+
+
+def _json_value(line: bytes, where: str, column: str, setting: str) -> Any:
+    """Return the value of a column of a JSON object. Raises UserError, naming the place, if it has none."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error}): {setting} reads one object per line") from None
+    if not isinstance(document, dict) or column not in document:
+        known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
+        raise UserError(f"{where}: it has no {column!r}: {setting} names one of: {known}")
+    return document[column]
 
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:

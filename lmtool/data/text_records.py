@@ -21,6 +21,7 @@ from lmtool.data.readers import (
     MEMBER,
     PARQUET,
     ROWS,
+    OnBroken,
     batches_of,
     checked_blocks,
     document_lines,
@@ -41,17 +42,19 @@ SETTING = "column"
 Flags = npt.NDArray[np.bool_]
 
 
-def text_blocks(names: Iterable[str], column: str | None, skipped: int = 0) -> Iterator[TextBlock]:
+def text_blocks(
+    names: Iterable[str], column: str | None, skipped: int = 0, on_broken: OnBroken = None
+) -> Iterator[TextBlock]:
     """Yield the texts of files, one file after the other, in blocks.
 
     column: name of the text column in records; None: a line is a text. skipped: number of blocks to leave out at the
-    beginning. Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file
-    and line, if one cannot be read.
+    beginning. on_broken: as in json_texts. Empty lines are empty texts, except in JSON Lines, where they are skipped.
+    Raises UserError, naming file and line, if one cannot be read.
     """
     number = 0
     for name in names:
         require_column(name, column, SETTING)
-        for make_block in _file_blocks(name, column):
+        for make_block in _file_blocks(name, column, on_broken):
             number += 1
             if number > skipped:
                 yield make_block()
@@ -67,8 +70,8 @@ def _lines_block(content: bytes) -> TextBlock:
     return TextBlock(content, line_ends(content))
 
 
-def _json_block(content: bytes, name: str, column: str, line: int) -> TextBlock:
-    return block_of(json_texts(io.BytesIO(content), name, column, SETTING, line))
+def _json_block(content: bytes, name: str, column: str, line: int, on_broken: OnBroken) -> TextBlock:
+    return block_of(json_texts(io.BytesIO(content), name, column, SETTING, line, on_broken))
 
 
 def block_of(texts: Iterable[str]) -> TextBlock:
@@ -82,7 +85,7 @@ def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
     return map(block_of, batches_of(texts, BLOCK_BYTES))
 
 
-def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlock]]:
+def _file_blocks(name: str, column: str | None, on_broken: OnBroken) -> Iterator[Callable[[], TextBlock]]:
     """Yield for each block of a file a function that makes it: skipped blocks are not parsed."""
     path, _, member = name.partition(MEMBER)
     with read_errors(name):
@@ -97,7 +100,7 @@ def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlo
                 continue
             line = 1
             for content in whole_lines(handle, name):
-                yield partial(_json_block, content, name, column, line)
+                yield partial(_json_block, content, name, column, line, on_broken)
                 line += content.count(b"\n")
 
 

@@ -119,19 +119,19 @@ def _write_parquet(parts: Iterable[Rows], columns: tuple[Column, ...], buckets: 
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def quantiles(parts: Iterable[FloatArray], shares: list[float]) -> list[float]:
+def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:
     """Return for each share the smallest number that at least this share of all numbers does not exceed.
 
-    parts: the numbers, of which nan are left out. They lie in a temporary file, so that memory does not grow with them.
-    Empty if there are no numbers. Raises UserError if the disk is full.
+    parts: the numbers, of which nan are left out. folder: of the temporary file that holds them, so that memory does
+    not grow with them. Empty if there are no numbers. Raises UserError if the disk is full.
     """
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         try:
             for part in parts:
                 file.write(part[~np.isnan(part)].astype(np.float64).tobytes())
             file.flush()
         except OSError as error:
-            raise cannot_write(Path(tempfile.gettempdir()), error) from error
+            raise cannot_write(folder, error) from error
         count = file.tell() // 8
         if not count:
             return []

@@ -105,20 +105,20 @@ def test_a_model_that_learns_from_text_scores_none() -> None:
             TextsScorer(*models)
 
 
-def test_quantiles_by_hand() -> None:
+def test_quantiles_by_hand(tmp_path: Path) -> None:
     """Of 1, 2, 3, 4: half of them are no larger than 2, three tenths no larger than 2, one quarter than 1."""
     values = np.array([3.0, np.nan, 1.0, 4.0, 2.0])
-    assert quantiles([values[:2], values[2:]], [0.25, 0.3, 0.5, 0.99]) == [1, 2, 2, 4]
-    assert quantiles([values[1:2]], [0.5]) == []
+    assert quantiles([values[:2], values[2:]], [0.25, 0.3, 0.5, 0.99], tmp_path) == [1, 2, 2, 4]
+    assert quantiles([values[1:2]], [0.5], tmp_path) == []
 
 
-def test_quantiles_of_many_numbers_are_exact() -> None:
+def test_quantiles_of_many_numbers_are_exact(tmp_path: Path) -> None:
     values = np.random.default_rng(1).normal(size=1000) * 10.0 ** np.arange(-20, 20).repeat(25)
     values[::10] = np.inf
     values[5::10] = values[3]
     ordered = np.sort(values)
     for share in (0.001, 0.333, 0.5, 0.8, 0.999):
-        (found,) = quantiles(np.array_split(values, 7), [share])
+        (found,) = quantiles(np.array_split(values, 7), [share], tmp_path)
         assert found == ordered[math.ceil(share * 1000 - 1e-9) - 1]
 
 

@@ -141,7 +141,7 @@ def _context_sums(counts: Counts, k: int, a: Packed, contexts: IntArray) -> Floa
 
 
 def _tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> Tuned:
-    """Tune the smoother's weights and values to the highest likelihood of held-out text."""
+    """Tune the smoother's values, and its weights unless they are fixed, to the highest likelihood of held-out text."""
     import torch
 
     sources = counts.sources or SourceCounts.of_one(counts)
@@ -161,7 +161,8 @@ def _tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> Tune
         linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
         return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
 
-    _minimize([scores, logits], loss, max_iter=MAX_STEPS, tolerance_grad=1e-7, tolerance_change=MIN_CHANGE)
+    tuned = [scores, logits] if smoother.fixed_weights is None else [logits]
+    _minimize(tuned, loss, max_iter=MAX_STEPS, tolerance_grad=1e-7, tolerance_change=MIN_CHANGE)
     with torch.no_grad():
         smoother.weights = torch.softmax(scores, 0).numpy()
         smoother.values = (low + (high - low) * torch.sigmoid(logits)).numpy()

@@ -264,7 +264,7 @@ class CountMergingConfig(SmootherConfig):
     In the highest order, and for n-grams that begin with `<s>`, each occurrence of hw contributes one x: the weight of
     its source. In lower orders each n-gram vhw contributes one x: d(vhw), what was discounted from it. The sums in
     :math:`m(h\,\bullet)` and :math:`d(h\,\bullet)` are over w. The weights of the sources and D1 to D4 of each
-    order are tuned together on held-out text.
+    order are tuned together on held-out text, or the discounts alone if `source_weights` are given.
 
     A discount is a share of a contribution, so that weights may be any fractions: where Zhang & Chiang (2014) give
     Kneser-Ney expected counts, here each occurrence is certain, and only worth more or less. With one source this is
@@ -278,10 +278,17 @@ class CountMergingConfig(SmootherConfig):
 
     kind: str = "count_merging"
     tune_on: str = MISSING
+    source_weights: Any = None
+
+    def __post_init__(self) -> None:
+        given = self.source_weights
+        valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
+        rule = "null, or a number above 0 for each source by name, as {news: 2, books: 1}"
+        require(valid, "smoother.source_weights", given, rule)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return count merging with equal weights, which tuning changes."""
-        return MergingSmoother(order)
+        """Return count merging with the given weights, or with equal ones, which tuning changes."""
+        return MergingSmoother(order, self.source_weights)
 
     def tuning_split(self) -> str | None:
         """Return tune_on."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from lmtool.errors import UserError
+
 if TYPE_CHECKING:
     from lmtool.system.arrays import FloatArray, IntArray
 
@@ -121,14 +123,25 @@ class MergingSmoother(Smoother):
     unknown = True
     low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # D1 always leaves something to unseen words
 
-    def __init__(self, order: int) -> None:
-        """order: n. Tuning starts with discounts of about those of modified Kneser-Ney."""
+    def __init__(self, order: int, fixed_weights: dict[str, float] | None = None) -> None:
+        """order: n. fixed_weights: of the sources by name, scaled to sum 1; None to tune them.
+
+        Tuning starts with discounts of about those of modified Kneser-Ney.
+        """
         Smoother.__init__(self, order)
         self.values[:] = 0.8, 0.5, 0.25, 0.15
         self.weights: FloatArray | None = None
+        self.fixed_weights = fixed_weights
 
     def weights_of(self, sources: list[str]) -> FloatArray:
-        """Return the weights `[S]` of sources, given their names."""
+        """Return the weights `[S]` of sources, given their names. Raises UserError if others are given."""
         import numpy as np
 
+        given = self.fixed_weights
+        if given is not None and set(given) != set(sources):
+            raise UserError(
+                f"smoother.source_weights={given}: must name the sources of data.train: {', '.join(sources)}"
+            )
+        if self.weights is None and given is not None:
+            return np.array([given[name] for name in sources], dtype=float) / sum(given.values())
         return np.full(len(sources), 1.0 / len(sources)) if self.weights is None else self.weights
