@@ -282,6 +282,7 @@ def test_the_preset_of_a_network_at_the_size_of_a_notebook(lmtool: Run) -> None:
     # 24 embeddings of 10; of 22 nodes: embeddings of 16, alpha; beta, c of 16; W 16 x 30, U 16 x 16
     parameters = 24 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
     said = lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1")
+    assert "output.nodes.hidden.weight 480, " in said and f"; {parameters:,} in all" in said
     assert "best valid perplexity " in said and f"{parameters:,} parameters" in said
 
 

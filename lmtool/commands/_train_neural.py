@@ -118,6 +118,10 @@ def _run(
         tree = _tree(config, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(config.seed)
         network = build_neural(model, config.output, corpus.vocabulary, tree).to(device)
+        if processes.first and not config.lr_range:
+            sizes = {name: weight.numel() for name, weight in network.named_parameters()}
+            parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+            session.say(f"parameters: {parts}; {sum(sizes.values()):,} in all")
         if config.lr_range:
             train_split = corpus.split("train").as_stream(network.across_sentences, model.context_reset_prob)
             return _try_rates(training, config, network, train_split, session)
