@@ -20,6 +20,7 @@ TUNED = {  # settings of train model=ngram, and what they fit on valid
     "mkn": (("smoother=modified_kneser_ney", "smoother.discounts=tuned"), ["discounts"]),
     "add": (("smoother=laplace", "smoother.alpha=tuned"), ["alpha"]),
     "merge": (("smoother=count_merging",), ["weights and discounts"]),
+    "weighted": (("smoother=count_merging", "smoother.source_weights={train: 1}"), ["discounts"]),
     "plain": (("smoother=modified_kneser_ney",), []),
     "given": (("smoother=jelinek_mercer", "smoother.lambdas=[0.5,0.5]"), []),
 }

@@ -158,8 +158,8 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
         stopped, falling = training.get("patience") is not None, "patience" in schedule
         return {"valid": ["checkpoint"] + ["number of epochs"] * stopped + ["learning rate"] * falling}
     tuned = [name for name, value in smoother.items() if value == "tuned"]
-    if not smoother.keys() - {"kind", "tune_on"}:  # a smoother that is always tuned
-        tuned = ["weights and discounts"]
+    if smoother.keys() <= {"kind", "tune_on", "source_weights"}:  # a smoother that is always tuned
+        tuned = ["weights and discounts" if smoother.get("source_weights") is None else "discounts"]
     return {smoother["tune_on"]: tuned} if tuned and "tune_on" in smoother else {}
 
 

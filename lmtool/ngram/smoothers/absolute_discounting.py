@@ -278,13 +278,12 @@ class CountMergingConfig(SmootherConfig):
 
     kind: str = "count_merging"
     tune_on: str = MISSING
-    source_weights: Any = None
+    source_weights: Any = setting(None, said="null, or a number above 0 for each source, as {news: 2, books: 1}")
 
     def __post_init__(self) -> None:
         given = self.source_weights
         valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
-        rule = "null, or a number above 0 for each source by name, as {news: 2, books: 1}"
-        require(valid, "smoother.source_weights", given, rule)
+        require(valid, "smoother.source_weights", given, rules_of(type(self))["source_weights"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return count merging with the given weights, or with equal ones, which tuning changes."""
