@@ -63,7 +63,7 @@ MISTAKES = [
     ("ensemble", ["runs", "runs=..."]),
     ("ensemble runs=[a]", ["two runs or more"]),
     ("ensemble runs=[a,b] weights=[1]", ["must be one for each member, 2 runs"]),
-    ("ensemble runs=[a,b] weights=[0.5,0.4]", ["sum to 1"]),
+    ("ensemble runs=[a,b] weights=[0,0]", ["weights=[0, 0]", "not all 0"]),
     ("ensemble runs=[a,b] weights=[1.5,-0.5]", ["0 or more"]),
     ("ensemble runs=[a,b]", ["no run folder a"]),
     ("eval run=nowhere", ["no run folder nowhere"]),

@@ -81,7 +81,8 @@ BAD_TEXT = [
     ("blank lines", b"\n\n \n", ["train.txt is empty"]),
     ("binary", b"a b\n\x00\x01\n", ["train.txt, line 2", "NUL", "not a text file"]),
     ("latin-1", "a\nb\ncaf\u00e9\n".encode("latin-1"), ["train.txt, line 3", "0xe9", "UTF-8"]),
-    ("marks", b"a b\n<s> a b </s>\n", ["<s> is in the text", "line 2"]),
+    ("marks", b"a b\n<s> a b </s>\n", ["train.txt, line 2: <s> is in the text"]),
+    ("marks below", b"a b\n" * 2_000_000 + b"\na </s>\n", ["train.txt, line 2000002: </s> is in the text"]),
 ]
 
 

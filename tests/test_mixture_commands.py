@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lmtool
+import lmtool as package
 from lmtool.data.corpus import Corpus
 from lmtool.evaluation.token_scores import TokenScores
 from lmtool.mixtures.linear import mix
@@ -100,7 +100,7 @@ def test_every_mixture_is_a_run_like_any_other(runs: Run) -> None:
 def test_a_log_linear_mixture_shows_how_far_it_is(runs: Run, capfd: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for progress in (True, False):
-        lmtool.ensemble(["kn3", "nplm"], method="log_linear", fit_split="valid", split="test", progress=progress)
+        package.ensemble(["kn3", "nplm"], method="log_linear", fit_split="valid", split="test", progress=progress)
         shown[progress] = capfd.readouterr().err.count("0.00/")
     assert shown[False] == 0 and shown[True] > 4  # scoring, each step, mixing
 
@@ -156,16 +156,20 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("runs=[kn3,nplm]", "weights=[0.5,0.6]"), "must be 0 or more and sum to 1"),
-        (("runs=[kn3,nplm]", "weights=[-0.5,1.5]"), "must be 0 or more and sum to 1"),
-        (("runs=[kn3,nplm]", "weights=[nan,1]"), "must be 0 or more and sum to 1"),
+        (("runs=[kn3,nplm]", "weights=[-0.5,1.5]"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=-1:2"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[nan,1]"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[inf,1]"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[0,0]"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=2:1:1"), "must be one for each member, 2 runs"),
+        (("runs=[kn3,nplm]", "weights=two:1"), "must be one for each member, 2 runs"),
         (("runs=[kn3,nplm]", "weights=[1]"), "must be one for each member, 2 runs"),
         (
             ("runs=[kn3,nplm]", "weights=[0.5,0.5]", "cache=unigram"),
             "must be one for each member, 2 runs and a cache",
         ),
-        (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be numbers of 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be numbers of 0 or more, and not all 0"),
         (("runs=[kn3,nplm]", "weights=[0.5,0.5]", "method=classes"), "cannot be used with method=classes"),
         (("runs=[kn3,nplm]", "method=log_linear", "cache=unigram"), "needs method=linear"),
         (("runs=[kn3,nplm]", "cache_theta=1"), "needs cache=neural"),
@@ -182,6 +186,23 @@ def test_bad_mixtures_are_refused_in_one_line(words: tuple[str, ...], said: str,
         words = tuple(word.replace(name, f"{trained}/{name}") for word in words)
     error = lmtool("ensemble", *words, code=2)
     assert said in error and error.count("\n") == 1
+
+
+def test_weights_are_divided_by_their_sum(trained: Path, lmtool: Run) -> None:
+    three = f"runs=[{trained}/kn3,{trained}/nplm,{trained}/kn3]"
+    note = "sum to 4, so each is divided by it: 0.5000, 0.2500, 0.2500"
+    for name, weights in (("list", "[2,1,1]"), ("colons", "2:1:1"), ("half", "[0.5,0.25,0.25]")):
+        said = lmtool("ensemble", three, f"weights={weights}", f"hydra.run.dir={name}")
+        assert (note in said) == (name != "half") and result(name)["weights"] == [0.5, 0.25, 0.25]
+        assert RunFolder.open(Path(name)).weights == (0.5, 0.25, 0.25)
+    models = f"runs=[{trained}/kn3,{trained}/kn3]"
+    assert "sum to 5, so each is divided by it: 0.4000, 0.6000" in lmtool(
+        *("convert", models, "weights=2:3", "to=mixed.arpa")
+    )
+    mixed = package.ensemble([trained / "kn3", trained / "nplm"], weights=[3, 1], out="python")
+    assert mixed.weights == [0.75, 0.25] and "sum to 4" in mixed.notes[0]
+    lmtool("ensemble", f"runs=[{trained}/kn3,{trained}/nplm]", "weights=2:1", "method=log_linear", "hydra.run.dir=log")
+    assert result("log")["weights"] == [2, 1]  # exponents, which need not sum to one
 
 
 def test_one_run_and_a_cache_are_a_mixture(trained: Path, lmtool: Run) -> None:

@@ -70,7 +70,9 @@ def test_text_that_is_none(unigram: Run) -> None:
     assert "empty.txt is empty" in unigram("eval", "run=one", "text=empty.txt", code=2)
     assert "no file missing.txt" in unigram("eval", "run=one", "text=missing.txt", code=2)
     Path("marks.txt").write_text("<s> a\n")
-    assert "<s> is in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
+    assert "marks.txt, line 1: <s> is in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
+    Path("lists").write_text("0 ||| a\n0 ||| a </s>\n")
+    assert "lists, line 2: </s> is in the text" in unigram("eval", "run=one", "nbest=lists", code=2)
 
 
 @pytest.fixture
@@ -190,6 +192,34 @@ def test_nbest_lists_are_rescored(unigram: Run) -> None:
     rates = [found[f"word_error_rate{end}"] for end in ("", "_before", "_oracle")]
     assert rates == [0.25, 0.75, 0.25] and "tuned on these lists themselves" in said
     assert Path("tuned/best.txt").read_text() == "0 a a\n1 zzz\n"
+
+
+def test_a_word_penalty_is_tuned_with_the_weight(unigram: Run) -> None:
+    unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
+    # log p of "a a a", of "a", of "a a" and of "b b a a", with a 7/16, b 3/16 and </s> 5/16: the longer ones are less
+    # likely, so that no weight above 0 chooses "a a a" from list 0, and none below 1/2 "a a" from list 1.
+    Path("lists").write_text("0 ||| a a a\n0 ||| a\n1 ||| a a\n1 ||| b b a a ||| x= 1 ||| 1\n")
+    Path("right").write_text("a a a\na a\n")
+    line = ("eval", "run=laplace", "nbest=lists", "nbest_reference=right")
+    unigram(*line, "hydra.run.dir=weight")
+    said = unigram(*line, "nbest_word_penalty=tuned", "hydra.run.dir=both")
+    found = result("both")
+    assert result("weight")["word_error_rate"] == 0.4 and found["word_error_rate"] == 0
+    assert "word_penalty" not in result("weight") and found["word_penalty"] < 0
+    assert f"nbest_weight={found['weight']:.6g} nbest_word_penalty={found['word_penalty']:.6g}" in said
+    a, b = math.log(7 / 16), math.log(3 / 16)
+    weight, penalty = found["weight"], found["word_penalty"]
+    assert 2 * (weight * a - penalty) > 0 and 1 + 2 * (weight * b - penalty) < 0
+    given = (f"nbest_weight={weight}", f"nbest_word_penalty={penalty}")
+    unigram(*line, *given, "hydra.run.dir=given")
+    assert result("given")["word_error_rate"] == 0 and "tuned" not in result("given")
+    assert Path("given/best.txt").read_text() == "0 a a a\n1 a a\n"
+    total = float(Path("given/nbest.txt").read_text().split("\n")[0].split(" ||| ")[-1])
+    assert total == pytest.approx(weight * (3 * a + math.log(5 / 16)) - 3 * penalty, rel=1e-6)
+    for value in ("tuned", "x", "nan"):
+        wrong = unigram("eval", "run=laplace", "nbest=lists", f"nbest_word_penalty={value}", code=2)
+        assert "must be null, a number, or with nbest_reference=FILE tuned" in wrong
+    assert "needs nbest=FILE" in unigram("eval", "run=laplace", "nbest_word_penalty=1", code=2)
 
 
 def test_nbest_settings_that_contradict(unigram: Run) -> None:

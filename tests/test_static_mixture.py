@@ -197,7 +197,7 @@ def test_runs_over_other_words(lmtool: Run, tmp_path: Path) -> None:
 MISTAKES = [
     ("runs=[kn3,nplm] weights=[.5,.5]", "not an n-gram model: lmtool distil"),
     ("runs=[kn3,mle]", "weights=null: set one for each run"),
-    ("runs=[kn3,mle] weights=[.5,.6]", "sum to 1"),
+    ("runs=[kn3,mle] weights=[.5,-.5]", "must be numbers of 0 or more, and not all 0"),
     ("runs=[kn3,mle] weights=[1]", "one for each member"),
     ("runs=[kn3] run=mle", "run=mle: cannot be used with runs="),
     ("runs=[]", "runs=[]"),

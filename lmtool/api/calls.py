@@ -155,7 +155,7 @@ def rescore(
 ) -> Rescored:
     """Rescore n-best lists into the folder `out`, like `lmtool eval nbest=FILE`.
 
-    settings: nbest_costs, nbest_weight, nbest_reference, device.
+    settings: nbest_costs, nbest_weight, nbest_word_penalty, nbest_reference, device.
     """
     return call(Rescored, "eval", named_model(run) | {"nbest": str(nbest), **settings}, out, progress, keeps=True)
 

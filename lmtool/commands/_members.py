@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, sho
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
+from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
+from lmtool.system.terminal import cell_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,15 @@ def require_one_unit(names: list[str]) -> None:
                 f"{first} and {name} have other tokens (data.vocabulary.unit={units[first]} and {unit}): compare the "
                 "perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
             )
+
+
+def shares(weights: list[float] | None, session: Session) -> list[float] | None:
+    """Return weights divided by their sum, with a note unless it is one; None if they are to be fitted."""
+    if weights is None or math.isclose(total := math.fsum(weights), 1, abs_tol=1e-6):
+        return weights
+    divided = [weight / total for weight in weights]
+    session.note(f"weights={weights} sum to {total:g}, so each is divided by it: {', '.join(map(cell_text, divided))}")
+    return divided
 
 
 def is_run(name: str) -> bool:

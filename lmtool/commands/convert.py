@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lmtool.commands._members import shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
 from lmtool.config.groups import CountModelConfig, EncoderConfig
@@ -161,6 +162,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
     not a linear one.
     """
+    config = replace(config, weights=shares(config.weights, session))
     members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight)]
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))

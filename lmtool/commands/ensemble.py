@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lmtool.commands._members import is_run, require_one_unit, scores_of
+from lmtool.commands._members import is_run, require_one_unit, scores_of, shares
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
@@ -27,6 +28,8 @@ from lmtool.system.files import write_json
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
     require_one_unit(config.runs)
+    if config.method is MixMethod.linear:
+        config = replace(config, weights=shares(config.weights, session))
     if all(is_run(name) or not Path(name).exists() for name in config.runs):
         mixed, extra = _mix_runs(config, session)
     else:

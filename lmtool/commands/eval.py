@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import EvalConfig
+from lmtool.config.verbs import TUNED, EvalConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
@@ -31,11 +31,11 @@ from lmtool.evaluation.metrics import (
     split_accuracy,
 )
 from lmtool.evaluation.nbest import (
-    best_weight,
     chosen,
     hypothesis_log_prob,
     read_nbest,
     read_references,
+    tuned_weights,
     word_errors,
     write_nbest,
 )
@@ -223,30 +223,35 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
         words = nbest.texts[int(np.isneginf(log_prob).argmax())]
         raise UserError(f"{loaded.name} gives {words!r} of {nbest_file} probability 0: take a smoothed model")
     rates: dict[str, float] = {}
-    weight, tuned = config.nbest_weight, False
+    sizes = np.array([len(split_words(text)) for text in nbest.texts])
+    given, weight, tuned = config.nbest_word_penalty, config.nbest_weight, False
+    penalty = None if given == TUNED else float(given or 0)
     if references is not None:
         of_list = np.repeat(np.arange(len(references)), np.diff(nbest.offsets))
         errors = np.array([word_errors(w, references[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
-        if weight is None:
-            weight, tuned = best_weight(nbest.total, log_prob, errors, nbest.offsets).weight, True
+        tuned = weight is None or penalty is None
+        weight, penalty = tuned_weights(nbest.total, log_prob, sizes, errors, nbest.offsets, weight, penalty)
         reference_words = sum(len(split_words(line)) for line in references)
         if reference_words == 0:
             raise UserError(f"{config.nbest_reference} has no words: give the right transcriptions")
-        new, old = (errors[chosen(nbest.total, log_prob, nbest.offsets, by)].sum() for by in (weight, 0.0))
+        both = (nbest.total - penalty * sizes, weight), (nbest.total, 0.0)
+        new, old = (errors[chosen(total, log_prob, nbest.offsets, by)].sum() for total, by in both)
         best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
         names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
         rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
-    weight = 1.0 if weight is None else weight
-    files = write_nbest(session.out, nbest, log_prob, nbest.total + weight * log_prob)
+    weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
+    files = write_nbest(session.out, nbest, log_prob, nbest.total + weight * log_prob - penalty * sizes)
     result: dict[str, Any] = {"nbest": nbest_file, "lists": len(nbest.lists), "hypotheses": len(nbest.texts)}
     result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
     result |= {"reference_words": reference_words} | rates if rates else {}
-    write_json(session.out / "result.json", result | {"weight": weight})
+    result |= {"weight": weight} | ({} if given is None else {"word_penalty": penalty})
+    write_json(session.out / "result.json", result)
     rescored = Rescored(
         run=loaded.name,
         lists=len(nbest.lists),
         hypotheses=len(nbest.texts),
         weight=weight,
+        word_penalty=None if given is None else penalty,
         tuned=tuned,
         files=list(files),
         notes=session.notes,
@@ -254,6 +259,7 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
     )
     session.say(f"{rescored.heading()}\n{rescored.lines()}")
     if rescored.tuned:
-        session.note("the weight was tuned on these lists themselves; use it for other lists by nbest_weight=")
+        used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
+        session.note(f"tuned on these lists themselves; for other lists, use {used}")
     session.say(f"wrote {', '.join(str(path) for path in files)}")
     return rescored

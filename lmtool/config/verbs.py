@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -21,13 +22,25 @@ from lmtool.config.groups import (
     TreeConfig,
     require_tieable,
 )
-from lmtool.config.rules import MISSING, Settings, number_or_share, require, require_block, require_whole, setting
+from lmtool.config.rules import (
+    MISSING,
+    Settings,
+    are_numbers,
+    is_number,
+    number_or_share,
+    require,
+    require_block,
+    require_whole,
+    setting,
+)
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
 MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
 PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
+WEIGHTS = "null, or a number of 0 or more for each member, as [2,1] or 2:1, divided by their sum"
+TUNED = "tuned"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -36,15 +49,20 @@ def require_device(device: str, key: str = "device") -> None:
     require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
-def _require_weights(weights: list[float], members: int, what: str, *, sum_to_one: bool) -> None:
-    """Raise UserError unless there is a weight of 0 or more for each member. what: the members, in words."""
-    if len(weights) != members:
-        raise UserError(f"weights={weights}: must be one for each member, {what}")
-    valid = all(0 <= weight < math.inf for weight in weights)
-    if sum_to_one and not (valid and math.isclose(sum(weights), 1, abs_tol=1e-6)):
-        raise UserError(f"weights={weights}: must be 0 or more and sum to 1")
-    if not (valid and any(weights)):
-        raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
+def _read_weights(given: Any, members: int, what: str) -> list[float]:
+    """Return weights that are given as [2,1,1] or 2:1:1, unchanged.
+
+    what: the members, in words. Raises UserError unless there is a weight of 0 or more for each, and not all are 0.
+    """
+    try:
+        weights = [float(part) for part in given.split(":")] if isinstance(given, str) else given
+    except ValueError:
+        weights = None
+    if not isinstance(weights, list) or len(weights) != members:
+        raise UserError(f"weights={given}: must be one for each member, {what}, e.g. [2,1] or 2:1")
+    if not are_numbers(weights, 0, sys.float_info.max / members) or not any(weights):
+        raise UserError(f"weights={given}: must be numbers of 0 or more, and not all 0")
+    return weights
 
 
 @dataclass(slots=True)
@@ -163,7 +181,7 @@ class ConvertConfig(VerbConfig):
     run: str | None = setting(excludes=("arpa=FILE", "runs=[A,B]"))
     arpa: str | None = setting(excludes=("runs=[A,B]",))
     runs: list[str] | None = MISSING
-    weights: list[float] | None = setting(needs=("runs=[A,B]",))
+    weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
@@ -177,7 +195,7 @@ class ConvertConfig(VerbConfig):
         if self.runs is not None:
             require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
             if self.weights is not None:
-                _require_weights(self.weights, len(self.runs), f"{len(self.runs)} runs", sum_to_one=True)
+                self.weights = _read_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
         rule = "entropy; gain needs the counts, which only lmtool train has"
         require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
 
@@ -215,7 +233,14 @@ class EvalConfig(ModelUserConfig):
     nbest: str | None = MISSING
     nbest_costs: str | None = setting(needs=("nbest=FILE",))
     nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
+    nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
     nbest_reference: str | None = setting(needs=("nbest=FILE",))
+
+    def __post_init__(self) -> None:
+        ModelUserConfig.__post_init__(self)
+        penalty, can_tune = self.nbest_word_penalty, self.nbest_reference is not None
+        known = penalty is None or is_number(penalty, -1e9, 1e9) or (penalty == TUNED and can_tune)
+        require(known, "nbest_word_penalty", penalty, f"null, a number, or with nbest_reference=FILE {TUNED}")
 
 
 @dataclass(slots=True)
@@ -264,7 +289,7 @@ class EnsembleConfig(VerbConfig):
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)
-    weights: list[float] | None = setting(excludes=("method=classes",), why="it fits weights for each class")
+    weights: Any = setting(excludes=("method=classes",), why="it fits weights for each class", said=WEIGHTS)
     cache: CacheKind | None = setting(needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))
@@ -280,4 +305,4 @@ class EnsembleConfig(VerbConfig):
         require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
         if self.weights is not None:
             what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
-            _require_weights(self.weights, members, what, sum_to_one=self.method is MixMethod.linear)
+            self.weights = _read_weights(self.weights, members, what)

@@ -40,6 +40,20 @@ OTHER_MARKS = {
 }
 
 
+class FileLines(bytes):
+    """A block of whole lines of a file. file: its name; first: the number of the block's first line."""
+
+    file: str
+    first: int
+
+    @classmethod
+    def of(cls, block: bytes, file: str, first: int) -> FileLines:
+        """Return a block with its place."""
+        lines = cls(block)
+        lines.file, lines.first = file, first
+        return lines
+
+
 def read_blocks(
     *names: str, column: str | None = None, setting: str = "data.column", at_once: int = DOCUMENT_BLOCK
 ) -> Iterator[bytes]:
@@ -112,7 +126,7 @@ def checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
     for handle in handles:
         first = True
         for block in whole_lines(handle, name):
-            text = _without_mark(block, name) if first else block
+            text = FileLines.of(_without_mark(block, name) if first else block, name, line)
             check_text(text, name, line)
             line += block.count(b"\n")
             first = False

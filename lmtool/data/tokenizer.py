@@ -17,6 +17,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.readers import FileLines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
 from lmtool.errors import UserError
@@ -214,7 +215,7 @@ class WordTokenizer(Tokenizer):
                 ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
-            ids, id_ends = self._grow(letters, ends, name)
+            ids, id_ends = self._grow(letters, ends, block.content, name)
             return ids, np.append(0, id_ends)
         pieces = max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()
@@ -234,7 +235,8 @@ class WordTokenizer(Tokenizer):
         _tokenize(letters[:end], ends[first:last], *self._rules, *arrays)
         return ids[: state[WRITTEN]].copy(), id_ends
 
-    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str) -> tuple[Ids, IntArray]:
+    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, read: bytes, name: str) -> tuple[Ids, IntArray]:
+        """Return the ids of texts, and where those of each end; new types enter the table. read: the block as read."""
         ids, id_ends = np.empty(len(letters), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
         state, table = np.zeros(7, dtype=np.int64), self._table
         state[TYPES], state[BAD] = table.size, -1
@@ -244,7 +246,7 @@ class WordTokenizer(Tokenizer):
             _tokenize(letters, ends, *self._rules, *arrays)
             table.size = int(state[TYPES])
             if state[BAD] >= 0:
-                raise _reserved_word(letters.tobytes(), int(state[BAD]), name)
+                raise _reserved_word(letters.tobytes(), int(state[BAD]), read, name)
             if state[AT] >= len(letters):
                 break
             table.double()
@@ -256,12 +258,14 @@ class WordTokenizer(Tokenizer):
         return self._table.words(first)
 
 
-def _reserved_word(text: bytes, start: int, name: str) -> UserError:
+def _reserved_word(text: bytes, start: int, read: bytes, name: str) -> UserError:
+    """Return the error for a reserved word at byte `start` of a text. read: its block, which may know its file."""
     word = text[start:].split(maxsplit=1)[0].decode()
     line = text.count(b"\n", 0, start) + 1
-    return UserError(
-        f"{name}: {word} is in the text (line {line} of this part): lmtool adds sentence boundaries itself; remove it"
-    )
+    remedy = "lmtool adds sentence boundaries itself; remove it"
+    if isinstance(read, FileLines):
+        return UserError(f"{read.file}, line {read.first + line - 1}: {word} is in the text: {remedy}")
+    return UserError(f"{name}: {word} is in the text (line {line} of this part): {remedy}")
 
 
 class CharTokenizer(Tokenizer):

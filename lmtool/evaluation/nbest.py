@@ -26,6 +26,7 @@ import numpy as np
 
 from lmtool.data.readers import decimal, read_text
 from lmtool.data.tokenizer import split_words
+from lmtool.data.vocabulary import BOS, EOS
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
@@ -147,7 +148,8 @@ def hypothesis_log_prob(nbest: NBest, score: Callable[[list[str]], list[FloatArr
     try:
         of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in score(distinct)), strict=True))
     except UserError as error:
-        raise UserError(f"{nbest.path}: {error}") from None
+        marked = (f", line {line}" for line, text in enumerate(nbest.texts, 1) if {BOS, EOS} & {*split_words(text)})
+        raise UserError(f"{nbest.path}{next(marked, '')}: {error}") from None
     return np.array([of_text[text] for text in nbest.texts])
 
 
@@ -219,31 +221,34 @@ class Tuned:
     between: tuple[float, float]
 
 
-def best_weight(total: FloatArray, log_prob: FloatArray, errors: IntArray, offsets: IntArray) -> Tuned:
-    """Return the weight of 0 or more with the fewest errors: exact, by the line search of Och (2003).
+def best_weight(
+    total: FloatArray, feature: FloatArray, errors: IntArray, offsets: IntArray, least: float = 0.0
+) -> Tuned:
+    """Return the weight of a feature, `least` or more, with the fewest errors: exact, by Och's (2003) line search.
 
-    total, log_prob and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
+    total, feature and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
     list's best hypothesis changes only where two lines cross; all crossings are visited. The weight is the middle of
-    the widest finite range with the fewest errors; if the only one is unbounded, its beginning + 1.
+    the widest finite range with the fewest errors; if all are unbounded, 1 from the end of one. least: may be -inf.
     """
     events: list[tuple[float, int]] = []
     start = 0
     for first, last in itertools.pairwise(offsets.tolist()):
-        y, slope, wrong = total[first:last], log_prob[first:last], errors[first:last]
-        here = int(np.lexsort((-np.arange(len(y)), slope, y))[-1])
+        y, slope, wrong = total[first:last], feature[first:last], errors[first:last]
+        value = (y, -slope) if np.isinf(least) else (slope, y + least * slope)  # the last is compared first
+        here = int(np.lexsort((-np.arange(len(y)), *value))[-1])
         start += int(wrong[here])
         while True:
             steeper = np.flatnonzero(slope > slope[here])
             if not len(steeper):
                 break
-            crossing = np.maximum((y[here] - y[steeper]) / (slope[steeper] - slope[here]), 0.0)
+            crossing = np.maximum((y[here] - y[steeper]) / (slope[steeper] - slope[here]), least)
             nearest = crossing.min()
             there = steeper[crossing == nearest]
             following = int(there[slope[there].argmax()])
             events.append((float(nearest), int(wrong[following] - wrong[here])))
             here = following
     events.sort()
-    places = [0.0, *(at for at, _ in events), np.inf]
+    places = [least, *(at for at, _ in events), np.inf]
     counts = np.cumsum([start, *(change for _, change in events)])
     widths = np.diff(places)
     real = widths > 0
@@ -252,4 +257,38 @@ def best_weight(total: FloatArray, log_prob: FloatArray, errors: IntArray, offse
     finite = fitting[np.isfinite(widths[fitting])]
     at = int(finite[widths[finite].argmax()]) if len(finite) else int(fitting[-1])
     low, high = places[at], places[at + 1]
+    if np.isinf(low):
+        return Tuned(0.0 if np.isinf(high) else high - 1.0, fewest, (low, high))
     return Tuned((low + high) / 2 if np.isfinite(high) else low + 1.0, fewest, (low, high))
+
+
+def tuned_weights(
+    total: FloatArray,
+    log_prob: FloatArray,
+    words: IntArray,
+    errors: IntArray,
+    offsets: IntArray,
+    weight: float | None,
+    penalty: float | None,
+) -> tuple[float, float]:
+    """Return the weight and penalty of total + weight log_prob - penalty words, tuned if None, for few errors.
+
+    words: `[H]`, number in each hypothesis; the other arrays: as in best_weight, which tunes a single one. Both are
+    tuned in turn from penalty 0, while that decreases the errors.
+    """
+
+    def beside(penalty: float) -> tuple[float, int]:
+        left = total - penalty * words
+        best = best_weight(left, log_prob, errors, offsets).weight if weight is None else weight
+        return best, int(errors[chosen(left, log_prob, offsets, best)].sum())
+
+    best, fewest = beside(penalty or 0.0)
+    if penalty is not None:
+        return best, penalty
+    penalty = 0.0
+    while True:
+        tried = best_weight(total + best * log_prob, -words.astype(np.float64), errors, offsets, least=-np.inf).weight
+        found, fewer = beside(tried)
+        if fewer >= fewest:
+            return best, penalty
+        best, fewest, penalty = found, fewer, tried

@@ -213,7 +213,8 @@ class Rescored(Figures):
     """The result of `eval nbest=`: reordered n-best lists.
 
     files: the written files. word_error_rate, also before reordering and of the best hypotheses (oracle): shares of the
-    reference words; None without references. tuned: whether the weight was fitted on these lists.
+    reference words; None without references. tuned: whether the weight or the penalty was fitted on these lists.
+    word_penalty: subtracted per word; None without one.
     """
 
     name_width = 24
@@ -227,6 +228,7 @@ class Rescored(Figures):
     word_error_rate: float | None = None
     word_error_rate_before: float | None = None
     word_error_rate_oracle: float | None = None
+    word_penalty: float | None = None
 
     @property
     def metric(self) -> float | None:
@@ -238,6 +240,7 @@ class Rescored(Figures):
             ("lists", self.lists),
             ("hypotheses", self.hypotheses),
             ("weight", self.weight),
+            ("word penalty", self.word_penalty),
             ("word error rate", self.word_error_rate),
             ("  before", self.word_error_rate_before),
             ("  oracle", self.word_error_rate_oracle),

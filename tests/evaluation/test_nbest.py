@@ -17,6 +17,7 @@ from lmtool.evaluation.nbest import (
     ranked,
     read_nbest,
     read_references,
+    tuned_weights,
     word_errors,
     write_nbest,
 )
@@ -135,7 +136,7 @@ def test_no_break_spaces_stay_where_they_stand(tmp_path: Path) -> None:
 
 def test_a_hypothesis_with_a_mark_of_sentences_is_refused(tmp_path: Path) -> None:
     found = read_nbest(files(tmp_path, lists="0 ||| <s> a </s>\n")[0], None)
-    with pytest.raises(UserError, match=r"lists: <s> is in the text"):
+    with pytest.raises(UserError, match=r"lists, line 1: <s> is in the text"):
         hypothesis_log_prob(found, text_model().score)
 
 
@@ -162,6 +163,31 @@ def test_the_weight_by_hand() -> None:
     assert (found.errors, found.between, found.weight) == (1, (0.5, 3.0), 1.75)
     above = best_weight(np.array([0.0, -1, -4]), np.array([-4.0, -2, -1]), np.array([5, 3, 1]), np.array([0, 3]))
     assert (above.errors, above.between, above.weight) == (1, (3.0, np.inf), 4.0)
+
+    # With negative weights too, the first one is best below 1/2.
+    score = np.array([0.0, -1, -4]), np.array([-4.0, -2, -1])
+    left = best_weight(*score, np.array([1, 5, 3]), np.array([0, 3]), least=-np.inf)
+    assert (left.errors, left.between, left.weight) == (1, (-np.inf, 0.5), -0.5)
+    within = best_weight(*score, np.array([5, 1, 3]), np.array([0, 3]), least=-1.0)
+    assert (within.errors, within.between) == (1, (0.5, 3.0))
+    flat = best_weight(np.array([2.0, 1]), np.array([3.0, 3]), np.array([4, 0]), np.array([0, 2]), least=-np.inf)
+    assert (flat.errors, flat.weight) == (4, 0.0)  # equal slopes: the better total, whatever the weight
+
+
+def test_the_weight_and_the_penalty_by_hand() -> None:
+    # Scores w log p - p n + total. List 0: -3w - 3p (right) and -w - p: right for p < -w. List 1: -2w - 2p (right) and
+    # 1 - 8w - 4p: right for p > (1 - 6w) / 2. With p = 0, list 0 is wrong and w > 1/6 makes list 1 right: w = 1/6 + 1.
+    # Then -3 < p < -7/6 makes both right: p = -25/12. With it w < 25/12 and w > 31/36: w = 53/36.
+    lists = np.array([0.0, 0, 0, 1]), np.array([-3.0, -1, -2, -8]), np.array([3, 1, 2, 4]), np.array([0, 2, 0, 2])
+    offsets = np.array([0, 2, 4])
+    assert tuned_weights(*lists, offsets, None, 0.0) == pytest.approx((7 / 6, 0))
+    assert tuned_weights(*lists, offsets, None, None) == pytest.approx((53 / 36, -25 / 12))
+    # One of them given: -5/2 < p < -1 with w = 1; 5/6 < w < 2 with p = -2.
+    assert tuned_weights(*lists, offsets, 1.0, None) == pytest.approx((1, -7 / 4))
+    assert tuned_weights(*lists, offsets, None, -2.0) == pytest.approx((17 / 12, -2))
+    assert tuned_weights(*lists, offsets, 0.5, 3.0) == (0.5, 3.0)
+    # A penalty that does not decrease the errors stays 0.
+    assert tuned_weights(*lists[:3], np.array([1, 1, 0, 0]), offsets, None, None)[1] == 0
 
 
 def test_no_weight_of_a_fine_grid_makes_fewer_errors() -> None:
