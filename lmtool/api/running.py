@@ -174,23 +174,20 @@ def literal(value: Any, key: str) -> str:
 def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
     """Compose a command line with Hydra; return the configuration without Hydra's part, and the option of each group.
 
-    Hydra's global state is restored, so that this also works within a Hydra application. Raises UserError, naming the
-    key, for a mistake in the line.
+    This also works within a Hydra application and in threads. Raises UserError, naming the key, for a mistake in the
+    line.
     """
-    import hydra
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from lmtool.cli import hydra_errors
-    from lmtool.cli.hydra_run import VERSION, checked_application, register_option_folders
+    from lmtool.cli.hydra_run import checked_application, hydra_state
 
     assert line.verb is not None, "the callers name it"
-    register_option_folders()
-    folder = config_dir_of(line.flags)
-    words = [*line.overrides, *([f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else [])]
     try:
-        with hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION):
-            checked_application(line, words)
-            whole = hydra.compose(line.verb, words, return_hydra_config=True)
+        with hydra_state():
+            loader = checked_application(line, line.overrides, str(conf_dir())).config_loader
+            whole = loader.load_configuration(line.verb, line.overrides, RunMode.RUN, from_shell=False)
     except Exception as error:
         fault = hydra_errors.as_user_error(error, line)
         if fault is None:

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 
@@ -41,6 +44,7 @@ VERSION = "1.3"  # version of Hydra's behaviour
 # Flags that run the verb.
 RUNS = (*MULTIRUN, *CONFIG_DIR, "--run", "-r", "--config-name", "-cn", "--config-path", "-cp")
 _folder: ContextVar[Path | None] = ContextVar("config_dir", default=None)
+_one_at_a_time = RLock()  # Hydra's state belongs to the process
 
 
 class OptionFolders(SearchPathPlugin):
@@ -61,13 +65,12 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
-    register_option_folders()
     typed_words = line.overrides
     line = with_current_names(only_the_first_writes(with_earlier_words(line)))
     require_no_search_path(line, typed_words)
     failed: list[Exception] = []
     task = _task(line, failed, quiet=quiet)
-    with sweep.watched() as watched, _as_command_line(line.words):
+    with sweep.watched() as watched, _as_command_line(line.words), hydra_state():
         try:
             _run(line, typed_words, task)
         except sweep.Refused as refused:
@@ -105,33 +108,44 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     )
     for path in hydra_errors.user_files(line):
         require_bounded_aliases(path)
-    token = _folder.set(config_dir_of(line.flags))
     flags = get_args_parser().parse_args(line.flags)
-    try:
-        with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
-            application = checked_application(line, typed_words)
-            if runs and not _composed_once(application, name, line, task):
-                mode = "hydra.mode=MULTIRUN"
-                words = line.overrides if mode in line.overrides else [*line.overrides, mode]
-                application.multirun(name, task, words)
-            elif flags.cfg:
-                application.show_cfg(name, line.overrides, flags.cfg, flags.package, flags.resolve)
-            elif flags.info:
-                application.show_info(flags.info, name, line.overrides)
-            elif flags.hydra_help:  # composing sets up logging
-                application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    finally:
-        _folder.reset(token)
+    application = checked_application(line, typed_words, os.path.abspath(folder))
+    if runs and not _composed_once(application, name, line, task):
+        mode = "hydra.mode=MULTIRUN"
+        words = line.overrides if mode in line.overrides else [*line.overrides, mode]
+        application.multirun(name, task, words)
+    elif flags.cfg:
+        application.show_cfg(name, line.overrides, flags.cfg, flags.package, flags.resolve)
+    elif flags.info:
+        application.show_info(flags.info, name, line.overrides)
+    elif flags.hydra_help:  # composing sets up logging
+        application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
     if not (runs or flags.cfg or flags.info):
         hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
 
 
-def checked_application(line: CommandLine, typed_words: list[str]) -> Any:
-    """Return the initialized Hydra application, which from now on composes configurations by a CheckedLoader."""
-    application = GlobalHydra.instance().hydra
-    assert application is not None, "the callers initialize it"
-    application.config_loader = CheckedLoader(application.config_loader.get_search_path(), line, typed_words)
-    return application
+@contextmanager
+def hydra_state() -> Iterator[None]:
+    """Let one thread use Hydra in the block, and restore the state of the caller's own Hydra application after it."""
+    with _one_at_a_time:
+        base, name = version.getbase(), JobRuntime().get("name")
+        version.setbase(VERSION)
+        try:
+            yield
+        finally:
+            version.VersionBase().version_base = base
+            JobRuntime().set("name", name)
+
+
+def checked_application(line: CommandLine, typed_words: list[str], folder: str) -> Hydra:
+    """Return a Hydra application, not the global one, that composes the YAML files of a folder by a CheckedLoader."""
+    if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
+        Plugins.instance().register(OptionFolders)
+    token = _folder.set(config_dir_of(line.flags))
+    try:
+        return Hydra("lmtool", CheckedLoader(create_config_search_path(folder), line, typed_words))
+    finally:
+        _folder.reset(token)
 
 
 def _composed_once(application: Any, name: str, line: CommandLine, task: Callable[[Any], float | None]) -> bool:
@@ -149,12 +163,6 @@ def _composed_once(application: Any, name: str, line: CommandLine, task: Callabl
     except (AssertionError, _IsSweep):
         return False
     return True
-
-
-def register_option_folders() -> None:
-    """Make Hydra find the YAML files of options from outside lmtool."""
-    if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
-        Plugins.instance().register(OptionFolders)
 
 
 def _task(line: CommandLine, failed: list[Exception], *, quiet: bool) -> Callable[[Any], float | None]:

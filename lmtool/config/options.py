@@ -35,6 +35,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -119,11 +120,11 @@ def installed_places() -> tuple[Place, ...]:
     return tuple(places)
 
 
-_folders: list[Place] = []  # folders given by options= in this process
+_folders: ContextVar[tuple[Place, ...]] = ContextVar("folders", default=())  # given by options= in this thread
 
 
 def use_folder(folder: str | Path | None) -> None:
-    """Add the options of a folder for this process; None adds none. Raises UserError if it does not exist."""
+    """Add the options of a folder for this thread; None adds none. Raises UserError if it does not exist."""
     if folder is None:
         return
     path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
@@ -132,9 +133,9 @@ def use_folder(folder: str | Path | None) -> None:
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
     place = Place(path, None)
-    if place not in _folders:
+    if place not in _folders.get():
         _require_new_names(place)
-        _folders.append(place)
+        _folders.set((*_folders.get(), place))
 
 
 def _require_new_names(place: Place) -> None:
@@ -148,17 +149,17 @@ def _require_new_names(place: Place) -> None:
 @contextmanager
 def folder_in_use(folder: str | Path | None) -> Iterator[None]:
     """Add the options of a folder for the duration of the block."""
-    before = list(_folders)
+    token = _folders.set(_folders.get())
     try:
         use_folder(folder)
         yield
     finally:
-        _folders[:] = before
+        _folders.reset(token)
 
 
 def places() -> tuple[Place, ...]:
     """Return the packages and folders with external options that are in use."""
-    return (*installed_places(), *_folders)
+    return (*installed_places(), *_folders.get())
 
 
 def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:

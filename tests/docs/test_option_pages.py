@@ -9,8 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from lmtool.config import options
-from lmtool.config.options import HOMES, kinds, use_folder, yaml_files
+from lmtool.config.options import HOMES, folder_in_use, kinds, yaml_files
 from tests.conftest import ROOT
 
 EXTENSIONS = ROOT / "docs" / "_extensions"
@@ -132,9 +131,8 @@ def test_only_what_changed_is_written(writer: ModuleType, tmp_path, monkeypatch)
     assert (tmp_path / "a" / "y.md").stat().st_mtime_ns == before
 
 
-def test_an_option_from_outside_has_a_page_of_what_it_says(writer: ModuleType, monkeypatch) -> None:
-    monkeypatch.setattr(options, "_folders", [])
-    use_folder(ROOT / "docs" / "examples" / "own_options" / "own_options")
-    page = writer.page("smoother", "dirichlet")
+def test_an_option_from_outside_has_a_page_of_what_it_says(writer: ModuleType) -> None:
+    with folder_in_use(ROOT / "docs" / "examples" / "own_options" / "own_options"):
+        page = writer.page("smoother", "dirichlet")
     assert "`smoother.mu`" in page and "## Published" not in page and "above 0" in page
     assert "smoother/dirichlet.md" not in writer.pages()

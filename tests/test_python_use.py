@@ -1,0 +1,72 @@
+"""lmtool in programs, threads and notebooks: calls that are repeated, nested and shown."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobRuntime
+from omegaconf import DictConfig
+
+import lmtool
+from lmtool import results
+
+TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
+NETWORK = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("use")
+
+
+@pytest.fixture(scope="module")
+def corpus(folder: Path) -> lmtool.Corpus:
+    return lmtool.Corpus.from_texts(TRAIN, ["a b c", "b c d e"], ["c d e", "a z"], store_dir=folder / "stores")
+
+
+def test_within_the_users_own_hydra_application(
+    corpus: lmtool.Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "app.yaml").write_text("order: 2\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["app.py", "hydra/job_logging=none", "hydra/hydra_logging=none"])
+    seen = []
+
+    @hydra.main(version_base="1.2", config_path=str(tmp_path / "conf"), config_name="app")
+    def app(config: DictConfig) -> None:
+        def state() -> list[object]:
+            return [GlobalHydra.instance().hydra, HydraConfig.get(), version.getbase(), JobRuntime().get("name")]
+
+        before = state()
+        lmtool.train({"kind": "ngram", "order": config.order}, corpus, out="run")
+        lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, out="sweep")
+        assert state() == before and before[0] is GlobalHydra.instance().hydra
+        seen.append(config.order)
+
+    app()
+    with hydra.initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        lmtool.train({"kind": "ngram", "order": 2}, corpus, out="another")
+        assert hydra.compose("app").order == 2
+    assert seen == [2]
+
+
+def test_from_several_threads(corpus: lmtool.Corpus, folder: Path) -> None:
+    def train(order: int) -> float:
+        model = {"kind": "ngram", "order": order} if order else NETWORK
+        training = None if order else {"epochs": 1}
+        return lmtool.train(model, corpus, training=training, out=folder / f"order{order}").valid_perplexity
+
+    with ThreadPoolExecutor(4) as threads:
+        at_once = list(threads.map(train, range(4)))
+    assert at_once[1:] == [
+        lmtool.train({"kind": "ngram", "order": order}, corpus, out=folder / f"alone{order}").valid_perplexity
+        for order in (1, 2, 3)
+    ]
