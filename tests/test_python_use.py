@@ -15,7 +15,6 @@ from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig
 
 import lmtool
-from lmtool import results
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
 NETWORK = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
