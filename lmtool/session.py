@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lmtool.config.settings import choices_of, config_dir_of
 from lmtool.errors import UserError, for_terminal
-from lmtool.runs.resume import TrainingStart
+from lmtool.runs.resume import TrainingStart, remove_run
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
 from lmtool.system.terminal import write_out
@@ -28,6 +28,7 @@ from lmtool.system.terminal import write_out
 PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
 SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
 DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
+Again = Literal["overwrite", "resume"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Session:
     group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the sweep's launcher;
     None outside a sweep. progress: whether to show bars. quiet: whether `say` prints nothing, as in Python, where the
     result is displayed instead. keeps: whether `out` is kept; pictures are drawn only then. on_evaluation: called with
-    each line of metrics.jsonl; if it returns True, the training ends. notes, warnings: the texts given to `note` and
-    `warn`.
+    each line of metrics.jsonl; if it returns True, the training ends. again: what to do if `out` holds a run already.
+    notes, warnings: the texts given to `note` and `warn`.
     """
 
     out: Path
@@ -50,6 +51,7 @@ class Session:
     quiet: bool = False
     keeps: bool = True
     on_evaluation: Callable[[dict[str, Any]], object] | None = None
+    again: Again = None
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -98,13 +100,20 @@ class Session:
             self.say(f"warning: {text}")
 
     def require_new(self) -> None:
-        """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training."""
+        """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training, unless it is
+        to be overwritten.
+        """
+        if self.again == "overwrite":
+            remove_run(self.out)
+        python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
-            raise UserError(f"{self.out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+            raise UserError(
+                f"{self.out} already holds a trained model: choose another folder with hydra.run.dir=PATH{python}"
+            )
         if has_state(self.out) and not self.in_sweep:
             raise UserError(
                 f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "
-                "folder with hydra.run.dir=PATH"
+                f"folder with hydra.run.dir=PATH{python}"
             )
 
     def use_threads(self, threads: int | None) -> int:

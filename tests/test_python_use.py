@@ -69,3 +69,54 @@ def test_from_several_threads(corpus: lmtool.Corpus, folder: Path) -> None:
         lmtool.train({"kind": "ngram", "order": order}, corpus, out=folder / f"alone{order}").valid_perplexity
         for order in (1, 2, 3)
     ]
+
+
+def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bigram = {"kind": "ngram", "order": 2}
+    first = lmtool.train(bigram, corpus, out="bigram")
+    with pytest.raises(lmtool.UserError, match="another folder with out=PATH, or replace it with overwrite=True$"):
+        lmtool.train(bigram, corpus, out="bigram")
+    assert lmtool.train(bigram, corpus, out="bigram", resume=True).valid_perplexity == first.valid_perplexity
+    with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
+        lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", resume=True)
+    other = lmtool.Corpus.from_texts(["a b"] * 9, ["b a"], store_dir="stores")
+    with pytest.raises(lmtool.UserError, match="another store"):
+        lmtool.train(bigram, other, out="bigram", resume=True)
+    assert lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", overwrite=True).ngrams != first.ngrams
+    for _ in range(2):
+        assert lmtool.distill("bigram", "bigram", out="small", overwrite=True).folder == Path("small")
+    assert lmtool.convert(run="bigram", prune_entropy=1e-3, out="small", overwrite=True).path == Path("small")
+
+
+def test_a_networks_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    training = {"epochs": 2, "batch_size": 16}
+
+    def train(**keys: object) -> results.TrainedRun:
+        return lmtool.train(NETWORK, corpus, training=training, schedule="constant", out=tmp_path / "net", **keys)
+
+    first, again = train(resume=True), train(resume=True)
+    assert again.valid_perplexity == first.valid_perplexity and again.history[-1]["epoch"] == 2
+    assert any("nothing was trained" in note for note in again.notes)
+    training["epochs"] = 3
+    assert train(resume=True).epochs == 3
+    steps = [line["step"] for line in train(overwrite=True).history]
+    assert steps == sorted(set(steps))  # those of the new training alone
+    with pytest.raises(lmtool.UserError, match="already holds .* overwrite=True"):
+        train()
+    with pytest.raises(lmtool.UserError, match="remove one of the two"):
+        train(resume=True, overwrite=True)
+    with pytest.raises(lmtool.UserError, match="name the run folder, as out=PATH"):
+        lmtool.train(NETWORK, corpus, resume=True)
+
+
+def test_the_pages_python_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `mypy --strict`, as pyproject.toml sets it; a few seconds after ./scripts/check, whose cache it uses."""
+    api = pytest.importorskip("mypy.api")
+    files = []
+    for page in (README, GUIDES / "in_python.md"):
+        files.append(tmp_path / f"{page.stem}_blocks.py")
+        files[-1].write_text("\n".join(block.text for block in blocks(page) if block.language == "python"))
+    monkeypatch.chdir(ROOT)
+    said, errors, code = api.run([*map(str, files)])
+    assert (code, errors) == (0, ""), said

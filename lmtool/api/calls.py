@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lmtool.api.running import (
     Callback,
@@ -41,7 +41,8 @@ from lmtool.results import (
     TrainedRun,
     Written,
 )
-from lmtool.session import Session
+from lmtool.runs.resume import BEGUN
+from lmtool.session import Again, Session
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -62,6 +63,11 @@ def preprocess(data: Option | None = None, *, progress: bool | None = None, **se
     return call(Corpus, "preprocess", {"data": data, **settings}, None, progress)
 
 
+@overload
+def train(
+    model: Option | None = None, data: Option | Corpus | None = None, *, lr_range: Literal[True], **settings: Any
+) -> RateTest: ...
+@overload
 def train(
     model: Option | None = None,
     data: Option | Corpus | None = None,
@@ -76,10 +82,34 @@ def train(
     experiment: str | None = None,
     seed: int | None = None,
     device: str | None = None,
-    resume: RunLike | None = None,
+    resume: RunLike | bool | None = None,
+    overwrite: bool = False,
     out: str | PathLike[str] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
+    lr_range: Literal[False] = False,
+    **settings: Any,
+) -> TrainedRun: ...
+def train(
+    model: Option | None = None,
+    data: Option | Corpus | None = None,
+    *,
+    output: Option | None = None,
+    tree: Option | None = None,
+    smoother: Option | None = None,
+    counts: Option | None = None,
+    optim: Option | None = None,
+    schedule: Option | None = None,
+    training: Mapping[str, Any] | None = None,
+    experiment: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    resume: RunLike | bool | None = None,
+    overwrite: bool = False,
+    out: str | PathLike[str] | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    lr_range: bool = False,
     **settings: Any,
 ) -> TrainedRun | RateTest:
     """Train a model into a run folder, like `lmtool train`.
@@ -87,23 +117,33 @@ def train(
     model, output, tree, smoother, counts, optim, schedule: options by name, e.g. model="nplm", or with settings, e.g.
     model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, e.g. {"epochs": 3}.
     experiment: name of a YAML file in conf/experiment. resume: a run folder, whose training is resumed in place; other
-    arguments then change its budget. out: the run folder; None: a new one below ./outputs/train. callback: called after
-    each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0, "valid_perplexity": 210.3, ...}; if it returns
-    True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, e.g.
-    prune_counts=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
+    arguments then change its budget; True: the training in `out`, if there is one, so that a cell can be run again.
+    overwrite: whether a run in `out` is replaced instead of an error. out: the run folder; None: a new one below
+    ./outputs/train. callback: called after each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0,
+    "valid_perplexity": 210.3, ...}; if it returns True, the training ends. progress: as in `preprocess`. lr_range:
+    whether to run a learning-rate range test instead, which returns a RateTest. settings: any other setting of `lmtool
+    train`, e.g. prune_counts=[0, 0, 1], threads=1.
 
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
-    and for `out` together with `resume`.
+    and for `out` together with the folder of `resume`.
     """
+    again: Again = "overwrite" if overwrite else "resume" if resume is True else None
+    if resume and overwrite:
+        raise UserError(f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two")
+    if resume is True:
+        if out is None:
+            raise UserError("resume=True: name the run folder, as out=PATH")
+        resume, out = (out, None) if (Path(out) / BEGUN).is_file() else (None, out)
     named = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
         **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
-        **{"seed": seed, "device": device, "resume": None if resume is None else str(folder_of(resume))},
+        **{"seed": seed, "device": device, "resume": str(folder_of(resume)) if resume else None},
+        **{"lr_range": lr_range or None},
     }
-    if resume is not None and out is not None:
+    if resume and out is not None:
         raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
-    kind: type[TrainedRun] | type[RateTest] = RateTest if settings.get("lr_range") else TrainedRun
-    return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True)
+    kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
+    return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True, again=again)
 
 
 def evaluate(
@@ -255,6 +295,7 @@ def convert(
     weights: Sequence[float] | None = None,
     to: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
@@ -262,12 +303,13 @@ def convert(
 
     arpa: an ARPA file, whose run has the words of `data`. run: a run to make smaller, or to write to `to`. runs,
     weights: as in `merge`. to: an ARPA file, or G.fst.txt for a speech recognizer, to write instead of a run. out: the
-    run folder; None: a new one. settings: prune_entropy, prune_to, quantize, symbol_table.
+    run folder; None: a new one. overwrite: as in `train`. settings: prune_entropy, prune_to, quantize, symbol_table.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
     named = {} if run is None else named_run(run)
-    return call(Written, "convert", given | mixed | named | settings, out, progress, keeps=to is None)
+    again: Again = "overwrite" if overwrite else None
+    return call(Written, "convert", given | mixed | named | settings, out, progress, keeps=to is None, again=again)
 
 
 def merge(
@@ -292,6 +334,7 @@ def distill(
     like: RunLike,
     *,
     out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun:
@@ -299,10 +342,11 @@ def distill(
     `lmtool.distil` is an older alias.
 
     run: the run that provides the probabilities. like: the run that provides the n-grams. out: the run folder; None: a
-    new one. settings: tokens, device.
+    new one. overwrite: as in `train`. settings: tokens, device.
     """
     given = named_run(run) | {"like": str(folder_of(like))}
-    return call(TrainedRun, "distil", given | settings, out, progress, keeps=True)
+    again: Again = "overwrite" if overwrite else None
+    return call(TrainedRun, "distil", given | settings, out, progress, keeps=True, again=again)
 
 
 def report_page(

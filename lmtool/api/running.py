@@ -25,7 +25,7 @@ from lmtool.config.settings import choices_of, data_settings, plain_values, type
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import TrainingStart
-from lmtool.session import Session, on_terminal
+from lmtool.session import Again, Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
 from lmtool.system.terminal import in_notebook
@@ -56,12 +56,15 @@ def call(
     *,
     callback: Callback | None = None,
     keeps: bool = False,
+    again: Again = None,
 ) -> T:
-    """Run a command and return its result, of a kind. keeps: whether its output folder is kept if `out` is None."""
+    """Run a command and return its result, of a kind. keeps: whether its output folder is kept if `out` is None. again:
+    as in Session.
+    """
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
 
-    with of_paths(), restore_threads(), ExitStack() as stack:
+    with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = with_current_names(with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings)))))
         composed, choices = compose(line)
@@ -84,11 +87,23 @@ def call(
             quiet=True,
             keeps=keeps or out is not None,
             on_evaluation=callback,
+            again=again,
         )
         result = run_command(verb, config, session)
         for warning in session.warnings:
             warnings.warn(warning, stacklevel=3)
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
+
+
+@contextmanager
+def said_in_python() -> Iterator[None]:
+    """Give errors about the folder of a command line Python's name for it."""
+    try:
+        yield
+    except UserError as error:
+        message, *rest = error.args
+        error.args = (re.sub(r"hydra\.(run|sweep)\.dir\b", "out", message), *rest)
+        raise
 
 
 @contextmanager

@@ -22,8 +22,10 @@ from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
 from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, finite_or_null, sizes_text
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
+from lmtool.runs.resume import require_same
+from lmtool.runs.run import REMEDY, Run
 from lmtool.session import Session, processes_started
-from lmtool.system.files import write_json
+from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 
 if TYPE_CHECKING:
@@ -52,12 +54,16 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
 def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
     out = session.out
-    session.require_new()
+    finished = session.again == "resume" and (out / "run.json").is_file()
+    if not finished:
+        session.require_new()
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
     prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
     with Corpus(prepared) as whole:
         require_splits(whole)
+        if finished:
+            return _finished(config, whole, session)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
             text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
@@ -71,6 +77,15 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
     trained = TrainedRun.of(out, result, config.store_dir, session.notes)
     session.say(trained.line())
     return trained
+
+
+def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedRun:
+    """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
+    before, settings = Run.open(session.out), plain_values(config)
+    require_same({key: before.config.get(key) for key in settings}, settings, session.out)
+    if before.store_fingerprint != corpus.fingerprint:
+        raise UserError(f"{session.out} was trained on another store than {corpus.path}: choose another folder with out=")
+    return TrainedRun.of(session.out, read_json(session.out / "result.json", REMEDY), config.store_dir)
 
 
 def _estimate(

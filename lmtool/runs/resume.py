@@ -14,7 +14,7 @@ from lmtool.config.options import settings_class
 from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
-from lmtool.runs.run import REMEDY
+from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE
 from lmtool.system.files import read_json, write_json
 
 RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
@@ -82,6 +82,12 @@ class TrainingStart:
             raise UserError(f"{folder} is damaged ({reason}): {remedy}") from error
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
+
+
+def remove_run(folder: Path) -> None:
+    """Remove the records of a run and of its training, so that a new one can replace its other files."""
+    for name in ("run.json", "result.json", BEGUN, METRICS, RATES, STATE, STATE_BEFORE, "curves.png"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _in_use(overrides: Iterable[object]) -> list[str]:
