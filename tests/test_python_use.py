@@ -15,6 +15,9 @@ from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig
 
 import lmtool
+from lmtool import results
+from tests.conftest import ROOT
+from tests.pages import GUIDES, README, blocks
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
 NETWORK = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
@@ -75,7 +78,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     bigram = {"kind": "ngram", "order": 2}
     first = lmtool.train(bigram, corpus, out="bigram")
-    with pytest.raises(lmtool.UserError, match="another folder with out=PATH, or replace it with overwrite=True$"):
+    with pytest.raises(lmtool.UserError, match=r"another folder with out=PATH, or replace it with overwrite=True$"):
         lmtool.train(bigram, corpus, out="bigram")
     assert lmtool.train(bigram, corpus, out="bigram", resume=True).valid_perplexity == first.valid_perplexity
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
@@ -102,7 +105,7 @@ def test_a_networks_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path
     assert train(resume=True).epochs == 3
     steps = [line["step"] for line in train(overwrite=True).history]
     assert steps == sorted(set(steps))  # those of the new training alone
-    with pytest.raises(lmtool.UserError, match="already holds .* overwrite=True"):
+    with pytest.raises(lmtool.UserError, match=r"already holds .* overwrite=True"):
         train()
     with pytest.raises(lmtool.UserError, match="remove one of the two"):
         train(resume=True, overwrite=True)
@@ -116,7 +119,7 @@ def test_the_pages_python_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     files = []
     for page in (README, GUIDES / "in_python.md"):
         files.append(tmp_path / f"{page.stem}_blocks.py")
-        files[-1].write_text("\n".join(block.text for block in blocks(page) if block.language == "python"))
+        files[-1].write_text("\n".join(block.text for block in blocks(page, "python")))
     monkeypatch.chdir(ROOT)
     said, errors, code = api.run([*map(str, files)])
     assert (code, errors) == (0, ""), said

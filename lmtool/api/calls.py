@@ -129,7 +129,9 @@ def train(
     """
     again: Again = "overwrite" if overwrite else "resume" if resume is True else None
     if resume and overwrite:
-        raise UserError(f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two")
+        raise UserError(
+            f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
+        )
     if resume is True:
         if out is None:
             raise UserError("resume=True: name the run folder, as out=PATH")

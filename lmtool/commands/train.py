@@ -84,7 +84,9 @@ def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedR
     before, settings = Run.open(session.out), plain_values(config)
     require_same({key: before.config.get(key) for key in settings}, settings, session.out)
     if before.store_fingerprint != corpus.fingerprint:
-        raise UserError(f"{session.out} was trained on another store than {corpus.path}: choose another folder with out=")
+        raise UserError(
+            f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
+        )
     return TrainedRun.of(session.out, read_json(session.out / "result.json", REMEDY), config.store_dir)
 
 
