@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from lmtool.cli import hydra_errors
 from lmtool.cli.arguments import split_line
+from lmtool.config.training import default_batch_size
 from lmtool.errors import UserError
 
 Run = Callable[..., str]
@@ -24,9 +26,10 @@ AGAINST_EACH_OTHER = [
         ["schedule.milestones=[10000]", "training.steps=5000"],
     ),
     (
-        "train schedule=steps schedule.milestones=[3] training.epochs=3",
-        ["schedule.milestones=[3]", "training.epochs=3", "3 steps"],
+        "train schedule=steps schedule.milestones=[51] training.epochs=3",
+        ["schedule.milestones=[51]", "training.epochs=3", "51 steps", "e.g. schedule.milestones=[0.5, 0.75]"],
     ),
+    ("train schedule=steps schedule.milestones=[0.5,2000]", ["[0.5, 2000", "below 1", "or numbers of steps"]),
     ("train lr_range=true model=ngram", ["lr_range=true", "model=ngram"]),
     ("train lr_range=true resume=run", ["resume=run"]),
     ("train model=ngram data.vocabulary.file=words", ["data.vocabulary.file=words", "data.kind=toy"]),
@@ -77,15 +80,30 @@ def test_runs_that_cannot_be_gone_on_with(lmtool: Run) -> None:
 def test_steps_within_what_minutes_alone_may_have_time_for(lmtool: Run) -> None:
     small = ["data=toy", "model.hidden_dim=4", "model.embedding_dim=4"]
     budget = ["training.epochs=null", "training.minutes=0.0001"]
-    assert "valid perplexity" in lmtool("train", *small, *budget, "schedule=steps")
+    assert "valid perplexity" in lmtool("train", *small, *budget, "schedule=steps", "schedule.milestones=[2000]")
 
 
-def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
+def test_steps_by_default_fit_any_text(lmtool: Run) -> None:
+    small = ["data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=4"]
+    lmtool("train", *small, "schedule=steps", "optim.lr=1e-3", "training.batch_size=137", "hydra.run.dir=steps")
+    lines = Path("steps/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["lr"] for line in lines] == pytest.approx([1e-3, 1e-3, 1e-4, 1e-5])
+
+
+def test_the_batch_size_follows_a_short_text(lmtool: Run) -> None:
     line = ["train", "data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=1"]
-    said = lmtool(*line)
+    assert "note: training.batch_size=8, not 512, as train has only 137 examples" in lmtool(*line, "hydra.run.dir=own")
+    assert json.loads(Path("own/run.json").read_text())["config"]["training"]["batch_size"] == 8
+    said = lmtool("train", "resume=own", "training.epochs=2")
+    assert "not 512" not in said and len(Path("own/metrics.jsonl").read_text().splitlines()) > 3
+    said = lmtool(*line, "training.batch_size=512", "hydra.run.dir=whole")
     assert "note: training.batch_size=512: train has 137 examples, all in one batch" in said
-    assert "set training.batch_size=6" in said
     assert "note: training.batch_size" not in lmtool(*line, "training.batch_size=137", "hydra.run.dir=fits")
+
+
+@pytest.mark.parametrize(("tokens", "size"), [(1, 1), (137, 8), (8_191, 256), (8_192, 512), (929_589, 512)])
+def test_the_default_batch_size_by_hand(tokens: int, size: int) -> None:
+    assert default_batch_size(tokens) == size  # 137 / 16 is 8.6
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_setting_that_is_gone_hinders_nothing(lmtool: Run) -> None:
 
 def test_a_tree_that_was_the_default_stays(lmtool: Run, older: Path) -> None:
     """Before 0.6 output=hierarchical alone meant tree=huffman."""
-    small = ["output=hierarchical", "data=toy", "model.hidden_dim=8", "training.epochs=1"]
+    small = ["output=hierarchical", "data=toy", "model.hidden_dim=8", "training.epochs=1", "training.batch_size=512"]
     lmtool("train", *small, "tree=huffman", "hydra.run.dir=run")
     begun = json.loads(Path("run/begun.json").read_text())
     begun["overrides"].remove("tree=huffman")

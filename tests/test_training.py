@@ -212,6 +212,8 @@ def test_budget_and_rates() -> None:
     steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)  # the names article's: .1, then .01 after 10,000
     found = [learning_rate(steps, 1.0, done=0.5, steps=step) for step in (9, 10, 19, 20)]
     np.testing.assert_allclose(found, [1, 0.1, 0.1, 0.01])
+    shares = StepsSchedule("steps", 0.25, [0.5, 0.75], 0.1)  # of the whole budget, not of what is behind the warm-up
+    np.testing.assert_allclose(rates(shares, 0.25, 0.49, 0.5, 0.74, 0.75, 1.0), [2, 2, 0.2, 0.2, 0.02, 0.02])
     inverse = InverseSchedule("inverse", 0.0, 0.01)  # Bengio et al. 2003: 1 / (1 + r t)
     assert rates(inverse, 0.5, steps=100) == [1.0] and rates(inverse, 0.5, steps=300) == [0.5]
     assert rates(PlateauSchedule("plateau", 0.0, 0.5, 1), 0.5, drops=3) == [0.25]
@@ -224,13 +226,16 @@ def test_what_schedules_say_of_themselves() -> None:
     assert [plateau.lowers_after(waited) for waited in range(1, 6)] == [False, True, False, True, False]
     assert not any(schedule.lowers_after(waited) for schedule in schedules[:-1] for waited in range(1, 6))
     steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)
+    shares = StepsSchedule("steps", 0.0, [0.5], 0.1)
+    assert shares.follows_budget and not steps.follows_budget
     steps.require_steps(21, "")
+    shares.require_steps(1, "")
     for schedule in schedules:
         schedule.require_steps(1, "")
     said = r"^schedule\.milestones=\[10, 20\]: the budget ends earlier, training\.steps=20: remove the .*=\[10\]$"
     with pytest.raises(UserError, match=said):
         steps.require_steps(20, "training.steps=20")
-    with pytest.raises(UserError, match=r"milestones=\[4\]$"):
+    with pytest.raises(UserError, match=r"milestones=\[0.5, 0.75\]$"):
         steps.require_steps(8, "")
 
 

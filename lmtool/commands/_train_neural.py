@@ -14,7 +14,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import Forms, Precision, TrainingConfig
+from lmtool.config.training import BATCH_SIZE, Forms, Precision, TrainingConfig, default_batch_size
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
@@ -88,19 +88,26 @@ def _run(
             restore_settings(config, state.values["about"]["settings"], session.begun.overrides)
             if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
                 session.choices["tree"] = config.tree.kind
-        model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
+        tokens = corpus.tokens("train")
+        model.suit(config.data.vocabulary.unit, tokens)
+        batch_size = training.batch_size or default_batch_size(tokens)
         assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
         config.optim.suit(config.output)
+        training.batch_size, unchosen = batch_size, training.batch_size is None
         settings = {key: value for key, value in plain_values(config).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
             report_oov_rates(corpus, session.say, session.warn)
         if state is None and not config.lr_range:
-            _require_within_budget(config, corpus.tokens("train"))
-        if processes.first and training.batch_size > corpus.tokens("train"):
-            tokens = corpus.tokens("train")
+            _require_within_budget(config, tokens, batch_size)
+        if processes.first and batch_size > tokens:
             session.note(
-                f"training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch, so "
-                f"an epoch is one step; for about 20 steps, set training.batch_size={max(1, tokens // 20)}"
+                f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "
+                "one step, which learns little; training.batch_size=null chooses a size for short text"
+            )
+        elif processes.first and unchosen and batch_size < BATCH_SIZE:
+            session.note(
+                f"training.batch_size={batch_size}, not {BATCH_SIZE}, as train has only {tokens:,} examples: an epoch "
+                f"has {tokens // batch_size} steps"
             )
         if state is not None:
             about = state.values["about"]
@@ -172,14 +179,14 @@ def _state_to_resume(config: TrainConfig, session: Session, processes: Processes
     return state_of_all
 
 
-def _require_within_budget(config: TrainConfig, tokens: int) -> None:
+def _require_within_budget(config: TrainConfig, tokens: int, batch_size: int) -> None:
     """Raise UserError if the schedule needs more steps than the epochs of this many tokens have."""
     training, schedule = config.training, config.schedule
     if training is None or training.epochs is None or schedule is None:
         return
     # An upper bound: a split that is read in blocks has incomplete batches at their ends.
-    steps = math.ceil(training.epochs * max(1, tokens // training.batch_size))
-    budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={training.batch_size}"
+    steps = math.ceil(training.epochs * max(1, tokens // batch_size))
+    budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={batch_size}"
     schedule.require_steps(steps, budget)
 
 

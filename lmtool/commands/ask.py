@@ -51,7 +51,7 @@ def _paths_text(model: TextModel, context: IntArray, words: list[str]) -> str:
 
     network = model.model
     if not isinstance(network, NeuralModel) or not isinstance(network.output, HierarchicalSoftmax):
-        raise UserError(f"paths=true: {model.name} has no tree; train one with output=hierarchical, as model=hsoftmax")
+        raise UserError(f"paths=true: {model.name} has no tree; choose a run with a hierarchical softmax")
     hidden = network.output.reference().new_tensor(network.hidden(context[None])[0])
     ids = network.top(context[None], len(words))[0][0].tolist()
     rows: list[list[Cell]] = []

@@ -244,12 +244,10 @@ class OptimConfig(Settings, ABC):
 class ScheduleConfig(Settings, ABC):
     """Group `schedule`: the learning rate of each step.
 
-    warmup: the share of the budget in which the rate rises linearly from 0. follows_budget: whether the rate depends on
-    the used share of the budget, so that another budget changes it.
+    warmup: the share of the budget in which the rate rises linearly from 0.
     """
 
     prefix: ClassVar[str] = "schedule."
-    follows_budget: ClassVar[bool] = False
 
     kind: str = MISSING
     warmup: float = setting(min=0, below=1)
@@ -261,6 +259,12 @@ class ScheduleConfig(Settings, ABC):
         peak: optim.lr; left: the remaining share of the budget after the warm-up, 1 to 0 (or below, in the last step);
         steps: number of steps made; drops: number of times that lowers_after has been true.
         """
+
+    @property
+    def follows_budget(self) -> bool:
+        """Whether the rate depends on the used share of the budget, so that another budget changes it."""
+        first, last = (self.rate(1.0, left=left, steps=1, drops=0) for left in (1.0, 0.0))
+        return first != last
 
     def lowers_after(self, waited: int) -> bool:
         """Return whether `waited` evaluations on valid without an improvement lower the rate."""

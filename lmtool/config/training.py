@@ -11,6 +11,7 @@ from lmtool.errors import UserError
 
 AUTO = "auto"
 EPOCHS, MINUTES = 8.0, 10.0  # default budget
+BATCH_SIZE, MIN_STEPS = 512, 16  # default batch size, and steps per epoch for which a short text has smaller batches
 
 
 class Precision(Enum):
@@ -52,7 +53,7 @@ class TrainingConfig(Settings):
     steps: int | None = setting(min=1)
     minutes: Any = setting(above=0, words=(AUTO, "null"))
     patience: int | None = setting(min=1)
-    batch_size: int = setting(min=1)
+    batch_size: int | None = setting(min=1)
     shuffle_block: int | None = setting(1, min=1, was="consecutive")
     evaluate_every: float = setting(above=0)
     accuracy_tokens: int = setting(min=0, was="accuracy_on")
@@ -80,3 +81,10 @@ class TrainingConfig(Settings):
         self.epochs, self.minutes = (None if x is None else float(x) for x in (self.epochs, self.minutes))
         if self.forms is Forms.plain and self.precision is Precision.bf16:
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
+
+
+def default_batch_size(tokens: int) -> int:
+    """Return BATCH_SIZE, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch,
+    as one step per epoch learns nothing.
+    """
+    return min(BATCH_SIZE, 1 << max(0, (tokens // MIN_STEPS).bit_length() - 1))

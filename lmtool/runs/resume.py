@@ -10,7 +10,6 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from lmtool.config.options import settings_class
 from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
@@ -165,7 +164,7 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             notes.append(f"{key}={new.get(key)}, was {old.get(key)}: sums round differently from here on")
     budget = [key for key in ("epochs", "steps", "minutes") if old.get(f"training.{key}") != new.get(f"training.{key}")]
     kind = new.get("schedule.kind")
-    if budget and kind is not None and settings_class("schedule", kind).follows_budget:  # type: ignore[attr-defined]
+    if budget and kind is not None and saved_settings(now["schedule"], "schedule").follows_budget:
         notes.append(
             f"training.{budget[0]} has changed: the learning rate continues as schedule={kind} has it at this share "
             "of the new budget"

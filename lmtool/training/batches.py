@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lmtool.config.training import default_batch_size
 from lmtool.data.split import MAX_POSITION, Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -32,7 +33,7 @@ class Batches:
     def __init__(
         self,
         split: Split | StoredTokens,
-        batch_size: int,
+        batch_size: int | None,
         context_size: int,
         seed: int,
         *,
@@ -40,7 +41,11 @@ class Batches:
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """Raises UserError if the context is too long for streaming or the processes cannot share a batch evenly."""
+        """batch_size: None for default_batch_size.
+
+        Raises UserError if the context is too long for streaming or the processes cannot share a batch evenly.
+        """
+        batch_size = batch_size or default_batch_size(split.tokens)
         self._split = split
         self.size = min(batch_size, split.tokens)
         self._context_size = context_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lmtool.config.groups import ScheduleConfig
 from lmtool.config.rules import require, setting
@@ -46,7 +45,6 @@ class LinearSchedule(ScheduleConfig):
     """
 
     kind: str = "linear"
-    follows_budget: ClassVar[bool] = True
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak left."""
@@ -68,7 +66,6 @@ class CosineSchedule(ScheduleConfig):
     """
 
     kind: str = "cosine"
-    follows_budget: ClassVar[bool] = True
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak (1 - cos(pi left)) / 2."""
@@ -128,33 +125,40 @@ class PlateauSchedule(ScheduleConfig):
 
 @dataclass(slots=True)
 class StepsSchedule(ScheduleConfig):
-    r"""The learning rate is multiplied by a factor after given numbers of steps.
+    r"""The learning rate is multiplied by a factor after given shares of the budget or numbers of steps.
 
     .. math::
 
         \eta_t = \eta\;\text{gamma}^{|\{s \in \text{milestones}:\,s \le t\}|}
+
+    t is the number of steps; if the milestones are below 1, it is the used share of the budget, from 0 to 1.
 
     Source: torch's MultiStepLR has the same rule; He, Zhang, Ren & Sun (2016), CVPR, divide their rate in this way.
     Complexity: O(1) for each step.
     """
 
     kind: str = "steps"
-    milestones: list[int] = setting(min=1, was="at")
+    milestones: list[float] = setting(above=0, was="at")
     gamma: float = setting(above=0, max=1, was="factor")
 
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)
-        rule = "ascending numbers of steps, such as [10000]"
-        require(self.milestones == sorted(set(self.milestones)), "schedule.milestones", self.milestones, rule)
+        rule = "ascending: shares of the budget below 1, such as [0.5,0.75], or numbers of steps, such as [10000]"
+        of_one_kind = self.milestones[-1] < 1 or all(m >= 1 and m % 1 == 0 for m in self.milestones)
+        right = of_one_kind and self.milestones == sorted(set(self.milestones))
+        require(right, "schedule.milestones", self.milestones, rule)
+        if self.milestones[-1] >= 1:
+            self.milestones = [int(m) for m in self.milestones]
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak gamma^k after k of the milestones."""
-        factor: float = self.gamma ** sum(milestone <= steps for milestone in self.milestones)
+        done = 1 - left * (1 - self.warmup) if self.milestones[-1] < 1 else steps
+        factor: float = self.gamma ** sum(milestone <= done for milestone in self.milestones)
         return peak * factor
 
     def require_steps(self, steps: int, budget: str) -> None:
         """Raise UserError if the budget of `steps` steps ends before the last milestone."""
-        if self.milestones[-1] >= steps:
-            fitting = [m for m in self.milestones if m < steps] or [max(1, steps // 2)]
+        if self.milestones[-1] >= max(steps, 1):
+            fitting = [m for m in self.milestones if m < steps] or [0.5, 0.75]
             remedy = f"remove the last ones or train for more steps, e.g. schedule.milestones={fitting}"
             raise UserError(f"schedule.milestones={self.milestones}: the budget ends earlier, {budget}: {remedy}")
