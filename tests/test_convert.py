@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,9 @@ def test_pruning_later_is_pruning_in_training(how: str, folder: str, trained: Ru
             np.testing.assert_allclose([ours[gram] for gram in theirs], list(theirs.values()), atol=2e-6)
     trained("eval", "run=small", "hydra.run.dir=small-valid")
     assert result("small-valid")["perplexity"] == pytest.approx(result(folder)["valid_perplexity"], rel=1e-9)
+    trained("convert", "run=kn3-entropy", "prune_to=99%", "hydra.run.dir=smaller")
+    settings = json.loads(Path("smaller/run.json").read_text())["config"]
+    assert settings["prune_entropy"] is None and settings["prune_to"] == "99%", "of which training takes one"
     name = how.split("=")[0]
     assert result("small")["parameters"] == sum(sizes) and result("small")[name] in (1e-3, "50%")
 
@@ -93,6 +97,8 @@ def test_interpolate_then_prune_then_quantise(trained: Run) -> None:
     np.testing.assert_allclose(dist.sum(axis=1), 1, atol=3e-6)
     said = trained(*mix, "prune_to=60%", "quantize=6", "hydra.run.dir=tiny")
     assert "pruned from " in said and "note: quantized to 6 bits" in said
+    said = trained("convert", "run=tiny", "prune_to=50%", "hydra.run.dir=tinier", code=2)
+    assert "prune_to=50%: the model is quantized already: prune the one it was made from" in said
     assert model_of("tiny").table.quantized_bits == 6
     perplexities = [package.load(name).perplexity(["w1 w2 w3"]) for name in ("tiny", "mixed.arpa")]
     assert perplexities[0] == pytest.approx(perplexities[1], rel=0.3)
@@ -113,7 +119,9 @@ MISTAKES = [
     ("convert arpa=kn3.arpa to=x.tsv", "counts are those of run=PATH"),
     ("convert run=kn3 prune_to=50% to=x.tsv", "counts are those of run=PATH"),
     ("convert arpa=kn3.arpa to=x.vec", "use lmtool export for word2vec text"),
-    ("convert run=NPLM prune_to=50% hydra.run.dir=x", "is not pruned"),
+    ("convert run=NPLM prune_to=50% hydra.run.dir=x", "prune_to=50%: model=nplm is not pruned"),
+    ("convert arpa=stupid.arpa prune_entropy=1e-3 to=x.arpa", "prune_entropy=0.001: the model's scores do not sum to"),
+    ("convert arpa=stupid.arpa prune_to=50% to=x.arpa", "prune_to=50%: the model's scores do not sum to one"),
     ("convert run=NPLM prune_to=50% to=x.arpa", "is not an n-gram model"),
     ("convert run=kn3.arpa prune_to=50% to=x.arpa", "use arpa=kn3.arpa"),
 ]
@@ -125,6 +133,8 @@ def test_mistakes(line: str, said: str, lmtool: Run, runs: Path) -> None:
 
     model = model_of(str(runs / "kn3"))
     write_arpa(model.table, model.vocabulary, Path("kn3.arpa"))
+    scores = replace(model.table, log_prob=model.table.log_prob - 1, normalised=False)
+    write_arpa(scores, model.vocabulary, Path("stupid.arpa"))
     answer = lmtool(*line.replace("NPLM", f"{runs}/nplm").replace("run=kn3 ", f"run={runs}/kn3 ").split(), code=2)
     assert said in answer and answer.count("\n") == 1
     assert not list(Path().glob("x*/run.json")) and not Path("x.arpa").exists()

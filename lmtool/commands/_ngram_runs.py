@@ -129,8 +129,15 @@ def prune(
     """Prune a table by an entropy threshold, or to a number or share of n-grams; return it unchanged if neither is set.
 
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
-    prune by entropy. Raises UserError if the wanted size is below the number of 1-grams.
+    prune by entropy. Raises UserError if the wanted size is below the number of 1-grams, and for a table that is
+    quantized or does not give probabilities.
     """
+    if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalised):
+        name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)
+        why = "the model is quantized already: prune the one it was made from"
+        if table.quantized_bits is None:
+            why = "the model's scores do not sum to one, and pruning takes them for probabilities: use another smoother"
+        raise UserError(f"{name}={value}: {why}")
     if entropy is not None:
         return prune_by_entropy(table, entropy, eos)
     if to is None:

@@ -31,6 +31,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
+PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
@@ -106,8 +107,11 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
     """
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
-        raise UserError(f"{source.folder} is a mixture, and has no weights to quantize: quantize its members instead")
+        raise UserError(
+            f"{source.folder} is a mixture, which is not made smaller itself: prune or quantize its members"
+        )
     vocabulary = run_vocabulary(source, config.store_dir)
+    pruned = [f"{name}={value}" for name, value in config.changes().items() if name in PRUNING]
     if isinstance(settings, CountModelConfig):
         refusal = f"{source.folder} is not an n-gram model of words or a neural one: only these are made smaller"
         small = _smaller(config, session, load_ngram_model(source, vocabulary, refusal))
@@ -115,14 +119,17 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
         name, parameters = NGRAM_FILE, sum(small.table.sizes)
     else:
         assert isinstance(settings, EncoderConfig)
-        bits, rule = config.quantize or 0, f"8 or 16 for the weights of model={settings.kind}, which is not pruned"
-        require(bits in WEIGHT_BITS and len(config.changes()) == 1, "quantize", config.quantize, rule)
+        bits, rule = config.quantize or 0, f"8 or 16 for the weights of model={settings.kind}"
+        if pruned:
+            raise UserError(f"{pruned[0]}: model={settings.kind} is not pruned; use quantize=8 or 16")
+        require(bits in WEIGHT_BITS, "quantize", config.quantize, rule)
         name, parameters = _quantise_weights(source, settings, vocabulary, bits, session)
     size = (session.out / name).stat().st_size
     result = {"run": str(source.folder), **config.changes(), "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
     save_words(session.out, vocabulary, tokeniser_in(source.folder))
-    replace(source, folder=session.out, config=source.config | config.changes()).save()
+    former = {name: None for name in PRUNING if pruned and name in source.config}
+    replace(source, folder=session.out, config=source.config | former | config.changes()).save()
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in config.changes().items())
     about = f"the model of {source.folder} with {how}: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"

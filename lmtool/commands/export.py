@@ -105,8 +105,8 @@ def write_model(model: NgramModel, to: Path, form: str, session: Session, symbol
     if form == FST:
         if without := write_fst(model.table, model.vocabulary, to, symbol_table):
             session.note(f"left out n-grams with {len(without):,} words not in {symbol_table}, such as {without[0]}")
-    else:
-        write_arpa(model.table, model.vocabulary, to)
+        return f"the grammar of a model of {_in_words(model.table.sizes)}"
+    write_arpa(model.table, model.vocabulary, to)
     return _in_words(model.table.sizes)
 
 

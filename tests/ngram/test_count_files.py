@@ -71,6 +71,18 @@ def test_counts_out_and_in_are_the_same_model(to: str, lmtool: Run) -> None:
     assert gzip.decompress(Path("again.tsv.gz").read_bytes()) == Path("again.tsv").read_bytes()
 
 
+def test_counts_that_float64_does_not_hold_are_not_rounded(lmtool: Run) -> None:
+    write("a.txt", ["a b", "a"])
+    write("valid.txt", ["a"])
+    train(lmtool, "a.txt")
+    lmtool("export", "run=a.txt-run", "to=c.tsv", "hydra.run.dir=x")
+    Path("c.tsv").write_text(Path("c.tsv").read_text().replace("a b\t1", "a b\t999999999999999"))
+    lmtool(*FROM, "counts.paths=[c.tsv]", "counts.weights=[1000]", "hydra.run.dir=big")
+    said = lmtool("export", "run=big", "to=big.tsv", "hydra.run.dir=y", code=2)
+    assert "a count is 999,999,999,999,999,000, too large for lines of text: use to=FILE.parquet" in said
+    assert not Path("big.tsv").exists()
+
+
 def test_counts_of_texts_add_up(lmtool: Run) -> None:
     write("old.txt", lines(3, 300))
     write("new.txt", ["last words", *lines(4, 200)])

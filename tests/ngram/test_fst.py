@@ -200,7 +200,11 @@ def test_numbers_of_a_lexicon(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     (tmp_path / "hand.arpa").write_text(HAND)
     model, to = arpa_model(str(tmp_path / "hand.arpa")), tmp_path / "G.fst.txt"
-    for content, said in (("a 1\n", "and #0 above"), ("a 1\nb\n#0 2\n", "a word and its number in each line")):
+    for content, said in (
+        ("a 1\n", "also for #0"),
+        ("a 1\nb 1\n#0 2\n", "gives two words the same"),
+        ("a 1\nb\n#0 2\n", "a word and its number in each line"),
+    ):
         (tmp_path / "lexicon.txt").write_text(content)
         with pytest.raises(UserError, match=said):
             write_fst(model.table, model.vocabulary, to, str(tmp_path / "lexicon.txt"))

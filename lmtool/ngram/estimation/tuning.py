@@ -57,7 +57,7 @@ def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntA
     ngram = words
     for k in range(2, counts.order + 1):
         # In running text the context of a word is the n-gram of the order below that ends in the word before it.
-        context = np.append(np.int64(-1), ngram[:-1])
+        context = np.append(np.int64(-1), ngram)[:-1]
         context[starts] = counts.bos if k == 2 else -1
         ngram = trie.find_followers(context, words)
         yield np.where(context >= 0, context - trie.first(k - 1), -1), np.where(ngram >= 0, ngram - trie.first(k), -1)

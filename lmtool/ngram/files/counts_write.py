@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.text_lines import text_lines
+from lmtool.data.text_lines import MAX_EXACT, text_lines
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
@@ -74,7 +74,9 @@ class _Rows:
                 yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
 
     def lines(self, words: IntArray, counts: IntArray) -> bytes:
-        """Return lines of words, a tab and the count."""
+        """Return lines of words, a tab and the count. Raises UserError for counts that float64 does not hold."""
+        if counts.max(initial=0) >= MAX_EXACT:
+            raise UserError(f"a count is {counts.max():,}, too large for lines of text: use to=FILE.parquet")
         return text_lines(np.empty((len(words), 0)), words, counts[:, None].astype(np.float64), [0], self._joined)
 
 
@@ -88,7 +90,10 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
     with atomic_write(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for k in range(1, rows.counts.order + 1):
             for words, counts in rows.of(k):
-                ngrams = [line.partition("\t")[0] for line in rows.lines(words, counts).decode().split("\n")[:-1]]
+                ngrams = [
+                    line.partition("\t")[0]
+                    for line in rows.lines(words, np.zeros_like(counts)).decode().split("\n")[:-1]
+                ]
                 writer.write_batch(pa.record_batch([pa.array(ngrams), pa.array(counts)], schema=schema))
 
 

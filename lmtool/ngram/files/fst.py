@@ -66,12 +66,16 @@ def _write_numbers(vocabulary: Vocabulary, path: Path) -> dict[str, int]:
 
 
 def _read_numbers(path: str) -> dict[str, int]:
-    """Return the numbers of a words.txt. Raises UserError for a line without a number, and if it has no `#0`."""
+    """Return the numbers of a words.txt. Raises UserError for a line without a number, for a number that two words
+    have, and if it has no `#0`.
+    """
     lines = read_text(path).strip("\n").split("\n")
     rows = [row for line in lines if (row := re.fullmatch(r"([^ \t]+)[ \t]+([0-9]{1,9})[ \t]*", line))]
     numbers = {row[1]: int(row[2]) for row in rows}
     if len(rows) < len(lines) or BACKOFF not in numbers:
-        raise UserError(f"{path} must have a word and its number in each line, and {BACKOFF} above those of words")
+        raise UserError(f"{path} must have a word and its number in each line, also for {BACKOFF}")
+    if len(set(numbers.values())) < len(numbers):
+        raise UserError(f"{path} gives two words the same number")
     return {UNK: numbers[OTHER_UNK]} | numbers if OTHER_UNK in numbers else numbers
 
 

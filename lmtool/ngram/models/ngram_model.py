@@ -248,7 +248,7 @@ class UnitNgramModel(LanguageModel):
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`."""
-        places, begins = every(self.step, text.offsets)
+        places, begins = (slice(None), text.offsets) if self.step == 1 else every(self.step, text.offsets)
         log_prob, ids = np.empty(text.tokens), text.ids[places]
         units = ids if self.classes is None else self.classes.class_of[ids]
         log_prob[places] = self.ngrams.log_prob_text(units, begins, memory_limit)

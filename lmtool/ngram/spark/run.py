@@ -108,13 +108,14 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
     builder = TrieBuilder(len(corpus.vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
-    kind = whole_numbers_below(len(corpus.vocabulary) + 2 * corpus.tokens("train"))  # of n-grams, and of a count
+    expected = corpus.tokens("train")
+    kind = whole_numbers_below(len(corpus.vocabulary) + 2 * expected)  # of n-grams, and of a count
     for k in range(2, order + 1):
         here = field("k") == k
         size = rows.count_rows(filter=here)
         keys = storage.empty(size, np.uint64)
         suffixes, counts = storage.empty(size, kind), storage.empty(size, kind)
-        shorter, at, total = builder.finish(), 0, 0
+        shorter, at, total, begins = builder.finish(), 0, 0, 0
         for batch in rows.to_batches(columns=[*_tasks.ngram_columns(k)[1:], "count"], filter=here):
             *columns, number = (column.to_numpy() for column in batch.columns)
             words = np.stack(columns, axis=1).astype(np.int64)
@@ -125,9 +126,11 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
             keys[part] = ngram_keys(context - first, words[:, -1], builder.word_width)
             suffixes[part], counts[part] = last - first, number
             at, total = part.stop, total + int(number.sum())
+            begins += int(number[words[:, 0] == unigrams.bos].sum())
             storage.keep_within()
-        if k == 2 and total != corpus.tokens("train"):
-            raise UserError(f"Spark counted {total:,} of {corpus.tokens('train'):,} tokens: {wrong}")
+        if total != expected:
+            raise UserError(f"Spark counted {total:,} of {expected:,} tokens with n-grams of order {k}: {wrong}")
+        expected -= begins  # which have no longer context
         builder.add(keys)
         suffix.append(Packed.of(suffixes, builder.sizes[-2] - 1, storage))
         count.append(Packed.of(counts, storage=storage))
