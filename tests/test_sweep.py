@@ -154,6 +154,21 @@ def test_a_sweep_none_of_whose_jobs_began_leaves_its_folder(lmtool: Run) -> None
     assert "holds another sweep" in lmtool(*NGRAM, "model.order=1,2", DIR, code=2)
 
 
+def test_jobs_that_write_elsewhere_occupy_the_folder_of_their_sweep(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run")
+    line = ("convert", "-m", "run=run", DIR)
+    assert "run=none" in lmtool(*line[:2], "run=none", DIR, "to=1.arpa,2.arpa", code=2)
+    lmtool(*line, "to=1.arpa,2.arpa")
+    before = status(0)
+    assert "sweep holds another sweep (lmtool convert -m" in lmtool(*line, "to=1.arpa,3.arpa", code=2)
+    for cut_off in ({"status": "running"}, {"status": "failed", "value": None, "error": "KeyError()", "code": 1}):
+        for job in (0, 1):
+            record = {key: before[key] for key in ("verb", "overrides")} | cut_off
+            Path(f"sweep/{job}/job.json").write_text(json.dumps(record))
+        assert "sweep holds another sweep" in lmtool(*line, "to=1.arpa,3.arpa", code=2)
+    assert not Path("3.arpa").exists()
+
+
 def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
     said = lmtool(*NGRAM, "model.order=1,2", DIR, "hydra.sweep.subdir=one", code=2)
     assert (

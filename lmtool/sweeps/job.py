@@ -164,8 +164,13 @@ def folders(sweep: Path) -> Iterator[Path]:
 
 
 def began(folder: Path) -> bool:
-    """Return whether a job's command has written a file, besides the records and logs that each job has."""
-    return any(not path.name.startswith((".", "job")) and path.suffix != ".log" for path in folder.iterdir())
+    """Return whether a job got further than a mistake in its settings: its record says anything else, or its command
+    has written a file besides the records and logs that each job has.
+    """
+    with suppress(UserError):  # a damaged record
+        if (read_record(folder) or {"code": 2}).get("code") == 2:
+            return any(not path.name.startswith((".", "job")) and path.suffix != ".log" for path in folder.iterdir())
+    return True
 
 
 def read_record(folder: Path) -> Record | None:
