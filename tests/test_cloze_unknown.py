@@ -89,6 +89,11 @@ def test_what_is_fitted_on_differs_by_a_constant() -> None:
 def test_figures_of_tokens_of_a_split_without_text_are_refused(questions: Run) -> None:
     small = ("model=ngram", "model.order=1", "smoother=laplace", "data.cloze_test=questions.txt")
     questions("train", *small, *DATA, "hydra.run.dir=asked")
+    Path("questions.txt").write_text("Q a b c\nC c _1_\n")
+    questions("train", *small, *DATA, "data.cloze_valid=null", "hydra.run.dir=blank")
+    said = questions("eval", "run=blank", "split=test", "hydra.run.dir=answers")
+    assert said.count("the answers of split=test are not given") == 1 and "perplexity  " not in said
+    assert Path("answers/cloze.csv").read_text().count("\n") == 2
     found = lmtool.evaluate("asked", "test")
     assert found.cloze is not None and found.metric is None and "cloze questions" in repr(found)
     for name in ("tokens", "perplexity", "perplexity_per_word", "log_prob", "words", "tokens_per_second"):

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lmtool.cli.help_pages import options_of
+from lmtool.commands.ask import _drawn
 from lmtool.data.corpus import Corpus
 from lmtool.neural.model import word_representations
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
@@ -273,7 +274,7 @@ def test_the_tree_is_written_before_it_is_printed(lmtool: Run, tmp_path: Path, m
         raise BrokenPipeError
 
     monkeypatch.setattr("lmtool.session.Session.say", closed)
-    with suppress(BaseException):
+    with suppress(BrokenPipeError):
         lmtool("tree", "data=toy", "tree=random", "to=tree.txt")
     assert len((tmp_path / "tree.txt").read_text().splitlines()) >= 23
 
@@ -291,11 +292,34 @@ def test_predict_prints_the_decisions_on_the_path_of_each_word(lmtool: Run) -> N
     said = lmtool("predict", "the", "run=h", "paths=true", "top=3", "hydra.run.dir=asked")
     probabilities = [word["probability"] for word in result("asked")["contexts"][0]["words"]]
     lines = [line for line in said.splitlines() if " · " in line]
-    assert len(lines) == 3
+    assert len(lines) == 3 and Path("asked/paths.png").read_bytes().startswith(b"\x89PNG")
     for line, p in zip(lines, probabilities, strict=True):  # a balanced tree: one code for each word
         assert math.prod(map(float, re.findall(r"[01]: ([\d.]+)", line))) == pytest.approx(p, abs=2e-3)
     lmtool("train", "data=toy", "model=ngram", "hydra.run.dir=n")
     assert "paths=true: n has no tree" in lmtool("predict", "the", "run=n", "paths=true", code=2)
+
+
+def test_the_drawn_paths_by_hand() -> None:
+    first, second, third = (0, 1, 0.75), (0, 0, 0.25), (1, 0, 0.8)
+    root = _drawn([("b", [first]), ("a", [second, third])])
+    assert (root.share, root.label) == (1, "")
+    left, right = root.children
+    assert (right.code, right.share, right.label, right.children) == ("1", 0.75, "b", ())
+    assert [(leaf.code, leaf.label) for leaf in left.children] == [("00", "a"), ("01", "…")]
+    assert [leaf.share for leaf in left.children] == pytest.approx([0.2, 0.05])
+
+
+def test_the_tree_of_a_run(lmtool: Run) -> None:
+    small = ("data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.steps=1")
+    lmtool("train", "model=hsoftmax", "tree=huffman", *small, "hydra.run.dir=h")
+    said = lmtool("tree", "run=h", "to=codes.txt", "hydra.run.dir=of_run")
+    assert said.startswith("tree=huffman: 23 words") and "built in" not in said
+    lmtool("tree", "data=toy", "tree=huffman", "to=built.txt", "hydra.run.dir=built")
+    assert Path("codes.txt").read_text() == Path("built.txt").read_text()
+    assert result("of_run")["kind"] == "huffman"
+    assert "run=h: the run has data and a tree already" in lmtool("tree", "run=h", "tree=random", code=2)
+    lmtool("train", "model=nplm", *small, "hydra.run.dir=n")
+    assert "run=n has no tree" in lmtool("tree", "run=n", code=2)
 
 
 def test_decisions_by_hand() -> None:

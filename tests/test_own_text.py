@@ -53,9 +53,22 @@ def test_no_cut() -> None:
     assert composed("data.valid=own.txt", "data.split.train=0.8", "data.split=null").split is None
 
 
+def test_valid_is_needed_only_by_what_reads_it(lmtool: Run) -> None:
+    lmtool("preprocess", *TEXT)
+    assert "tree=huffman: " in lmtool("tree", *TEXT, "hydra.run.dir=tree")
+    said = lmtool(*NGRAM, *TEXT, "smoother=witten_bell", "hydra.run.dir=run")
+    assert "perplexity" not in said and " n-grams, " in said
+    assert "valid_perplexity" not in json.loads(Path("run/result.json").read_text())
+    assert "tokens (own.txt)" in lmtool("eval", "run=run", "text=own.txt")
+    assert "split=valid: " in lmtool("eval", "run=run", code=2)
+    lmtool("export", "run=run", "to=counts.tsv.gz")
+    lmtool(*NGRAM, "counts=table", "counts.paths=[counts.tsv.gz]", "data=text", "hydra.run.dir=counted")
+    assert "data.valid has no file" in lmtool(*NGRAM, *TEXT, "smoother=jelinek_mercer", code=2)  # which is tuned
+
+
 def test_what_the_message_recommends_works_when_it_is_typed(lmtool: Run) -> None:
-    said = lmtool("preprocess", *TEXT, code=2)
-    assert said.startswith("lmtool: data.valid has no file: ") and said.count("\n") == 1
+    said = lmtool("train", "model=nplm", *TEXT, code=2)
+    assert said.startswith("lmtool: data.valid has no file, and this training reads it: ") and said.count("\n") == 1
     recommended = said.split()[-1]
     assert recommended == "data.split.train=0.8"
     lmtool("preprocess", *TEXT, recommended, "hydra.run.dir=out")

@@ -49,7 +49,7 @@ def test_plain_lines_in_a_file(tmp_path: Path) -> None:
     number = r"[\d,.]+"
     assert re.fullmatch(
         rf"100 %  epoch 3.00  train perplexity {number}  valid perplexity {number}  valid accuracy {number}"
-        rf"  {number} examples/s  0:\d\d used",
+        rf"  {number} examples/s  0:00 left",
         lines[-1],
     )
 
@@ -92,6 +92,17 @@ def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixt
     lines.close()
 
 
+def test_the_mean_on_train_goes_on_after_an_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = reporter(tmp_path)
+    caplog.set_level("INFO")
+    lines.step(0.2, 1.2, 5.2, 1234.5, 90.0, 0.5)
+    lines.evaluation(0.25, METRICS_LINE)  # 5.0
+    lines.step(0.3, 1.6, 3.0, 1234.5, 90.0, 0.25)
+    lines.close()
+    shown = [float(re.findall(r"train perplexity ([\d.]+)", line)[0]) for line in caplog.messages]
+    assert shown == pytest.approx(np.exp([5.2, 5.0, 0.75 * 5.0 + 0.25 * 3.0]), rel=1e-3)
+
+
 def test_when_a_report_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(reporting.time, "perf_counter", lambda: now)
@@ -123,7 +134,7 @@ def test_what_is_not_a_log_likelihood_has_no_perplexity(tmp_path: Path, caplog: 
     assert caplog.messages == [
         " 25 %  epoch 1.50  train loss 5.0000  1,234 examples/s  4:30 left",
         " 25 %  epoch 1.50  train loss 5.0000  valid perplexity 150.20  valid accuracy 0.250  "
-        "1,234 examples/s  0:34 used",
+        "1,234 examples/s  1:42 left",
     ]
 
 
@@ -140,7 +151,7 @@ def test_noise_contrastive_training_shows_its_loss(
 NARROW = {
     100: (
         "epoch 1.50  train perplexity 148.4  1,234 examples/s  4:30 left",
-        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20  valid accuracy 0.250  0:34 used",
+        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20  valid accuracy 0.250  0:34 left",
     ),
     60: (
         "epoch 1.50  train perplexity 148.4  4:30 left",

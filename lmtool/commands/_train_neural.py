@@ -82,7 +82,7 @@ def _run(
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
     with _corpus(config, session, processes) as corpus:
-        require_splits(corpus)
+        require_splits(corpus, "train", "valid")
         if state is not None:
             composed = config.tree
             restore_settings(config, state.values["about"]["settings"], session.begun.overrides)

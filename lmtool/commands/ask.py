@@ -8,6 +8,9 @@ import sys
 from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
+from lmtool.plots import can_plot
+from lmtool.plots.style import save_png
+from lmtool.plots.word_pictures import tree_figure
 from lmtool.runs.load import load, load_named
 from lmtool.runs.run import run_folder
 from lmtool.session import Session
@@ -15,6 +18,9 @@ from lmtool.system.arrays import IntArray
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 from lmtool.text_model import TextModel, random_seed
+from lmtool.trees.analysis import DrawnNode
+
+WordPath = tuple[str, list[tuple[int, int, float]]]  # a word and its decisions: node, bit, probability
 
 
 def predict(config: PredictConfig, session: Session) -> None:
@@ -33,7 +39,12 @@ def predict(config: PredictConfig, session: Session) -> None:
         session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
         if config.paths:
             context = model.context(model.ids(text, config.oov.value), sentence_start=config.sentence_start)
-            session.say(f"\n{_paths_text(model, context, [word for word, _ in predicted])}")
+            paths = _paths(model, context, [word for word, _ in predicted])
+            session.say(f"\n{_paths_text(paths)}")
+            if session.keeps and can_plot():
+                picture = session.out / ("paths.png" if len(texts) == 1 else f"paths-{number}.png")
+                save_png(tree_figure(_drawn(paths)), picture)
+                session.say(f"\ndrawn in {picture}")
         words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
         answers.append({"text": text, "words": words})
     if not model.model.normalised:
@@ -41,10 +52,10 @@ def predict(config: PredictConfig, session: Session) -> None:
     write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
 
 
-def _paths_text(model: TextModel, context: IntArray, words: list[str]) -> str:
-    """Return a line for each code of the most probable words: p, and its decisions as bit and probability.
+def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
+    """Return each code of the most probable words as the word and its decisions, each a node, a bit and a probability.
 
-    words: as printed. Raises UserError for a model without a tree.
+    words: as predicted. Raises UserError for a model without a tree.
     """
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
@@ -54,12 +65,31 @@ def _paths_text(model: TextModel, context: IntArray, words: list[str]) -> str:
         raise UserError(f"paths=true: {model.name} has no tree; choose a run with a hierarchical softmax")
     hidden = network.output.reference().new_tensor(network.hidden(context[None])[0])
     ids = network.top(context[None], len(words))[0][0].tolist()
+    codes = [(word, network.output.decisions(hidden, index)) for word, index in zip(words, ids, strict=True)]
+    return [(visible(word), code) for word, of_word in codes for code in of_word]
+
+
+def _paths_text(paths: list[WordPath]) -> str:
+    """Return a line for each path: the word, p, and its decisions as bit and probability."""
     rows: list[list[Cell]] = []
-    for word, index in zip(words, ids, strict=True):
-        for code in network.output.decisions(hidden, index):
-            path = " · ".join(f"{bit}: {p:.3f}" for _, bit, p in code)
-            rows.append([visible(word), math.prod(p for *_, p in code), path])
+    for word, code in paths:
+        decisions = " · ".join(f"{bit}: {p:.3f}" for _, bit, p in code)
+        rows.append([word, math.prod(p for *_, p in code), decisions])
     return text_table(["word", "p of the code", "decisions from the root (bit: probability)"], rows)
+
+
+def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNode:
+    """Return the part of the tree that paths go through, from the node with a code, to be drawn: the share of a node is
+    its probability, and a subtree without one of the words is a leaf.
+    """
+    depth, ended = len(code), [word for word, decisions in paths if len(decisions) == len(code)]
+    if ended or not paths:
+        return DrawnNode(-1, code, share, ended[0] if ended else "…", ())
+    _, bit, p = paths[0][1][depth]
+    below = [[path for path in paths if path[1][depth][1] == side] for side in (0, 1)]
+    shares = [share * (p if side == bit else 1 - p) for side in (0, 1)]
+    children = tuple(_drawn(below[side], f"{code}{side}", shares[side]) for side in (0, 1))
+    return DrawnNode(0, code, share, "", children)
 
 
 def input_lines(example: str) -> list[str]:

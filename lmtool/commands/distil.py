@@ -38,7 +38,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
         raise UserError(f"{config.run} and {config.like} have different words: train them with the same data= settings")
     with open_run_corpus(teacher_run, config.store_dir, progress=session.progress) as corpus:
-        require_splits(corpus)
+        require_splits(corpus, "train", "valid")
         refusal = f"like={config.like} is not an n-gram model: name a run that has the n-grams of the new model"
         like = load_ngram_model(like_run, corpus.vocabulary, refusal)
         if not like.normalised:

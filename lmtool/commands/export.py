@@ -148,10 +148,11 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
         return
     other = NgramModel(arpa_form(model.table), model.vocabulary)
     with open_run_corpus(run, store_dir, progress=False) as corpus:
-        here, there = (perplexity(scorer.score_text(corpus.split("valid"))) for scorer in (model, other))
+        split = "valid" if corpus.knows("valid") else "train"
+        here, there = (perplexity(scorer.score_text(corpus.split(split))) for scorer in (model, other))
     session.note(
         "written so that other tools get the same scores, which do not sum to one, except for the first "
-        f"{order - 2} words of sentences that begin in an unseen way: perplexity of valid {here:.4f} here, "
+        f"{order - 2} words of sentences that begin in an unseen way: perplexity of {split} {here:.4f} here, "
         f"{there:.4f} there"
     )
 

@@ -61,7 +61,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
     prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
     with Corpus(prepared) as whole:
-        require_splits(whole)
+        require_splits(whole, "train")
         if finished:
             return _finished(config, whole, session)
         corpus, listed = whole, None
@@ -147,13 +147,14 @@ def _estimate(
     session.note(*quantized_notes(language_model))
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
-    valid = corpus.split("valid")
-    if storage.memory is None:
-        log_prob = language_model.score_text(valid)
-    else:  # by the file just written, so that the temporary ones go
+    valid = corpus.split("valid") if corpus.knows("valid") else None
+    if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-        log_prob = language_model.score_text(valid, memory_limit=storage.limit)
+    scored: dict[str, Any] = {}
+    if valid is not None:
+        limit = None if storage.memory is None else storage.limit
+        scored["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:
@@ -161,8 +162,8 @@ def _estimate(
     return (
         unequal
         | merged
+        | scored
         | {
-            "valid_perplexity": perplexity(log_prob),
             "parameters": sum(sizes),
             "ngrams": sizes,
             "examples": examples,

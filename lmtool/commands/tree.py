@@ -1,4 +1,4 @@
-"""`lmtool tree`: store -> a tree over its words: depths, codes, a picture."""
+"""`lmtool tree`: store -> a tree over its words, or run -> its tree: depths, codes, a picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from lmtool.config.overrides import key_of
 from lmtool.config.verbs import TreeVerbConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -15,29 +16,35 @@ from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.results import BuiltTree
-from lmtool.runs.load import tree_words
+from lmtool.runs.load import run_vocabulary, tree_words
+from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import nearest
 from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
 from lmtool.trees.codes import write_tree
+from lmtool.trees.tree import Tree
 
 
 def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
-    """Build the configured tree and describe it."""
-    out = session.out
-    prepared = preprocess(config.data, config.store_dir, progress=session.progress)
-    with Corpus(prepared) as corpus:
-        vocabulary = corpus.vocabulary
-        words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
+    """Build the configured tree, or read that of a run, and describe it."""
+    out, kind, seconds = session.out, config.tree.kind, 0.0
+    if config.run is not None:
+        kind, vocabulary, tree = _of_run(config, config.run, session)
         shown = _shown(config.words, vocabulary)
-        start = time.perf_counter()
-        tree = config.tree.build(tree_words(corpus))
-        seconds = time.perf_counter() - start
+    else:
+        prepared = preprocess(config.data, config.store_dir, progress=session.progress)
+        with Corpus(prepared) as corpus:
+            vocabulary = corpus.vocabulary
+            shown = _shown(config.words, vocabulary)
+            start = time.perf_counter()
+            tree = config.tree.build(tree_words(corpus))
+            seconds = time.perf_counter() - start
+    words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
     analysis = analyse(tree, counts)
     top = top_of(tree, words, counts, config.levels)
     built = BuiltTree(
-        config.tree.kind,
+        kind,
         tree,
         analysis,
         [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)],
@@ -46,7 +53,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
         notes=session.notes,
     )
     write_json(
-        out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)}
+        out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)}
     )
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
@@ -59,6 +66,19 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     if config.to is not None:
         session.say(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
     return built
+
+
+def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, Vocabulary, Tree]:
+    """Return the option, vocabulary and tree of a run. Raises UserError if it has none, and for data= and tree=."""
+    from lmtool.runs.weights import TREE, load_tree
+
+    if ignored := [word for word in session.begun.overrides if key_of(word).split(".")[0] in ("data", "tree")]:
+        raise UserError(f"run={name}: the run has data and a tree already: leave out {', '.join(ignored)}")
+    run = Run.open(run_folder(name))
+    if not run.config.get("tree"):
+        raise UserError(f"run={name} has no tree: choose a run with a hierarchical softmax")
+    run.require_whole(TREE)
+    return str(run.config["tree"]["kind"]), run_vocabulary(run, config.store_dir), load_tree(run.folder / TREE)
 
 
 def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:

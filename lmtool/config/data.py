@@ -106,6 +106,10 @@ class DataConfig(Settings, ABC):
         """Return whether a line without words is a sentence."""
         return False
 
+    def has_valid(self) -> bool:
+        """Return whether the settings name a valid split."""
+        return True
+
     @abstractmethod
     def source(self, *, progress: bool, download: bool) -> Source:
         """Return the text of each split without reading it.

@@ -140,6 +140,10 @@ class TrainConfig(VerbConfig):
             require(self.quantize is None, "quantize", self.quantize, rule)
         elif self.lr_range:
             raise UserError(f"lr_range=true: model={self.model.kind} has no learning rate; choose a neural model")
+        tuned = self.smoother is not None and self.smoother.tuning_split() == "valid"
+        if (tuned or not isinstance(self.model, CountModelConfig)) and not self.data.has_valid():
+            remedy = "give it one, or cut valid and test from data.train, as by data.split.train=0.8"
+            raise UserError(f"data.valid has no file, and this training reads it: {remedy}")
         if isinstance(self.model, EncoderConfig) and self.output is not None:
             require_tieable(self.model, self.output)
         training = self.training
@@ -212,6 +216,7 @@ class TreeVerbConfig(VerbConfig):
 
     data: DataConfig = MISSING
     tree: TreeConfig = MISSING
+    run: str | None = None
     words: list[str] | None = MISSING
     levels: int = setting(min=1, max=8)
     to: str | None = MISSING

@@ -103,6 +103,7 @@ def score_questions(
             "those of a question share p(<unk>) equally"
         )
     if not known:
+        note(f"the answers of split={split} are not given: its questions have no perplexity and no accuracy")
         return None
     return cloze_report(log_prob, questions.answers) | {"oov_candidates": int(oov.sum()), "oov_answers": answers}
 

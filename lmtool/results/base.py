@@ -112,7 +112,7 @@ class BuiltTree(Result):
     """The result of `tree`: a tree over a vocabulary.
 
     analysis: its depths, in decisions. words: the displayed words, each with count, share, depth and code. drawing: its
-    top levels as text. build_seconds: time to build it.
+    top levels as text. build_seconds: time to build it, 0 for the tree of a run.
     """
 
     kind: str
@@ -133,7 +133,7 @@ class BuiltTree(Result):
         sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
         depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
         return (
-            f"tree={self.kind}: {sizes}; built in {self.build_seconds:.1f} s\n"
+            f"tree={self.kind}: {sizes}{f'; built in {self.build_seconds:.1f} s' if self.build_seconds else ''}\n"
             f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
             f"{a.entropy:.3f} bits)"
         )

@@ -39,8 +39,8 @@ class RunResult(Result):
 class TrainedRun(RunResult):
     """The result of `train`.
 
-    valid_perplexity: perplexity of the saved model on valid. parameters: number of weights, or of n-grams of all
-    orders. ngrams: number of n-grams by order; None for a neural model. examples: number of predicted tokens of train
+    valid_perplexity: perplexity of the saved model on valid; nan if there is no valid split. parameters: number of
+    weights, or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of predicted tokens of train
     used in all epochs. seconds: duration of the whole call. options: the option chosen in each group. normalised:
     whether the distributions sum to one.
     """
@@ -61,7 +61,7 @@ class TrainedRun(RunResult):
     ) -> TrainedRun:
         """Return the result of a finished training. saved: the content of result.json, where null stands for inf."""
         names = ("parameters", "examples", "examples_per_second", "epochs", "seconds")
-        perplexity = saved["valid_perplexity"]
+        perplexity = saved.get("valid_perplexity", math.nan)
         return cls(
             folder=folder,
             valid_perplexity=math.inf if perplexity is None else float(perplexity),
@@ -87,8 +87,8 @@ class TrainedRun(RunResult):
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         best, unit = ("best ", "parameters") if self.ngrams is None else ("", "n-grams")
-        size = f"{self.parameters:,} {unit}"
-        return f"{best}valid perplexity {self.valid_perplexity:.4f}, {size}, {self.seconds:.1f} s; run={self.folder}"
+        valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
+        return f"{valid}{self.parameters:,} {unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
         """Return the folder and the options."""

@@ -121,9 +121,9 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     return corpus
 
 
-def require_splits(corpus: Corpus) -> None:
-    """Raise UserError if a store has no train or no valid split."""
-    for name in ("train", "valid"):
+def require_splits(corpus: Corpus, *names: str) -> None:
+    """Raise UserError if a store lacks one of the splits."""
+    for name in names:
         if not corpus.knows(name):
             raise UserError(f"{corpus.path} has no {name} split: give data.{name} a file and preprocess again")
 

@@ -185,8 +185,8 @@ class _Training:
         now = time.perf_counter()
         progress.clock += now - start
         if self.reporter.due(now):
-            mean = progress.loss_sum / progress.since
-            self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
+            mean, share = progress.loss_sum / progress.since, progress.since / self.per_evaluation
+            self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock, share)
         return True
 
     def evaluate(self, done: float, stop: StopRequest) -> None:

@@ -78,21 +78,26 @@ class Reporter:
         self._every = LINE_INTERVAL if self._bar.disable else BAR_INTERVAL
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
+        self._loss_before: float | None = None  # at the last evaluation
         self._board = _board(out) if tensorboard and out is not None else None
 
     def due(self, now: float) -> bool:
         """Return whether it is time for the next report; now: of time.perf_counter."""
         return now - self._last_report >= self._every and self._out is not None
 
-    def step(self, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
+    def step(
+        self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0
+    ) -> None:
         """Report on the training so far.
 
         done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.
-        clock: seconds of training.
+        clock: seconds of training. share: of the steps between two evaluations; the loss before makes up the rest, so
+        that what is shown is always a mean over as many steps.
         """
         self._last_report = time.perf_counter()
-        left = _time(clock * (1 - done) / done) if done else "?"
-        parts = [(f"epoch {epoch:.2f}", 3), (self._on_train(loss), 1), (_speed(speed), 4), (f"{left} left", 2)]
+        before = loss if self._loss_before is None else self._loss_before
+        on_train = self._on_train(share * loss + (1 - share) * before)
+        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (_speed(speed), 4), (_left(done, clock), 2)]
         if not self._logged(done, parts):
             columns = self._bar.format_dict["ncols"]
             self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
@@ -116,13 +121,13 @@ class Reporter:
             (self._on_train(line["train_loss"]), 3),
             (f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}", 1),
             (_speed(line["examples_per_second"]), 6),
-            (f"{_time(line['seconds'])} used", 5),
+            (_left(done, line["seconds"]), 5),
         ]
         if line["valid_accuracy"] is not None:
             parts.insert(3, (f"valid accuracy {line['valid_accuracy']:.3f}", 4))
         if not self._logged(done, parts):
             write_above(self._bar, fitting(parts, self._bar.format_dict["ncols"]))
-        self._last_report = time.perf_counter()
+        self._last_report, self._loss_before = time.perf_counter(), line["train_loss"]
 
     def sync(self) -> None:
         """Flush metrics.jsonl and its name to disk before a checkpoint refers to it. Raises UserError if this fails."""
@@ -184,6 +189,9 @@ def _speed(examples_per_second: float) -> str:
     return f"{examples_per_second:,.0f} examples/s"
 
 
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+def _left(done: float, clock: float) -> str:
+    """Return the remaining time, given the used share of the budget and the seconds of training."""
+    if not done:
+        return "? left"
+    minutes, rest = divmod(round(clock * max(1 - done, 0) / done), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if minutes >= 60 else f"{minutes}:{rest:02d} left"

@@ -340,15 +340,14 @@ def test_discounts_by_hand() -> None:
     np.testing.assert_allclose(estimate_discounts(np.array([9, 5, 2, 1, 0]), 1, notes), [5 / 9, 7 / 6, 3])
     assert notes == []
     # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
-    for odd in ([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]):
-        assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK_DISCOUNTS)
+    for order, odd in enumerate(([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]), start=2):
+        assert list(estimate_discounts(np.array(odd), order, notes)) == list(FALLBACK_DISCOUNTS)
     assert estimate_discount(np.array([0, 5, 0]), 3, notes) == FALLBACK_DISCOUNT
-    assert len(notes) == 5 and all(note.startswith("order 3: ") for note in notes)
-    assert notes[0] == (
-        "order 3: the counts of counts n1..n4 = 0, 2, 2, 1 do not determine the discounts; "
-        "fallback D1, D2, D3+ = 0.5, 1, 1.5"
-    )
-    assert notes[4] == "order 3: the counts of counts n1, n2 = 5, 0 do not determine the discount; fallback D = 0.75"
+    assert notes == [
+        "orders 2, 3, 4, 5: the counts of counts n1..n4 do not determine the discounts, as on short text; "
+        "fallback D1, D2, D3+ = 0.5, 1, 1.5",
+        "order 3: the counts of counts do not determine the discount, as n1 or n2 is 0; fallback D = 0.75",
+    ]
 
 
 SMOOTHERS = {

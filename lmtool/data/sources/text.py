@@ -97,6 +97,10 @@ class TextData(DataConfig):
         """Return the setting `tags`."""
         return self.tags
 
+    def has_valid(self) -> bool:
+        """Return whether valid is given, or cut from train."""
+        return self.valid is not None or self.split is not None
+
     def takes_blank_lines(self) -> bool:
         """Return the setting `blank_lines`."""
         return self.blank_lines is BlankLines.sentence
@@ -161,10 +165,6 @@ class TextData(DataConfig):
                 notes.append(f"no test split: {names} is neither below LMTOOL_DATA nor here")
             else:
                 files[split] = paths
-        if "valid" not in files and self.split is None:
-            raise UserError(
-                "data.valid has no file: give one, or cut valid and test from data.train, as by data.split.train=0.8"
-            )
         splits: dict[str, Callable[[], Blocks]] = {
             name: partial(read_blocks, *paths, column=self.column) for name, paths in files.items()
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
 from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, MergingSmoother, Smoother
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, MergingSmoother, Smoother, add_note
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -102,10 +102,8 @@ def estimate_discount(n: IntArray, k: int, notes: list[str]) -> float:
     """Return D of order k from its counts of counts n, or FALLBACK_DISCOUNT, with a note, if n1 or n2 is 0."""
     if n[1] > 0 and n[2] > 0:
         return float(n[1] / (n[1] + 2 * n[2]))
-    notes.append(
-        f"order {k}: the counts of counts n1, n2 = {n[1]}, {n[2]} do not determine the discount; "
-        f"fallback D = {FALLBACK_DISCOUNT}"
-    )
+    text = "the counts of counts do not determine the discount, as n1 or n2 is 0"
+    add_note(notes, k, f"{text}; fallback D = {FALLBACK_DISCOUNT}")
     return FALLBACK_DISCOUNT
 
 
@@ -244,10 +242,8 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ..
         estimated = tuple(float(r - (r + 1) * y * n[r + 1] / n[r]) for r in (1, 2, 3))
         if all(0 <= d <= r for r, d in enumerate(estimated, start=1)):
             return estimated
-    notes.append(
-        f"order {k}: the counts of counts n1..n4 = {', '.join(map(str, n[1:5]))} do not determine the discounts; "
-        f"fallback D1, D2, D3+ = {', '.join(f'{d:g}' for d in FALLBACK_DISCOUNTS)}"
-    )
+    text = "the counts of counts n1..n4 do not determine the discounts, as on short text; fallback D1, D2, D3+ = "
+    add_note(notes, k, text + ", ".join(f"{d:g}" for d in FALLBACK_DISCOUNTS))
     return FALLBACK_DISCOUNTS
 
 

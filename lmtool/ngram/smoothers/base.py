@@ -60,6 +60,15 @@ class Contexts:
         return self.ones + self.twos + self.more
 
 
+def add_note(notes: list[str], k: int, text: str) -> None:
+    """Add a note about order k; orders with equal notes share one."""
+    for place, (orders, _, said) in enumerate(note.partition(": ") for note in notes):
+        if said == text:
+            notes[place] = f"orders {orders.split(' ', 1)[1]}, {k}: {text}"
+            return
+    notes.append(f"order {k}: {text}")
+
+
 class Smoother:
     """A smoother of n-grams of orders 1 to n: maximum likelihood, unless a subclass overrides it.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, setting
-from lmtool.ngram.smoothers.base import MAX_R, TUNED, Contexts, Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import MAX_R, TUNED, Contexts, Counting, Form, Smoother, add_note
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -200,8 +200,6 @@ def discount_ratios(n: IntArray, gt_max: int, k: int, notes: list[str]) -> list[
         else:
             undiscounted.append(r)
     if undiscounted:
-        notes.append(
-            f"order {k}: the counts of counts do not determine the discount of counts "
-            f"{', '.join(map(str, undiscounted))}; fallback: no discount"
-        )
+        listed = ", ".join(map(str, undiscounted))
+        add_note(notes, k, f"the counts of counts do not determine the discount of counts {listed}; fallback: no discount")
     return ratios
