@@ -52,9 +52,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
         seconds,
         notes=session.notes,
     )
-    write_json(
-        out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)}
-    )
+    write_json(out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)})
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if config.to is not None:

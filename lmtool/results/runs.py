@@ -39,10 +39,10 @@ class RunResult(Result):
 class TrainedRun(RunResult):
     """The result of `train`.
 
-    valid_perplexity: perplexity of the saved model on valid; nan if there is no valid split. parameters: number of
-    weights, or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of predicted tokens of train
-    used in all epochs. seconds: duration of the whole call. options: the option chosen in each group. normalised:
-    whether the distributions sum to one.
+    valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
+    or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
+    predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
+    each group. normalised: whether the distributions sum to one.
     """
 
     valid_perplexity: float

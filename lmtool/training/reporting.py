@@ -85,9 +85,7 @@ class Reporter:
         """Return whether it is time for the next report; now: of time.perf_counter."""
         return now - self._last_report >= self._every and self._out is not None
 
-    def step(
-        self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0
-    ) -> None:
+    def step(self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0) -> None:
         """Report on the training so far.
 
         done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.

@@ -201,5 +201,7 @@ def discount_ratios(n: IntArray, gt_max: int, k: int, notes: list[str]) -> list[
             undiscounted.append(r)
     if undiscounted:
         listed = ", ".join(map(str, undiscounted))
-        add_note(notes, k, f"the counts of counts do not determine the discount of counts {listed}; fallback: no discount")
+        add_note(
+            notes, k, f"the counts of counts do not determine the discount of counts {listed}; fallback: no discount"
+        )
     return ratios
