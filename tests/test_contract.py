@@ -8,12 +8,13 @@ import torch
 
 from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus
+from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus, limited
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import ClassMixture, Mixture
 from lmtool.mixtures.log_linear import LogLinear
+from lmtool.mixtures.vocabularies import OverVocabulary
 from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.model import build_neural
 from lmtool.neural.outputs.options import (
@@ -133,6 +134,12 @@ def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> Languag
     return ClassMixture([*members, classifier], weights, classifier, corpus.vocabulary.special_tokens)
 
 
+def over_vocabulary(corpus: Corpus) -> LanguageModel:
+    """Of two thirds of the words, so that the others share p(<unk>)."""
+    known = limited(corpus, corpus.vocabulary.words[::3] + corpus.vocabulary.words[1::3])
+    return OverVocabulary(ngram(known, 3), known.vocabulary, corpus.vocabulary)
+
+
 MODELS = {
     "unigram": lambda corpus: ngram(corpus, 1),
     "ngram": lambda corpus: ngram(corpus, 4),
@@ -185,6 +192,7 @@ MODELS = {
     "mixture-log_linear-across": lambda corpus: LogLinear(
         [ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), corpus.vocabulary.special_tokens
     ),
+    "over_vocabulary": lambda corpus: over_vocabulary(corpus),
     "mixture-of-mixtures": lambda corpus: Mixture([class_mixture(corpus), ngram(corpus, 1)], np.array([0.5, 0.5])),
 }
 

@@ -199,7 +199,7 @@ def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:
     write("valid.txt", GOOD)
     lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=a")
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=b")
-    assert "different stores" in lmtool("ensemble", "runs=[a,b]", code=2)
+    assert "a and b have different words" in lmtool("ensemble", "runs=[a,b]", code=2)
 
 
 def _little_disk() -> None:

@@ -141,7 +141,7 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
     Path("other.txt").write_text(lines)
     said = runs("ensemble", "runs=[kn3,other.txt]", "hydra.run.dir=mixed")
     runs("ensemble", "runs=[kn3,nplm]", "hydra.run.dir=models")
-    assert "this mixture is not a run" in said and not Path("mixed/run.json").exists()
+    assert "a mixture of scores is not a run" in said and not Path("mixed/run.json").exists()
     assert result("mixed")["perplexity"] == pytest.approx(result("models")["perplexity"], rel=1e-6)
     assert result("mixed")["weights"] == pytest.approx(result("models")["weights"], abs=1e-3)
     runs("ensemble", "runs=[nplm-valid,mixed]", "weights=[0.25,0.75]", "hydra.run.dir=again")

@@ -12,7 +12,8 @@ import pytest
 import lmtool as package
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.linear import Mixture
-from lmtool.mixtures.static import mix_static, union_vocabulary
+from lmtool.mixtures.static import mix_static
+from lmtool.mixtures.vocabularies import union_vocabulary
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel

@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from lmtool.config.verbs import CompareConfig, EnsembleConfig
+from lmtool.data.derived_corpus import TextCorpus
+from lmtool.data.readers import read_blocks
+from lmtool.data.text_files import text_files
+from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
 from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
+from lmtool.language_model import LanguageModel
+from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
 from lmtool.runs.corpus import open_run_corpus
-from lmtool.runs.load import load_model
+from lmtool.runs.load import load_member, load_model, text_form
 from lmtool.runs.run import Run
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
@@ -43,31 +50,56 @@ class Member:
         return int(np.isneginf(self.log_prob).sum())
 
 
-def scores_of(
-    names: list[str], split: str, store_dir: str, device: str, *, progress: bool
-) -> tuple[list[Member], Tokens]:
-    """Return the scores of all members for the same tokens, and these tokens; runs are scored on `split`.
+def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple[list[Member], Tokens]:
+    """Return the scores of all members for the same tokens, and these tokens; runs are scored on text= or `split`.
 
     Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
+    names = config.runs
     require_one_unit(names)
-    found = {name: _scores_of_lmtool(name, split, store_dir, device, progress) for name in names}
+    if config.text is not None:
+        corpus, models = models_on_text(config, session)
+        text = corpus.split(config.text)
+        log_probs = [model.score_text(text, progress=session.progress) for model in models]
+        fitted = [_fitted_and_across(Path(name), config.text)[0] for name in names]
+        each = zip(names, log_probs, models, fitted, strict=True)
+        return [Member(n, p, config.text, m.normalised, f) for n, p, m, f in each], tokens_of(text, corpus.vocabulary)
+    found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
     if scored:
         first = next(iter(scored))
         tokens = scored[first].tokens
         for name, scores in scored.items():
-            _require_same(first, tokens, name, scores.tokens)
+            require_same(first, tokens, name, scores.tokens)
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
         Member(name, s.log_prob, s.split, s.normalised, *_fitted_and_across(Path(name), s.split))
         if (s := scored.get(name)) is not None
-        else Member(name, aligned(others[name], tokens), split, True)
+        else Member(name, aligned(others[name], tokens), config.split, True)
         for name in names
     ]
     return members, tokens
+
+
+def models_on_text(config: EnsembleConfig | CompareConfig, session: Session) -> tuple[TextCorpus, list[LanguageModel]]:
+    """Read text=, and return it with the models of runs and ARPA files over one vocabulary, theirs or the union.
+
+    Raises UserError if words differ without vocabulary=union, and if the runs split text into words by different rules.
+    """
+    names, text, union = config.runs, str(config.text), config.vocabulary is not None
+    loaded = {name: load_member(name, None, config.device) for name in names}
+    words = {name: own for name, (_, own) in loaded.items()}
+    vocabulary = common_vocabulary(words, union)
+    session.note(*union_note(words, vocabulary))
+    runs = [Run.open(Path(name)) for name in loaded if not Path(name).is_file()]
+    forms = [text_form(run, vocabulary, config.store_dir) for run in runs]
+    if len({(form.chars, form.lowercase, form.tags, form.blank_lines) for form in forms}) > 1:
+        raise UserError(f"runs={names}: their data has other rules for words (lowercase, tags, blank lines)")
+    form = forms[0] if forms else TextForm(vocabulary, chars=False, lowercase=False)
+    split, _ = split_of_text(read_blocks(*text_files(text, "text")), text, form)
+    return TextCorpus(split, text, form), [over(*loaded[name], vocabulary, union=union) for name in names]
 
 
 def require_one_unit(names: list[str]) -> None:
@@ -97,15 +129,15 @@ def is_run(name: str) -> bool:
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
-def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progress: bool) -> TokenScores | None:
+def _scores_of_lmtool(name: str, config: EnsembleConfig | CompareConfig, progress: bool) -> TokenScores | None:
     """Return the scores of a run folder or of a scores.h5; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
         if (path / SCORES_FILE).is_file():
             scores = TokenScores.open(path / SCORES_FILE)
-            if not is_run(name) or scores.split == split:
+            if not is_run(name) or scores.split == config.split:
                 return scores
-        return _scored(Run.open(path), split, store_dir, device, progress)
+        return _scored(Run.open(path), config.split, config.store_dir, config.device, progress)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")
     return TokenScores.open(path) if path.suffix == ".h5" else None
@@ -121,26 +153,37 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
 
 def _fitted_and_across(path: Path, split: str) -> tuple[Sequence[str], bool | None]:
     """Return what was fitted on a split, and whether contexts crossed sentences. path: as in _run_behind."""
-    run, said = _run_behind(path), _evaluation_of(path).get("across_sentences")
+    run, said = _run_behind(path), evaluation_of(path).get("across_sentences")
     return ((), said) if run is None else (run.fitted_on.get(split, ()), run.across_sentences if said is None else said)
 
 
-def _evaluation_of(path: Path) -> dict[str, Any]:
+def evaluation_of(path: Path) -> dict[str, Any]:
     """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
     file = (path if path.is_dir() else path.parent) / "result.json"
     return dict(read_json(file, "evaluate the run again")) if file.is_file() else {}
 
 
+def model_behind(path: Path) -> str | None:
+    """Return the run folder or ARPA file that gave the scores of a folder or scores.h5, or the folder of a mixture of
+    scores; None if it is not known, as for files of other tools.
+    """
+    folder, known = path if path.is_dir() else path.parent, evaluation_of(path)
+    if path.is_file() and path.suffix != ".h5":
+        return None
+    if (folder / "run.json").is_file() or "models" in known:
+        return str(folder.resolve())
+    evaluated = known.get("run")
+    return evaluated if isinstance(evaluated, str) and Path(evaluated).exists() else None
+
+
 def _run_behind(path: Path) -> Run | None:
     """Return the run of a run folder, of its evaluation, or of a scores.h5 in either; None for other files."""
-    folder = path if path.is_dir() else path.parent
-    if not (folder / "run.json").is_file():
-        evaluated = _evaluation_of(path).get("run")
-        folder = Path(evaluated) if isinstance(evaluated, str) else folder
+    folder = Path(model_behind(path) or "")
     return Run.open(folder) if (folder / "run.json").is_file() else None
 
 
-def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:
+def require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:
+    """Raise UserError, with the first difference, unless two members scored the same tokens."""
     if tokens.fingerprint == others.fingerprint:
         return
     both = min(tokens.count, others.count)

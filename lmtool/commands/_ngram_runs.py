@@ -22,7 +22,7 @@ from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.results import sizes_text
 from lmtool.runs.corpus import save_words, tokeniser_in, tokeniser_of
 from lmtool.runs.load import load_model, run_vocabulary
-from lmtool.runs.run import Run, all_fitted
+from lmtool.runs.run import Fits, Run, all_fitted
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
@@ -53,12 +53,12 @@ class Text:
 
 
 def save_ngram_run(
-    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any], *sources: Run
+    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any], *fits: Fits
 ) -> str:
     """Write an n-gram model as a run into the session's folder, its run.json last; return its size in words.
 
-    settings: of the verb, in plain values. result: entries of result.json besides the number of n-grams. sources: the
-    runs from which it is made, whose fits it inherits.
+    settings: of the verb, in plain values. result: entries of result.json besides the number of n-grams. fits: what
+    was fitted in the models from which it is made, as in Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
     model.save(out / NGRAM_FILE)
@@ -72,7 +72,7 @@ def save_ngram_run(
         store_fingerprint=text.fingerprint,
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
         origins=text.origins,
-        fitted_on=all_fitted(*(run.fitted_on for run in sources)),
+        fitted_on=all_fitted(*fits),
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
     return f"{sum(sizes):,} n-grams"

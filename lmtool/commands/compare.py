@@ -23,7 +23,7 @@ MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: Ke
 
 def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
-    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
+    members, tokens = scores_of(config, session)
     offsets, block, size = resampled_units(tokens.offsets, config.block)
     log_prob = np.stack([member.log_prob for member in members])
     differences = compare(log_prob, offsets, resamples=config.resamples, seed=config.seed, block=block)

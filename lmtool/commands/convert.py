@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from lmtool.commands._members import shares
+from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
 from lmtool.config.groups import CountModelConfig, EncoderConfig
@@ -19,7 +20,8 @@ from lmtool.config.verbs import BITS, ConvertConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.mixtures.static import mix_static, union_vocabulary
+from lmtool.mixtures.static import mix_static
+from lmtool.mixtures.vocabularies import UNION, union_note, union_vocabulary
 from lmtool.ngram.files.arpa_model import arpa_model, arpa_table
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
@@ -177,13 +179,18 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
     vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
     models = [member.model for member in members]
+    made = [Run.open(Path(name)) for name in runs if (Path(name) / "run.json").is_file()]
+    union = config.vocabulary is not None or any(run.mixture.get("vocabulary") == UNION for run in made)
+    if union:
+        session.note(*union_note({member.name: member.model.vocabulary for member in members}, vocabulary))
     if config.to is not None:
-        return _write(config, NgramModel(mix_static(models, weights, vocabulary), vocabulary), session)
+        return _write(config, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary), session)
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
-    model = _smaller(config, session, NgramModel(mix_static(models, weights, vocabulary), vocabulary))
-    sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
+    model = _smaller(config, session, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary))
+    fits = [run.fitted_on for run in (*made, *(member.run for member in members)) if run is not None]
+    fits += [{fit["split"]: ["weights"]} for name in runs if (fit := evaluation_of(Path(name)).get("fit"))]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
-    about = save_ngram_run(session, plain_values(config), text, model, mixed, *sources)
+    about = save_ngram_run(session, plain_values(config), text, model, mixed, *fits)
     return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
 
 
@@ -194,7 +201,7 @@ def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]
     if len(runs) > 1:
         raise UserError(
             "weights=null: set one for each run, e.g. weights=[.6,.4], or fit them: lmtool ensemble "
-            f"runs=[{','.join(runs)}], then lmtool convert runs=[ITS FOLDER]"
+            f"runs=[{','.join(runs)}] text=FILE, then lmtool convert runs=[ITS FOLDER]"
         )
     return [(runs[0], 1.0)]
 
@@ -203,6 +210,8 @@ def _members_of(name: str, weight: float) -> list[_Member]:
     """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
     if Path(name).is_file():
         return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
+    if not (Path(name) / "run.json").is_file() and (mixed := evaluation_of(Path(name))).get("models"):
+        return _members_of_scores(name, weight, mixed)
     run = Run.open(Path(name))
     if run.kind == "ensemble":
         if run.mixture.get("method", "linear") != "linear" or "cache" in run.mixture:
@@ -212,6 +221,18 @@ def _members_of(name: str, weight: float) -> list[_Member]:
         return [member for each, share in shares for member in _members_of(each, weight * share)]
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
     return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
+
+
+def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[_Member]:
+    """Return the n-gram models of a mixture of scores, given its result.json. Raises UserError if one is not known."""
+    models, weights, named = mixed["models"], mixed["weights"], [member["run"] for member in mixed["members"]]
+    if lost := [member for member, model in zip(named, models, strict=True) if model is None]:
+        inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in zip(named, models, strict=True))
+        raise UserError(
+            f"{name} mixes scores without a model, {', '.join(lost)}: name the models, "
+            f"lmtool convert runs=[{inside}] weights=[{','.join(f'{share:.4g}' for share in weights)}]"
+        )
+    return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
 
 
 def _normalised(name: str, model: NgramModel) -> NgramModel:

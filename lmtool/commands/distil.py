@@ -78,7 +78,8 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         "examples_per_second": tokens / seconds,
     }
     result |= {"epochs": tokens / train.tokens, "seconds": seconds, "options": session.choices}
-    save_ngram_run(session, plain_values(config), Text.of_run(like_run), model, result, teacher_run, like_run)
+    fits = teacher_run.fitted_on, like_run.fitted_on
+    save_ngram_run(session, plain_values(config), Text.of_run(like_run), model, result, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
     return TrainedRun.of(session.out, saved, config.store_dir, session.notes)

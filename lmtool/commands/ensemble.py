@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lmtool.commands._members import is_run, require_one_unit, scores_of, shares
+from lmtool.commands._members import (
+    is_run,
+    model_behind,
+    models_on_text,
+    require_one_unit,
+    require_same,
+    scores_of,
+    shares,
+)
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
+from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import only_questions, perplexity, reads_across, score_questions
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
+from lmtool.mixtures.vocabularies import UNION, common_vocabulary, over
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
 from lmtool.runs.corpus import open_run_corpus, save_words, tokeniser_of
-from lmtool.runs.load import load_model
+from lmtool.runs.load import load_member
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -27,10 +39,12 @@ from lmtool.system.files import write_json
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
+    if config.text is None and (arpa := [name for name in config.runs if ".arpa" in Path(name).suffixes]):
+        raise UserError(f"{arpa[0]} comes without data: set text=FILE, on which weights are fitted and models scored")
     require_one_unit(config.runs)
     if config.method is MixMethod.linear:
         config = replace(config, weights=shares(config.weights, session))
-    if all(is_run(name) or not Path(name).exists() for name in config.runs):
+    if config.text is not None or all(is_run(name) or not Path(name).exists() for name in config.runs):
         mixed, extra = _mix_runs(config, session)
     else:
         mixed, extra = _mix_scores(config, session)
@@ -46,11 +60,17 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
 
 
 def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
-    """Mix the models of runs into a run; return also the further entries of result.json."""
-    out, members = session.out, [Run.open(Path(folder)) for folder in config.runs]
-    _require_one_store(members)
-    with open_run_corpus(members[0], config.store_dir, progress=session.progress) as corpus:
-        models = [load_model(member, corpus.vocabulary, config.device) for member in members]
+    """Mix the models of runs and ARPA files into a run; return also the further entries of result.json."""
+    out = session.out
+    members = {str(Path(name)): Run.open(Path(name)) for name in config.runs if not Path(name).is_file()}
+    first = next(iter(members.values()), None)
+    with ExitStack() as stack:
+        corpus: Corpus
+        if config.text is not None:
+            config = replace(config, split=config.text, fit_split=config.text)
+            corpus, models = models_on_text(config, session)
+        else:
+            corpus, models = _of_stores(config, stack, session)
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
         text = None if questions_only else corpus.split(config.split)
@@ -65,7 +85,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
             session.note("the weights have not converged: there may be better ones")
         own = fitted_by(plain_values(config))
         found = {"the mixture": own.get(config.split, [])}
-        found |= {str(member.folder): member.fitted_on.get(config.split, []) for member in members}
+        found |= {name: member.fitted_on.get(config.split, []) for name, member in members.items()}
         session.note(*fitted_note(found, config.split))
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
@@ -90,17 +110,19 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     Run(
         folder=out,
         kind="ensemble",
-        config=plain_values(config) | {"data": members[0].config["data"]},
-        store=members[0].store,
-        store_fingerprint=members[0].store_fingerprint,
-        vocabulary_fingerprint=members[0].vocabulary_fingerprint,
-        members=tuple(str(member.folder.resolve()) for member in members),
+        config=plain_values(config) | {"data": None if first is None else first.config["data"]},
+        store="" if first is None or config.text is not None else first.store,
+        store_fingerprint="" if first is None or config.text is not None else first.store_fingerprint,
+        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
+        members=tuple(str(Path(name).resolve()) for name in config.runs),
         weights=tuple(float(weight) for weight in fitted.weights),
-        mixture=fitted.mixture,
-        fitted_on=all_fitted(own, *(member.fitted_on for member in members)),
+        mixture=fitted.mixture | ({} if config.vocabulary is None else {"vocabulary": UNION}),
+        fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
     ).save()
     extra = {"method": config.method.value, **fitted.result}
-    names = [str(member.folder) for member in members]
+    if config.vocabulary is not None:
+        extra |= {"vocabulary": UNION, "words": len(corpus.vocabulary) - 1}
+    names = [str(Path(name)) for name in config.runs]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if config.cache is not None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
@@ -119,13 +141,23 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     return mixed, extra
 
 
-def _require_one_store(members: list[Run]) -> None:
-    for other_run in members[1:]:
-        if other_run.store_fingerprint != members[0].store_fingerprint:
-            raise UserError(
-                f"{members[0].folder} and {other_run.folder} were trained on different stores: "
-                "train them with the same data= settings and limit_vocabulary= to mix them"
-            )
+def _of_stores(config: EnsembleConfig, stack: ExitStack, session: Session) -> tuple[Corpus, list[LanguageModel]]:
+    """Return the corpus of the first run, open until `stack` closes, and the models over its vocabulary.
+
+    Raises UserError for an ARPA file, and if runs have other words or, in the splits that are used, other text.
+    """
+    first, *others = (Run.open(Path(name)) for name in config.runs)
+    corpus = stack.enter_context(open_run_corpus(first, config.store_dir, progress=session.progress))
+    loaded = {name: load_member(name, corpus.vocabulary, config.device) for name in config.runs}
+    common_vocabulary({name: own for name, (_, own) in loaded.items()}, union=False)
+    used = {config.split, *([config.fit_split] if config.weights is None else [])} & set(corpus.splits)
+    for other in others:
+        if other.store_fingerprint != first.store_fingerprint:
+            with open_run_corpus(other, config.store_dir, progress=session.progress) as theirs:
+                for split in used:
+                    tokens, same = (tokens_of(c.split(split), c.vocabulary) for c in (corpus, theirs))
+                    require_same(str(first.folder), tokens, str(other.folder), same)
+    return corpus, [over(*loaded[name], corpus.vocabulary, union=False) for name in config.runs]
 
 
 def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
@@ -142,22 +174,23 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
             f"fit them on it with fit_split={config.split}"
         )
     start = time.perf_counter()
-    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
+    members, tokens = scores_of(config, session)
+    models = [model_behind(Path(name)) for name in config.runs]
     log_prob = np.stack([member.log_prob for member in members])
     weights, extra = np.array(config.weights), dict[str, Any]()
     if config.weights is None:
         fit = fit_weights(log_prob)
-        weights, extra = fit.weights, {"fit": fit_record(config, fit.iterations, fit.gap)}
+        weights, extra = fit.weights, {"fit": fit_record(config, fit.iterations, fit.gap) | {"split": members[0].split}}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     name, own = members[0].split, ["weights"] if config.weights is None else []
     session.note(*fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name))
     scores = TokenScores(mix(log_prob, weights), tokens, name, all(member.normalised for member in members))
     scores.save(session.out / SCORES_FILE)
+    one_model = f"; if all are n-gram models, lmtool convert runs=[{session.out}] makes one of them"
     session.note(
-        "some members have scores but no model, so that this mixture is not a run; its scores.h5 can be "
-        "compared and mixed"
+        "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
     evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
     perplexities: list[float | None] = [perplexity(member.log_prob) for member in members]
     weighted = config.runs, weights.tolist(), perplexities, evaluation
-    return MixedRun(*weighted, folder=session.out, notes=session.notes), extra
+    return MixedRun(*weighted, folder=session.out, notes=session.notes), extra | {"models": models}

@@ -178,6 +178,10 @@ def _require_bits(bits: int, key: str) -> None:
     require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
 
 
+def _require_union(vocabulary: str, key: str) -> None:
+    require(vocabulary == "union", key, vocabulary, "union or null")
+
+
 @dataclass(slots=True)
 class ConvertConfig(VerbConfig):
     """Settings of `lmtool convert`."""
@@ -186,6 +190,7 @@ class ConvertConfig(VerbConfig):
     arpa: str | None = setting(excludes=("runs=[A,B]",))
     runs: list[str] | None = MISSING
     weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
+    vocabulary: str | None = setting(check=_require_union, needs=("runs=[A,B]",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
@@ -253,6 +258,8 @@ class CompareConfig(ResamplingConfig):
     """Settings of `lmtool compare`."""
 
     runs: list[str] = MISSING
+    text: str | None = MISSING
+    vocabulary: str | None = setting(check=_require_union, needs=("text=FILE",))
     split: str = MISSING
     device: str = setting(check=require_device)
 
@@ -291,6 +298,8 @@ class EnsembleConfig(VerbConfig):
     runs: list[str] = MISSING
     method: MixMethod = MISSING
     split: str = MISSING
+    text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
+    vocabulary: str | None = setting(check=_require_union, needs=("text=FILE",))
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)

@@ -17,6 +17,7 @@ from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.store import StoredText
+from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -91,6 +92,23 @@ class MappedCorpus(DerivedCorpus):
         """Return a split to be read piece by piece, as units. Raises UserError if it is missing."""
         stored = Corpus.text(self, name)
         return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
+
+
+class TextCorpus(Corpus):
+    """A corpus without a store, whose only split is a given text."""
+
+    def __init__(self, text: Split, name: str, form: TextForm) -> None:
+        """name: of the text and the split. form: the rules by which it was encoded."""
+        self.name, self.path, self.splits, self._text = name, Path(name), [name], text
+        self.vocabulary, self.subwords = form.vocabulary, form.subwords
+
+    def split(self, name: str) -> Split:
+        """Return the text."""
+        return self._text
+
+    def cloze(self, name: str) -> Cloze | None:
+        """Return None."""
+        return None
 
 
 def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:

@@ -11,7 +11,7 @@ A member's probabilities are found order by order. Where it has no hw, p_m(w|h) 
 was found with the order below, at the n-gram's suffix.
 
 Members may have other orders and other words. Words are matched by their spelling: a word that a member does not have
-is `<unk>` to it in a context, and has probability 0 after any.
+is `<unk>` to it in a context, and has probability 0 after any, or a share of p(<unk>) (vocabularies.shares_of_unk).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.linear import checked_weights, mix
+from lmtool.mixtures.vocabularies import shares_of_unk
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import renormalised
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
@@ -32,36 +33,25 @@ from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
 
 
-def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """Return all words of several vocabularies, by first appearance, with the sums of their counts; `</s>`, then `<s>`
-    last.
-    """
-    counts: dict[str, int] = {}
-    for vocabulary in vocabularies:
-        for word, count in zip(vocabulary.words, vocabulary.counts.tolist(), strict=True):
-            counts[word] = counts.get(word, 0) + count
-    ends = [EOS] if EOS in counts else []
-    words = [word for word in counts if word not in (BOS, EOS)] + ends + [BOS]
-    numbers = np.array([counts[word] for word in words], dtype=np.int64)
-    return Vocabulary(tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK))
-
-
-def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vocabulary) -> BackoffTable:
+def mix_static(
+    models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vocabulary, *, union: bool = False
+) -> BackoffTable:
     """Return the linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
 
-    vocabulary: has all words of the models. The table has every n-gram of the models whose weight is not 0. Raises
-    ValueError unless there is one weight per model, 0 or more, of sum 1, for scores that do not sum to one, and for a
-    vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    vocabulary: has all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
+    instead of 0. The table has every n-gram of the models whose weight is not 0. Raises ValueError unless there is one
+    weight per model, 0 or more, of sum 1, for scores that do not sum to one, and for a vocabulary without a word of
+    theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
     if not all(model.normalised for model in models):
         raise ValueError("mix_static: models must give probabilities that sum to one")
     if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):
         raise ValueError("mix_static: vocabulary must have all words of the models")
-    members = [_Member(model, vocabulary) for model, weight in zip(models, weights, strict=True) if weight > 0]
+    members = [_Member(model, vocabulary, union) for model, weight in zip(models, weights, strict=True) if weight > 0]
     shares = weights[weights > 0]
     builder, suffix = TrieBuilder(len(vocabulary)), list[IntArray]()
-    log_probs = [mix(np.stack([member.log_prob for member in members]), shares).astype(np.float32)]
+    log_probs = [mix(np.stack([member.log_prob + member.log_share for member in members]), shares).astype(np.float32)]
     for k in range(2, max(member.table.order for member in members) + 1):
         own_keys = [member.keys(k, builder.word_width) for member in members]
         keys = _distinct(own_keys)
@@ -71,7 +61,8 @@ def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vo
         order = _Order.of(k, trie, keys, suffix[-1])
         for member, own in zip(members, own_keys, strict=True):
             member.advance(order, np.searchsorted(keys, own))
-        log_probs.append(mix(np.stack([member.log_prob for member in members]), shares).astype(np.float32))
+        of_members = np.stack([member.log_prob + member.log_share[order.word] for member in members])
+        log_probs.append(mix(of_members, shares).astype(np.float32))
     trie = builder.finish()
     table = BackoffTable(
         trie=trie,
@@ -117,22 +108,23 @@ class _Order:
 class _Member:
     """The probabilities of the mixture's n-grams under one model, one order after the other.
 
-    log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`. nodes: these n-grams in the member's trie,
-    with `<unk>` for words that it does not have; -1 for n-grams that it does not have. foreign: bool `[N]`, whether an
-    n-gram has such a word. places: the positions of the member's n-grams of that order among the mixture's.
+    log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`, with `<unk>` for words that the member
+    does not have. log_share: `[V]`, what log p of the mixture's words has in addition: 0 for the member's. nodes: these
+    n-grams in the member's trie; -1 for n-grams that it does not have. foreign: bool `[N]`, whether one has a word
+    that it does not have. places: the positions of the member's n-grams of that order among the mixture's.
     """
 
-    def __init__(self, model: NgramModel, vocabulary: Vocabulary) -> None:
+    def __init__(self, model: NgramModel, vocabulary: Vocabulary, union: bool) -> None:
         self.table = model.table
         self._log_prob = self.table.log_probs(0, sum(self.table.sizes))
         self._log_backoff = self.table.log_backoffs(0, sum(self.table.sizes[:-1]))
         self.ids = vocabulary.encode(model.vocabulary.words)  # of the member's words in the mixture
         self.lacks = np.ones(len(vocabulary), dtype=bool)
         self.lacks[self.ids] = False
-        self.words = np.full(len(vocabulary), model.vocabulary.unk, dtype=np.int64)  # the member's for the mixture's
-        self.words[self.ids] = np.arange(len(self.ids))
+        self.words, shares = shares_of_unk(model.vocabulary, vocabulary)  # the member's for the mixture's
+        self.log_share = shares if union else np.where(self.lacks, -np.inf, 0.0)
         self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
-        self.log_prob = np.where(self.lacks, -np.inf, self._log_prob[self.words].astype(np.float64))
+        self.log_prob = self._log_prob[self.words].astype(np.float64)
 
     def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
         """Return the mixture's keys of the member's n-grams of order k; k-1 was the last order."""
@@ -153,12 +145,10 @@ class _Member:
             foreign = self.foreign[order.context] | self.lacks[order.word]
             if foreign.any():
                 nodes[foreign] = self.table.trie.find_followers(before[foreign], self.words[order.word[foreign]])
-            log_prob = np.where(nodes >= 0, self._log_prob[nodes], backed_off)
+            self.log_prob = np.where(nodes >= 0, self._log_prob[nodes], backed_off)
             self.nodes, self.foreign, self.places = nodes, foreign, places
         else:
-            log_prob = backed_off
-        log_prob[self.lacks[order.word]] = -np.inf
-        self.log_prob = log_prob
+            self.log_prob = backed_off
 
     def _lower(self, order: _Order) -> FloatArray:
         """Return log p_m(w|h') of the n-grams hw of an order, `[N]`."""

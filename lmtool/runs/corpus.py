@@ -108,6 +108,8 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 
     Raises UserError if the sources have changed since, so that the run would be scored on different text.
     """
+    if not run.store:
+        raise UserError(f"{run.folder} was mixed on a text and has no data: set text=FILE, as in lmtool eval and score")
     store = Store.find(run.store)
     if store is None:
         counts = run.settings("counts") if run.config.get("counts") else None

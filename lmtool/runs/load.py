@@ -22,6 +22,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
+from lmtool.mixtures.vocabularies import UNION, over
 from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
@@ -88,6 +89,13 @@ def text_model_of(
 
     Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
+    return TextModel(model, text_form(run, vocabulary, store_dir), str(run.folder))
+
+
+def text_form(run: Run, vocabulary: Vocabulary, store_dir: str | Path | None = None) -> TextForm:
+    """Return the rules that split the run's data into words. store_dir, errors: as in text_model_of."""
+    if not run.config.get("data"):  # a mixture of ARPA files
+        return TextForm(vocabulary, chars=False, lowercase=False)
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
     if rules.unit.is_subword:
@@ -99,8 +107,7 @@ def text_model_of(
             with _store_again(run, store_dir) as corpus:
                 subwords = corpus.subwords
     chars = rules.unit is Unit.char
-    form = TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, data.takes_blank_lines())
-    return TextModel(model, form, str(run.folder))
+    return TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, data.takes_blank_lines())
 
 
 def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
@@ -143,8 +150,10 @@ def load_model(
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{run.folder} was trained on another vocabulary than its store has now: {REMEDY}")
     if run.kind == "ensemble":
-        members = [load_model(Run.open(Path(member)), vocabulary, device, inside=inside) for member in run.members]
+        loaded = [load_member(member, vocabulary, device, inside=inside) for member in run.members]
         try:
+            union = run.mixture.get("vocabulary") == UNION
+            members = [over(model, own, vocabulary, union=union) for model, own in loaded]
             return build_mixture(members, np.array(run.weights), run.mixture, vocabulary)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
@@ -158,6 +167,19 @@ def load_model(
 
     parallel.set_torch_threads()
     return load_neural(run, settings, vocabulary).to(choose_device(device))
+
+
+def load_member(
+    name: str, known: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
+) -> tuple[LanguageModel, Vocabulary]:
+    """Load the model of a run folder or an ARPA file with its words; known: a vocabulary that may be the run's."""
+    if Path(name).is_file():
+        arpa = load_arpa(name)
+        return arpa.model, arpa.vocabulary
+    run = Run.open(Path(name))
+    shared = known is not None and known.fingerprint() == run.vocabulary_fingerprint
+    own = known if known is not None and shared else run_vocabulary(run)
+    return load_model(run, own, device, inside=inside), own
 
 
 def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> NeuralModel:

@@ -20,6 +20,8 @@ from lmtool.system.files import read_json, write_json
 
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
+Fits = dict[str, list[str]]  # what was fitted or chosen, by split
+SPLITS = ("train", "valid", "test")
 METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # the last two checkpoints of a training
 REMEDY = "train it again, or name another run with run=PATH"
@@ -173,7 +175,7 @@ def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
     """Return the note on models that a split favors, if any. found: the parts fitted or chosen on it, by model."""
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
     other = "valid" if split == "test" else "test"
-    remedy = f"use a split that was not, e.g. split={other}"
+    remedy = f"use a split that was not, e.g. split={other}" if split in SPLITS else "use a text that was not"
     return [f"fitted or chosen on {split} itself, which favours it here: {named}; {remedy}"] if named else []
 
 

@@ -47,6 +47,7 @@ OTHER_MEANINGS = {
     ("tree", "classes"): "a method of mixing",
     ("tree", "random"): "random states of checkpoints",
     ("tree", "file"): "arguments of functions",
+    ("tree", "union"): "the words of all models of a mixture",
 }
 
 

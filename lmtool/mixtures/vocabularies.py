@@ -1,0 +1,125 @@
+"""Models over other words than their own, so that models of different vocabularies can be mixed and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lmtool.data.split import Split
+from lmtool.data.vocabulary import BOS, EOS, UNK, SpecialTokens, Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray
+
+UNION = "union"
+
+
+def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """Return all words of several vocabularies, by first appearance, with the sums of their counts; `</s>`, then `<s>`
+    last.
+    """
+    counts: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        for word, count in zip(vocabulary.words, vocabulary.counts.tolist(), strict=True):
+            counts[word] = counts.get(word, 0) + count
+    ends = [EOS] if EOS in counts else []
+    words = [word for word in counts if word not in (BOS, EOS)] + ends + [BOS]
+    numbers = np.array([counts[word] for word in words], dtype=np.int64)
+    return Vocabulary(tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK))
+
+
+def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
+    """Return the vocabulary of several models, by name: the first one, or the union of their words.
+
+    Raises UserError if their words differ and `union` is false, and if only some have `</s>`.
+    """
+    (first, known), *others = of_models.items()
+    for name, vocabulary in others:
+        if (vocabulary.eos is None) != (known.eos is None):
+            raise UserError(f"{first} and {name}: only one of them has {EOS}: mix models of sentences, or of streams")
+        if not union and vocabulary.ids.keys() != known.ids.keys():
+            word = next(iter(vocabulary.ids.keys() ^ known.ids.keys()))
+            raise UserError(
+                f"{first} and {name} have different words (only one has {word!r}): set text=FILE vocabulary={UNION} to "
+                "mix them over all words, or train them with the same data.vocabulary.file= or limit_vocabulary="
+            )
+    return union_vocabulary(list(of_models.values())) if union else known
+
+
+def union_note(of_models: Mapping[str, Vocabulary], union: Vocabulary) -> list[str]:
+    """Return the note on models that lack words of a union, given their vocabularies; empty if none does."""
+    lacks = {name: len(union) - len(own) for name, own in of_models.items()}
+    named = ", ".join(f"{name} lacks {count:,}" for name, count in lacks.items() if count)
+    shared = "the p(<unk>) of a model is shared equally by <unk> and the words it lacks"
+    return [f"of the {len(union) - 1:,} words of all models, {named}: {shared}"] if named else []
+
+
+def shares_of_unk(own: Vocabulary, vocabulary: Vocabulary) -> tuple[IntArray, FloatArray]:
+    """Return the id in a model's own vocabulary of each word of another one, `[V]`, and the log of the word's share of
+    p(id): 1 / K for the K words that are `<unk>` to the model, `<unk>` itself among them, and 1 for all others.
+
+    Raises ValueError if the vocabulary lacks a word of the model, so that the shares would not sum to one.
+    """
+    if not vocabulary.ids.keys() >= own.ids.keys():
+        raise ValueError("the vocabulary of the mixture lacks words of a member")
+    ids = own.encode(vocabulary.words)
+    unknown = ids == own.unk
+    return ids, np.where(unknown, -np.log(unknown.sum()), 0.0)
+
+
+class OverVocabulary(LanguageModel):
+    """A model over a vocabulary that has all of its words, and others: p(w|h) = p(<unk>|h) / K for each of the K words
+    that are `<unk>` to the model, `<unk>` itself among them. Each distribution sums to one if the model's do.
+    """
+
+    vocabulary_size: int = 0
+    context_size: int | None = None
+    across_sentences = normalised = dynamic = False
+
+    def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
+        """own: the words of the model. Raises ValueError if the vocabulary lacks one of them."""
+        self.model, self._tokens = model, own.special_tokens
+        self._ids, self._log_share = shares_of_unk(own, vocabulary)
+        self.vocabulary_size, self.context_size = len(vocabulary), model.context_size
+        self.across_sentences, self.normalised, self.dynamic = model.across_sentences, model.normalised, model.dynamic
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        contexts = self._checked_contexts("log_dist", contexts)
+        return self.model.log_dist(self._ids[contexts])[:, self._ids] + self._log_share
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        contexts = self._checked_contexts("log_prob_candidates", contexts)
+        candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        log_prob = self.model.log_prob_candidates(self._ids[contexts], self._ids[candidates])
+        return log_prob + self._log_share[candidates]
+
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        ids = self._ids[text.ids].astype(text.ids.dtype)
+        own = replace(text, ids=ids, bos=self._tokens.bos)
+        log_prob = self.model.score_text(own, progress=progress, memory_limit=memory_limit)
+        return log_prob + self._log_share[text.ids]
+
+    @property
+    def state_size(self) -> int:
+        """W of the model."""
+        return self.model.state_size
+
+    def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
+        return self.model.begin(self._tokens, sentence_start=sentence_start)
+
+    def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
+        words = self._checked_words("advance: words", words, (len(states),))
+        log_prob, after = self.model.advance(states, self._ids[words], self._tokens)
+        return log_prob + self._log_share[words], after
+
+
+def over(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
+    """Return a model over a vocabulary of its own words in any order, or, with `union`, of others too.
+
+    own: the words of the model. Raises ValueError for any other vocabulary.
+    """
+    if not union and len(own) != len(vocabulary):
+        raise ValueError("a member has other words than the mixture")
+    return model if own.words == vocabulary.words else OverVocabulary(model, own, vocabulary)
