@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import lmtool as python
+from lmtool.cli.command_line import main
 from lmtool.data import readers, text_records
 from lmtool.data.text_form import TextBlock, split_of_text
 from lmtool.evaluation import text_scores
@@ -58,15 +61,182 @@ def test_documents_by_hand(files: Run) -> None:
     assert not Path("out.tsv.partial").exists()
 
 
+BROKEN = '{"text": "a b"}\n{"text\n{"n": 1}\n[1]\n{"text": ["a"]}\n{"text": null}\n{"text": "b zzz a"}\n'
+
+
 def test_broken_records_are_counted_and_have_empty_rows(files: Run) -> None:
-    bad = '{"text\n{"n": 1}\n[1]\n{"text": ["a"]}\n{"text": null}\n'
-    Path("bad.jsonl").write_text(f'{{"text": "a b"}}\n{bad}{{"text": "b zzz a"}}\n')
+    Path("bad.jsonl").write_text(BROKEN)
     words = ("arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "filter=kept.jsonl", "most=1e9")
     assert "bad.jsonl, line 2: not JSON" in files("score", *words, code=2)
     said = files("score", *words, "broken=skip")
     assert "broken records, each an empty row: 5; the first is bad.jsonl, line 2: not JSON" in said
     assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"]
     assert Path("kept.jsonl").read_text() == '{"text": "a b"}\n{"text": "b zzz a"}\n'
+    files("score", *words, "broken=skip", "blank_lines=sentence")
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"], "no </s> for a broken one"
+
+
+def test_broken_records_are_counted_before_and_after_an_interruption(
+    files: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("bad.jsonl").write_text(BROKEN * 9)
+    monkeypatch.setattr(readers, "BLOCK", 64)
+    plain, scored = TextsScorer.__call__, []
+
+    def cut_off(self: TextsScorer, block: TextBlock, *, progress: bool) -> Rows:
+        scored.append(block)
+        if len(scored) == 5:
+            raise KeyboardInterrupt
+        return plain(self, block)
+
+    monkeypatch.setattr(TextsScorer, "__call__", cut_off)
+    words = ("score", "arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "broken=skip")
+    files(*words, code=130)
+    said = files(*words)
+    assert "resuming: " in said and "each an empty row: 45; the first is bad.jsonl, line 2" in said
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"] * 9
+
+
+def test_null_in_parquet_is_broken_and_another_type_is_an_error(files: Run) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": ["a b", None, ""], "n": [1, 2, None]}), "docs.parquet")
+    words = ("score", "arpa=de.arpa", "text=docs.parquet", "to=out.tsv")
+    assert "broken" not in files(*words, "column=text")
+    assert "empty row: 1; the first is docs.parquet, row 2: 'text' is null" in files(
+        *words, "column=text", "broken=skip"
+    )
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0"]
+    assert "docs.parquet, row 1: 'n' is not text (int)" in files(*words, "column=n", "broken=skip", code=2)
+
+
+WITH_IDS = [{"id": 7, "text": "a b", "url": "x\ty"}, {"id": None, "text": "b zzz a", "meta": {"k": "\u00e9"}}]
+
+
+def test_columns_of_records_come_before_the_scores(files: Run) -> None:
+    Path("ids.jsonl").write_text("".join(json.dumps(record) + "\n" for record in WITH_IDS))
+    words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text")
+    said = files(*words, "columns=[id,url]", "to=out.tsv", code=2)
+    assert said == "lmtool: ids.jsonl, line 2: it has no 'url': columns names one of: id, meta, text\n"
+    files(*words, "columns=[id,url,meta]", "broken=skip", "to=out.tsv")
+    header, *rows = table("out.tsv")
+    assert header[:5] == ["id", "url", "meta", "tokens", "oov"]
+    assert [row[:5] for row in rows] == [["7", "x\\ty", "", "3", "0"], ["", "", '{"k": "\u00e9"}', "4", "1"]]
+    files(*words, "columns=[id]", "to=out.jsonl.gz")
+    found = [json.loads(line) for line in gzip.decompress(Path("out.jsonl.gz").read_bytes()).splitlines()]
+    assert list(found[0]) == ["id", "tokens", "oov", "log_prob", "perplexity"] and [x["id"] for x in found] == [7, None]
+    assert [x["perplexity"] for x in found] == pytest.approx([10 ** (1.1 / 3), 10 ** (3.9 / 4)])
+    for given in ("columns=[tokens]", "columns=[id,id]"):
+        assert "is a column of the scores, or occurs twice" in files(*words, given, "to=out.tsv", code=2)
+
+
+def test_records_with_their_scores_in_json_lines(files: Run) -> None:
+    Path("ids.jsonl").write_text("".join(json.dumps(record) + "\n" for record in WITH_IDS) + '{"text": "\\ud800"}\n[\n')
+    words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text", "broken=skip")
+    files(*words, "to=out.jsonl", "buckets=[head,tail]", "filter=kept.jsonl", "least=5", "filter_scores=true")
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    scores = [{key: each[key] for key in ("tokens", "oov", "perplexity", "bucket")} for each in found]
+    assert [{**record, **each} for record, each in zip(WITH_IDS, found, strict=False)] == found[:2]
+    assert [each["tokens"] for each in scores] == [3, 4, 2, 0] and found[2]["text"] == "\ud800"
+    assert found[3] == {"tokens": 0, "oov": 0, "log_prob": 0.0, "perplexity": None, "bucket": None}
+    kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
+    assert kept[0] == {key: value for key, value in found[1].items() if key != "bucket"}
+    Path("t.txt").write_text("a b\r\n\n")
+    files("score", "arpa=de.arpa", "text=t.txt", "to=out.jsonl")
+    assert [json.loads(line)["text"] for line in Path("out.jsonl").read_text().splitlines()] == ["a b", ""]
+
+
+def test_columns_in_parquet_keep_their_types(files: Run) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    day = datetime.date(2026, 11, 25)
+    pq.write_table(pa.table({"text": TEXTS, "day": [day, None, day, day]}), "docs.parquet")
+    words = ("score", "arpa=de.arpa", "text=docs.parquet", "column=text")
+    files(*words, "columns=[day]", "to=out.parquet", "filter=kept.parquet", "most=6", "filter_scores=true")
+    assert pq.read_table("out.parquet")["day"].to_pylist() == [day, None, day, day]
+    kept = pq.read_table("kept.parquet")
+    assert kept.schema.names == ["text", "day", "tokens", "oov", "log_prob", "perplexity"]
+    assert kept["day"].to_pylist() == [day, day] and kept["tokens"].to_pylist() == [3, 7]
+    files(*words, "columns=[day]", "to=out.tsv")
+    assert [row[0] for row in table("out.tsv")[1:]] == ["2026-11-25", "", "2026-11-25", "2026-11-25"]
+    assert "docs.parquet has no column 'url'" in files(*words, "columns=[url]", "to=out.tsv", code=2)
+    files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "columns=[n]", "to=n.parquet")
+    assert pq.read_table("n.parquet")["n"].to_pylist() == [0, 1, 2, 3]
+    Path("mixed.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "a", "n": "x"}\n')
+    said = files("score", "arpa=de.arpa", "text=mixed.jsonl", "column=text", "columns=[n]", "to=n.parquet", code=2)
+    assert "n.parquet: a column changes its type: write .jsonl" in said
+
+
+def test_from_a_pipe_to_a_pipe(files: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def given(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.jsonl")
+    files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "columns=[n]", "to=out.tsv")
+    pipe, records = ("score", "arpa=de.arpa", "text=-", "to=-"), Path("docs.jsonl").read_bytes()
+    given(records)
+    assert files(*pipe, "column=text") == Path("out.jsonl").read_text()
+    given(records)
+    files("score", "arpa=de.arpa", "text=-", "column=text", "columns=[n]", "to=in.tsv")
+    assert table("in.tsv") == table("out.tsv")
+    given(b"a b\nb zzz a\n")
+    assert [line.split("\t")[0] for line in files(*pipe).splitlines()] == ["tokens", "3", "4"]
+    given(b"a b\nb zzz a\n")
+    assert files(*pipe, "buckets=[low,high]").split()[4::5] == ["bucket", "low", "high"], "all scores come first"
+    given(records)
+    assert "quantiles of the texts need a second reading" in files(*pipe, "column=text", "buckets=[a,b]", code=2)
+    given(b'{"text": 1}\n')
+    assert "lmtool: standard input, line 1: 'text' is not text (int)" in files(*pipe, "column=text", code=2)
+    assert not list(Path().glob("**/*.partial"))
+    reader, writer = os.pipe()
+    os.close(reader)
+    given(records * 99)
+    with open(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main([*pipe, "column=text"]) == 0
+    assert "Broken" not in capfd.readouterr().err and not list(Path().glob("**/*.partial"))
+
+
+PIECES = """\\data\\
+ngram 1=6
+ngram 2=3
+
+\\1-grams:
+-1.2\t<unk>
+-99\t<s>\t-0.3
+-0.7\t</s>
+-0.5\t\u2581ab\t-0.2
+-0.9\tb\t-0.1
+-1.0\t\u2581
+
+\\2-grams:
+-0.1\t<s> \u2581ab
+-0.4\t\u2581ab b
+-0.6\tb </s>
+
+\\end\\
+"""
+
+
+def test_an_arpa_file_of_pieces_scores_text_that_its_tokenizer_cuts(files: Run) -> None:
+    """As CCNet does: `spm_encode` and KenLM's `query` give the same numbers."""
+    pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
+    from tests.data.test_subwords import model_without_bytes
+
+    Path("de.arpa").write_text(PIECES)
+    Path("de.sp.model").write_bytes(model_without_bytes(1))
+    Path("docs.jsonl").write_text('{"text": "abb  b\\u2603"}\n{"text": "ab\\nabb b\\u2603\\r\\n"}\n{"text": " "}\n')
+    words = ("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv", "filter=kept.jsonl", "most=5")
+    said = files(*words, "tokenizer=de.sp.model")
+    assert "note: tokens are pieces of de.sp.model, and </s>: log p and perplexity are of these" in said
+    # _ab b _ b \u2603 </s>: -.1 -.4 -.1-1 -.9 -.1-1.2 -.7 = -4.5, and _ab </s>: -.1 -.2-.7 = -1.
+    assert [row[:2] for row in table("out.tsv")[1:]] == [["6", "1"], ["8", "1"], ["0", "0"]]
+    found = [float(row[2]) for row in table("out.tsv")[1:]]
+    assert found == pytest.approx([-4.5 * math.log(10), -5.5 * math.log(10), 0], abs=1e-4)
+    assert Path("kept.jsonl").read_bytes() == Path("docs.jsonl").read_bytes().splitlines(keepends=True)[1]
+    Path("de.sp.model").write_bytes(b"text")
+    assert "de.sp.model is cut off or not a model of SentencePiece" in files(*words, "tokenizer=de.sp.model", code=2)
+    assert "tokenizer=de.sp.model: needs arpa=FILE: a run has its own" in files(
+        "score", "run=x", "text=docs.jsonl", "column=text", "to=out.tsv", "tokenizer=de.sp.model", code=2
+    )
 
 
 def test_each_line_of_files_and_of_standard_input(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +336,7 @@ def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.Monke
     words = ["score", "arpa=de.arpa", "text=text.txt", "to=out.tsv", "buckets=[a,b]", "filter=kept.txt", "share=0.3"]
     files(*words)
     whole, kept = Path("out.tsv").read_bytes(), Path("kept.txt").read_bytes()
-    blocks = sum(1 for _ in text_records.text_blocks(["text.txt"], None))
+    blocks = sum(1 for _ in text_records.record_blocks(["text.txt"], None))
     scored: list[int] = []
     plain = TextsScorer.__call__
 
@@ -215,7 +385,10 @@ MISTAKES = [
     ("text=docs.jsonl column=text to=out.tsv buckets=[a]", ["buckets", "two names or more"]),
     ("text=docs.jsonl column=text to=out.tsv buckets=[a,b] bucket_split=valid", ["bucket_split=valid", "arpa"]),
     ("text=docs.jsonl column=text to=out.tsv bucket_limits=[3]", ["bucket_limits=[3.0]", "buckets"]),
-    ("text=- to=out.tsv column=text", ["column=text", "text=-"]),
+    ("text=- column=text filter=out.jsonl most=3", ["filter=out.jsonl", "text=-", "read once"]),
+    ("text=docs.jsonl to=out.tsv columns=[n]", ["columns=['n']", "column=NAME"]),
+    ("text=docs.jsonl column=text columns=[n] filter=out.jsonl most=3", ["columns=['n']", "to=FILE"]),
+    ("text=docs.jsonl column=text filter=out.txt most=3 filter_scores=true", ["out.txt", "ends in .jsonl"]),
     ("text=nowhere.txt to=out.tsv", ["no file nowhere.txt for text"]),
     ("to=out.tsv", ["text"]),
 ]

@@ -6,26 +6,28 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool import __version__
 from lmtool.config.model_verbs import ScoreConfig
+from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.oov import text_warning
-from lmtool.data.readers import MEMBER
+from lmtool.data.readers import JSON_LINES, MEMBER, form_of
 from lmtool.data.remote import is_address
 from lmtool.data.text_files import file_stamp, file_stamps, text_files
-from lmtool.data.text_records import require_writable, stream_blocks, text_blocks, write_chosen
-from lmtool.data.tokenizer import TextBlock
+from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks, require_writable, write_records
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import READ_ALONE
-from lmtool.evaluation.score_table import Buckets, quantiles, require_table, write_table
-from lmtool.evaluation.text_scores import ScoreJournal, ScoringModel, TextsScorer, criterion, sums
+from lmtool.evaluation.score_table import Buckets, quantiles, require_new_names, require_table, write_table
+from lmtool.evaluation.text_scores import Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load, load_named
@@ -37,30 +39,43 @@ from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import token_bar
 from lmtool.text_model import TextModel
 
-STANDARD_INPUT = "-"
-
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")
+    if config.to != STANDARD:
+        return _run(config, session, None)
+    out = sys.stdout.buffer
+    with redirect_stdout(sys.stderr):  # for everything else that is printed
+        return _run(config, session, out)
+
+
+def _run(config: ScoreConfig, session: Session, out: IO[bytes] | None) -> ScoredTexts:
+    """Run the command. out: standard output, if to= is that."""
+    names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
-    target = Path(str(config.to or config.filter))
-    identity = _identity(config, names) if names and not scorer.one_text else None
+    target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
+    once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
+    streams = once and config.to is not None and not config.ranks_texts()
+    identity = None if once or scorer.one_text else _identity(config, names)
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
-        resumed = journal.rows
-        if resumed:
-            session.note(f"resuming: {resumed:,} texts have their scores in {target}.partial")
-        seconds, tokens = _score(config, names, scorer, journal, session)
-        result = _totals(config, models, journal)
+        if journal.rows:
+            session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
+        result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
+        result.resumed = journal.rows
+        pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
+        if not streams:
+            deque(pairs, maxlen=0)
+            pairs = _again(config, names, journal)
+        if config.to is not None:
+            _write_scores(config, models[0], journal, pairs, out, result, progress=session.progress)
+        _add_totals(result, journal)
+        if journal.broken:
+            session.note(f"broken records, each an empty row: {journal.broken:,}; the first is {journal.first_broken}")
         session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary))
-        result.seconds, result.resumed = seconds, resumed
-        result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:
             _write_filtered(config, names, journal, result)
-        if config.to is not None:
-            _write_scores(config, models[0], journal, result, progress=session.progress)
     result.notes = session.notes
     write_json(session.out / "result.json", result.as_json())
     session.say(f"{result.heading()}\n{result.lines()}")
@@ -80,6 +95,8 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
         session.note(READ_ALONE)
+    if config.tokenizer is not None:
+        session.note(f"tokens are pieces of {config.tokenizer}, and </s>: log p and perplexity are of these")
     if not all(model.normalised for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     if not scorer.same_words:
@@ -101,7 +118,13 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     blank_lines = None if config.blank_lines is None else config.blank_lines.value
-    settings = {"column": config.column, "across_sentences": config.across_sentences, "device": config.device}
+    settings: dict[str, Any] = {
+        "column": config.column,
+        "across_sentences": config.across_sentences,
+        "device": config.device,
+    }
+    pieces = None if config.tokenizer is None else file_stamps(text_files(config.tokenizer, "tokenizer"))
+    settings |= {"broken": config.broken, "tokenizer": pieces}
     settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
     return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
 
@@ -114,59 +137,85 @@ def _run_identity(path: Path) -> list[object]:
     return [*file_stamp(str(path / "run.json")), digest, *(_run_identity(Path(member)) for member in finished.members)]
 
 
-def _score(
-    config: ScoreConfig, names: list[str], scorer: TextsScorer, journal: ScoreJournal, session: Session
-) -> tuple[float, int]:
-    """Score the texts that the journal does not have yet; return the seconds and the number of tokens."""
-    start, tokens = time.perf_counter(), 0
+def _scored(
+    config: ScoreConfig,
+    names: list[str],
+    scorer: TextsScorer,
+    journal: ScoreJournal,
+    result: ScoredTexts,
+    *,
+    progress: bool,
+) -> Iterator[tuple[RecordBlock | None, Rows]]:
+    """Score the texts that the journal does not have yet; yield each block with its rows. Time is added to `result`."""
     if journal.complete:
-        return 0.0, 0
-    blocks: Iterator[TextBlock]
-    broken, first, resumed = 0, "", journal.blocks
-
-    def skip(error: UserError) -> None:
-        nonlocal broken, first
-        broken, first = broken + 1, first or str(error)
-
-    if names:
-        blocks = text_blocks(names, config.column, resumed, None if config.broken == "stop" else skip)
-    else:
-        blocks = stream_blocks(sys.stdin.buffer, "standard input")
-    with token_bar(None, shown=session.progress) as bar:
-        for block in read_ahead(blocks):
-            rows = scorer(block, progress=session.progress)
-            journal.add(rows)
+        return
+    start, tokens = time.perf_counter(), 0
+    blocks = islice(record_blocks(names, config.column, config.columns or []), journal.blocks, None)
+    read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
+    if config.tokenizer is not None:
+        in_pieces = piece_writer(text_files(config.tokenizer, "tokenizer")[0])
+        read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
+    with token_bar(None, shown=progress) as bar:
+        for block, texts, broken in read_ahead(read):
+            rows = scorer(texts, progress=progress)
+            rows[list(broken)] = 0  # also with blank_lines=sentence
+            journal.add(rows, list(broken.values()))
             found = int(rows["tokens"].sum())
             tokens += found
             bar.update(found)
+            result.seconds = time.perf_counter() - start
+            result.tokens_per_second = tokens / result.seconds if tokens else None
+            yield block, rows
     journal.finish()
-    if broken:
-        since = " since it was resumed" if resumed else ""
-        session.note(f"broken records, each an empty row{since}: {broken:,}; the first is {first}")
-    return time.perf_counter() - start, tokens
 
 
-def _totals(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal) -> ScoredTexts:
-    """Return the figures of all texts together."""
-    result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
+def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[tuple[RecordBlock | None, Rows]]:
+    """Yield all rows, with the records, read a second time, if the table has some of their fields."""
+    if _carries(config):
+        yield from journal.of_blocks(record_blocks(names, config.column, config.columns))
+    else:
+        yield from ((None, rows) for rows in journal.parts())
+
+
+def _carries(config: ScoreConfig) -> bool:
+    """Return whether the table has fields of the records."""
+    return config.columns is not None or form_of(_table_name(config)) in JSON_LINES
+
+
+def _table_name(config: ScoreConfig) -> str:
+    """Return to=, with a suffix if it is standard output: JSON Lines for records, tab-separated for lines."""
+    if config.to != STANDARD:
+        return str(config.to)
+    return f"{STANDARD}.tsv" if config.column is None else f"{STANDARD}.jsonl"
+
+
+def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
+    """Add the figures of all texts together."""
     for rows in journal.parts():
         result.texts += len(rows)
         result.empty += int((rows["tokens"] == 0).sum())
         result.tokens += int(rows["tokens"].sum())
         result.oov += int(rows["oov"].sum())
         result.log_prob += float(rows["log_prob"].sum())
-    return result
 
 
 def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
-        require_table(config.to)
+        require_table(_table_name(config))
+        require_new_names(config.columns or [])
+        if config.text == STANDARD and config.ranks_texts() and _carries(config):
+            raise UserError(
+                f"buckets={config.buckets}: quantiles of the texts need a second reading, and text=- is read once: set "
+                "bucket_limits= or bucket_split="
+            )
     if config.filter is not None:
         require_writable(names, config.column, config.filter, "filter")
+        if config.filter_scores and form_of(config.filter) is None:
+            raise UserError(f"filter={config.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet")
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={config.text}" for name in names if not is_address(name)}
     for key, name in (("to", config.to), ("filter", config.filter)):
-        if name is None:
+        if name is None or name == STANDARD:
             continue
         if is_address(name):
             raise UserError(f"{key}={name} is an address: name a file on this machine")
@@ -187,29 +236,44 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
     result.most, result.least, result.kept = most, config.least, 0
     result.filter = Path(config.filter)
 
-    def passing() -> Iterator[npt.NDArray[np.bool_]]:
-        for rows in journal.parts():
+    def passing() -> Iterator[tuple[RecordBlock, Rows]]:
+        for block, rows in journal.of_blocks(record_blocks(names, config.column)):
             values = criterion(rows, config.most_oov)
             chosen = (values >= low) & (values <= high)
             result.kept = int(result.kept or 0) + int(chosen.sum())
-            yield chosen
+            yield block.where(chosen), rows[chosen]
 
     with atomic_write(result.filter) as temporary:
-        write_chosen(names, config.column, passing(), temporary, config.filter)
+        if config.filter_scores:
+            parts = ((rows, block.fields()) for block, rows in passing())
+            write_table(parts, journal.dtype, None, temporary, config.filter)
+        else:
+            write_records((block for block, _ in passing()), temporary, config.filter)
 
 
 def _write_scores(
-    config: ScoreConfig, model: TextModel, journal: ScoreJournal, result: ScoredTexts, *, progress: bool
+    config: ScoreConfig,
+    model: TextModel,
+    journal: ScoreJournal,
+    pairs: Iterable[tuple[RecordBlock | None, Rows]],
+    out: IO[bytes] | None,
+    result: ScoredTexts,
+    *,
+    progress: bool,
 ) -> None:
-    """Write the table of scores."""
-    assert config.to is not None, "the caller has asked"
+    """Write the table of scores. pairs: blocks of records, which may be None if the table has no fields of theirs, with
+    their rows. out: as in _run.
+    """
     buckets = None
     if config.buckets is not None:
         limits = _limits(config, len(config.buckets), model, journal, progress=progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
-    result.to = Path(config.to)
-    with atomic_write(result.to) as temporary:
-        write_table(journal.parts(), journal.dtype, buckets, temporary, config.to)
+    carries, name = _carries(config), _table_name(config)
+    parts = ((rows, block.fields(config.columns) if carries and block is not None else None) for block, rows in pairs)
+    result.to = Path(name) if out is None else None
+    with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
+        assert file is not None, "one of the two"
+        write_table(parts, journal.dtype, buckets, file, name, config.columns or ())
     if buckets is not None:
         texts, tokens, oov = buckets.totals.T
         of_each = texts.tolist(), (oov / np.maximum(tokens, 1)).tolist()

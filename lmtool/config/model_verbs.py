@@ -170,9 +170,11 @@ class ReportConfig(ResamplingConfig):
 class ScoreConfig(ModelUserConfig):
     """Settings of `lmtool score`."""
 
+    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
     run_out: str | None = MISSING
     text: str = MISSING
-    column: str | None = setting(excludes=("text=-",))
+    column: str | None = MISSING
+    columns: list[str] | None = setting(needs=("column=NAME",))
     broken: str = setting(words=("stop", "skip"))
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
@@ -184,6 +186,7 @@ class ScoreConfig(ModelUserConfig):
         needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
     )
     filter: str | None = setting(excludes=("text=-",), why="it is read once")
+    filter_scores: bool = setting(needs=("filter=FILE",))
     most: float | None = setting(needs=("filter=FILE",))
     least: float | None = setting(needs=("filter=FILE",))
     share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
@@ -193,6 +196,8 @@ class ScoreConfig(ModelUserConfig):
         ModelUserConfig.__post_init__(self)
         if self.to is None and self.filter is None:
             raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
+        if self.to is None and self.columns is not None:
+            raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
         limits = {"most": self.most, "least": self.least}
         if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
             raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
@@ -205,6 +210,10 @@ class ScoreConfig(ModelUserConfig):
             require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
         if self.buckets is not None:
             self._require_buckets(self.buckets, lowest)
+
+    def ranks_texts(self) -> bool:
+        """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
+        return self.buckets is not None and self.bucket_limits is None and self.bucket_split is None
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
         rule = "two names or more that differ, the lowest first, as [head,middle,tail]"

@@ -6,8 +6,9 @@ the model, and the table by which text is normalised.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,17 +45,53 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
 
     Raises UserError if the file is damaged, the model is of another kind, or the library is not installed.
     """
+    model = _checked(raw, name)
+    if model.unit is not unit:
+        remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
+        raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of another kind; {remedy}")
+    with library_errors(name):
+        return Subwords(_tokenizer(model), name)
+
+
+def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
+    """Return a function that writes lines as their pieces with spaces between them, as `spm_encode` does.
+
+    Raises UserError as subwords_of_model does. The lines are normalised; unknown letters stay as they are.
+    """
+    model = _checked(raw, name)
+    if model.unit is None:
+        raise UserError(f"{name} is a model of words or characters: take one of BPE or unigram")
+    with library_errors(name):
+        tokenizer = _tokenizer(model)
+        from tokenizers.normalizers import Precompiled
+
+        normal = Precompiled(model.table).normalize_str if model.table else str
+    unknown = {text for text, _, kind in model.pieces if kind == UNKNOWN}  # BPE names it instead of the letters
+
+    def in_pieces(lines: list[str]) -> list[str]:
+        texts = [re.sub(" +", " ", f" {normal(line)}".rstrip(f" {SPACE}")) for line in lines]
+        with library_errors(name):
+            found = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [
+            " ".join(
+                text[a:b] if piece in unknown else piece
+                for piece, (a, b) in zip(each.tokens, each.offsets, strict=True)
+            )
+            for text, each in zip(texts, found, strict=True)
+        ]
+
+    return in_pieces
+
+
+def _checked(raw: bytes, name: str) -> _Model:
+    """Return the model in the bytes of a file. Raises UserError if there is none."""
     try:
         model = _read(raw)
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise UserError(f"{name} is cut off or not a model of SentencePiece ({error})") from error
     if all(kind in (UNKNOWN, CONTROL) for _, _, kind in model.pieces):
         raise UserError(f"{name} is not a model of SentencePiece: it has no pieces")
-    if model.unit is not unit:
-        remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
-        raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of another kind; {remedy}")
-    with library_errors(name):
-        return Subwords(_tokenizer(model), name)
+    return model
 
 
 def _tokenizer(model: _Model) -> Tokenizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.readers import read_bytes, read_text
 from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
-from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, split_words
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, ends_in, line_ends, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -103,6 +104,7 @@ def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
 
 
 SENTENCEPIECE = ".model"
+LINES_PER_CALL = 1 << 12  # of the library: bounds memory
 
 
 def require_words(source: Source, rules: VocabularyConfig) -> None:
@@ -149,6 +151,24 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
             f"{path} is not a tokenizer.json and its name does not end in {SENTENCEPIECE}: give one of these"
         ) from None
     return Subwords.parse(text, path, rules.unit)
+
+
+def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
+    """Return a function that writes the lines of texts as pieces with spaces between them, as `spm_encode` does.
+
+    path: a .model of SentencePiece. Raises UserError if it is not one.
+    """
+    from lmtool.data._sentencepiece_model import piece_lines
+
+    in_pieces = piece_lines(read_bytes(path), path)
+
+    def written(block: TextBlock) -> TextBlock:
+        lines = [line.removesuffix("\r") for line in block.content.decode("utf-8", "replace").split("\n")[:-1]]
+        parts = [in_pieces(lines[at : at + LINES_PER_CALL]) for at in range(0, len(lines), LINES_PER_CALL)]
+        content = "".join(f"{line}\n" for part in parts for line in part).encode()
+        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
+
+    return written
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:

@@ -12,7 +12,7 @@ import codecs
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import PurePosixPath
@@ -29,7 +29,6 @@ PARQUET = ".parquet"
 ROWS = 1 << 12
 KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
-OnBroken = Callable[[UserError], None] | None
 MEMBER = "::"  # archive.zip::folder/file.txt
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
 OTHER_MARKS = {
@@ -251,40 +250,30 @@ def document_lines(document: str) -> bytes:
     return text + b"\n"
 
 
-def json_texts(
-    lines: Iterable[bytes], name: str, column: str, setting: str, first: int = 1, on_broken: OnBroken = None
-) -> Iterator[str]:
+def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str) -> Iterator[str]:
     """Yield the text of each line, a JSON object; empty lines are skipped.
 
-    first: number of the first line. on_broken: called with the error of a line without a text, null included, whose
-    text is then empty; None: raise it, and null is an empty text. Raises UserError, naming the line, for anything other
-    than a document with that column.
+    Raises UserError as json_value does, and for a value that is not text.
     """
-    for number, line in enumerate(lines, start=first):
-        if not line.strip():
-            continue
-        try:
-            value = _json_value(line, f"{name}, line {number}", column, setting)
-            if value is None and on_broken is not None:
-                raise UserError(f"{name}, line {number}: {column!r} is null")
-            text = text_of(value, f"{name}, line {number}", column, setting)
-        except UserError as error:
-            if on_broken is None:
-                raise
-            on_broken(error)
-            text = ""
-        yield text
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where = f"{name}, line {number}"
+            yield text_of(json_value(line, where, column, setting), where, column, setting)
 
 
-def _json_value(line: bytes, where: str, column: str, setting: str) -> Any:
-    """Return the value of a column of a JSON object. Raises UserError, naming the place, if it has none."""
+def json_value(line: bytes, where: str, column: str, setting: str, others: Iterable[str] = ()) -> Any:
+    """Return the value of a column of a JSON object. others: further columns that it must have.
+
+    Raises UserError, naming the place, if the line is anything other than an object with these columns.
+    """
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error}): {setting} reads one object per line") from None
-    if not isinstance(document, dict) or column not in document:
-        known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
-        raise UserError(f"{where}: it has no {column!r}: {setting} names one of: {known}")
+    known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
+    for key, name in ((setting, column), *((f"{setting}s", other) for other in others)):
+        if not isinstance(document, dict) or name not in document:
+            raise UserError(f"{where}: it has no {name!r}: {key} names one of: {known}")
     return document[column]
 
 
@@ -301,9 +290,17 @@ def texts_of_rows(values: Iterable[Any], name: str, column: str, setting: str) -
 
 
 def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
-    """Yield the values of columns of a Parquet file, some rows at a time.
+    """Yield the values of columns of a Parquet file, some rows at a time. Raises UserError as parquet_batches does."""
+    for batch in parquet_batches(handle, name, columns, remedy):
+        yield [column_values(batch, column, name) for column in columns]
 
-    remedy: what the error for a missing column says before the names of the columns.
+
+def parquet_batches(
+    handle: IO[bytes], name: str, columns: list[str], remedy: str, *, whole: bool = False
+) -> Iterator[Any]:
+    """Yield columns of a Parquet file as pyarrow.RecordBatch of at most ROWS rows; an empty one if it has no rows.
+
+    whole: read all columns. remedy: what the error for a missing column says before the names of the columns.
 
     A file that cannot be read at any place, such as a packed one, is held in memory. Raises UserError if a column is
     missing, the file is not a Parquet file, or pyarrow is not installed.
@@ -313,14 +310,31 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
         import pyarrow.parquet as pq
     except ImportError:
         raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to read it') from None
-    try:
+    with _parquet_errors(name):
         file = pq.ParquetFile(handle if handle.seekable() else io.BytesIO(handle.read()))
         for column in columns:
             if column not in file.schema_arrow.names:
                 names = ", ".join(file.schema_arrow.names)
                 raise UserError(f"{name} has no column {column!r}: {remedy}: {names}")
-        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
-            yield [batch.column(column).to_pylist() for column in columns]
+        yield from file.iter_batches(batch_size=ROWS, columns=None if whole else columns)
+        if not file.metadata.num_rows:
+            yield pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+
+
+def column_values(batch: Any, column: str, name: str) -> list[Any]:
+    """Return the values of a column of a pyarrow.RecordBatch. name: of its file, for the UserError if it is damaged."""
+    with _parquet_errors(name):
+        values: list[Any] = batch.column(column).to_pylist()
+    return values
+
+
+@contextmanager
+def _parquet_errors(name: str) -> Iterator[None]:
+    """Raise UserError, naming the file, for the errors of pyarrow in the block."""
+    import pyarrow as pa
+
+    try:
+        yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         # OSError: damage inside; ValueError, OverflowError: values that Python cannot hold.
         raise UserError(f"{name} is damaged or not a Parquet file ({first_line(error)}): copy it again") from error

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import bz2
 import io
+import json
 import lzma
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -20,16 +22,16 @@ import numpy.typing as npt
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
-    ROWS,
-    OnBroken,
     batches_of,
     checked_blocks,
+    column_values,
     document_lines,
     form_of,
-    json_texts,
-    parquet_texts,
+    json_value,
+    parquet_batches,
     read_errors,
     require_column,
+    text_of,
     whole_lines,
 )
 from lmtool.data.tokenizer import TextBlock, line_ends
@@ -39,39 +41,124 @@ from lmtool.system.files import cannot_write, opened
 
 BLOCK_BYTES = 1 << 22  # of text per block, about
 SETTING = "column"
-Flags = npt.NDArray[np.bool_]
+STANDARD = "-"  # instead of a file's name: standard input or output
 
 
-def text_blocks(
-    names: Iterable[str], column: str | None, skipped: int = 0, on_broken: OnBroken = None
-) -> Iterator[TextBlock]:
-    """Yield the texts of files, one file after the other, in blocks.
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Consecutive records of a file: its lines, its objects of JSON, or its rows of Parquet.
 
-    column: name of the text column in records; None: a line is a text. skipped: number of blocks to leave out at the
-    beginning. on_broken: as in json_texts. Empty lines are empty texts, except in JSON Lines, where they are skipped.
-    Raises UserError, naming file and line, if one cannot be read.
+    name: of the file, for errors. column: of the text; None if each line is a text. others: further columns that
+    records must have. first: number of the first line or row. content: whole lines. rows: a pyarrow.RecordBatch; None
+    for lines.
     """
-    number = 0
+
+    name: str
+    column: str | None
+    others: list[str]
+    first: int
+    content: bytes = b""
+    rows: Any = None
+
+    def lines(self) -> list[tuple[int, bytes]]:
+        """Return the lines that are records, with their numbers: without empty ones if they are JSON."""
+        numbered = enumerate(io.BytesIO(self.content), self.first)
+        return [(number, line) for number, line in numbered if self.column is None or line.strip()]
+
+    def __len__(self) -> int:
+        return len(self.lines()) if self.rows is None else int(self.rows.num_rows)
+
+    def texts(self, *, skip: bool = False) -> tuple[TextBlock, dict[int, str]]:
+        """Return the texts, and the errors of broken records, whose text is empty, by their places.
+
+        skip: whether records without a text are broken, null included, and may lack the other columns; if not, null is
+        an empty text. Raises UserError, naming the line, for other records without a text, and for rows whose text is
+        of another type.
+        """
+        if self.column is None:
+            return TextBlock(self.content, line_ends(self.content)), {}
+        texts: list[str] = []
+        broken: dict[int, str] = {}
+        what, records = "line", self.lines() if self.rows is None else []
+        if self.rows is not None:
+            what, records = "row", list(enumerate(column_values(self.rows, self.column, self.name), self.first))
+        for number, record in records:
+            where, value, text = f"{self.name}, {what} {number}", record, ""
+            try:
+                if self.rows is None:
+                    value = json_value(record, where, self.column, SETTING, () if skip else self.others)
+                if skip and value is None:
+                    raise UserError(f"{where}: {self.column!r} is null")
+                text = text_of(value, where, self.column, SETTING)
+            except UserError as error:
+                if not skip or (self.rows is not None and value is not None):
+                    raise
+                broken[len(texts)] = str(error)
+            texts.append(text)
+        return block_of(texts), broken
+
+    def where(self, flags: npt.NDArray[np.bool_]) -> RecordBlock:
+        """Return the records with a flag, `[M]`, as they stand."""
+        if self.rows is not None:
+            import pyarrow as pa
+
+            return replace(self, rows=self.rows.filter(pa.array(flags)))
+        lines = self.lines()
+        return replace(self, content=b"".join([lines[k][1] for k in np.flatnonzero(flags).tolist()]))
+
+    def fields(self, names: list[str] | None = None) -> Any:
+        """Return fields of the records, all by default: a pyarrow.RecordBatch of rows, else dicts.
+
+        A line is the field `text`. Fields that an object lacks are None, and all are lacking if it is not an object.
+        """
+        if self.rows is not None:
+            return self.rows if names is None else self.rows.select(names)
+        if self.column is None:
+            return [{"text": line.decode().rstrip("\r\n")} for _, line in self.lines()]
+        objects = [_object(line) for _, line in self.lines()]
+        return objects if names is None else [{name: found.get(name) for name in names} for found in objects]
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def record_blocks(names: Iterable[str], column: str | None, others: list[str] | None = None) -> Iterator[RecordBlock]:
+    """Yield the records of files, one file after the other, in blocks.
+
+    names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
+    records must have; None: none, and rows of Parquet come with all columns. Empty lines are empty texts, except in
+    JSON Lines, where they are skipped. Raises UserError, naming file and line, if one cannot be read.
+    """
     for name in names:
         require_column(name, column, SETTING)
-        for make_block in _file_blocks(name, column, on_broken):
-            number += 1
-            if number > skipped:
-                yield make_block()
+        path, _, member = name.partition(MEMBER)
+        called = "standard input" if name == STANDARD else name
+        with read_errors(called):
+            for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
+                if column is not None and form_of(name) == PARQUET:
+                    yield from _row_blocks(handle, name, column, others)
+                    continue
+                line, texts = 1, column is None
+                for content in checked_blocks(iter([handle]), called) if texts else whole_lines(handle, called):
+                    yield RecordBlock(called, column, others or [], line, content)
+                    line += content.count(b"\n")
 
 
-def stream_blocks(handle: IO[bytes], name: str) -> Iterator[TextBlock]:
-    """Yield the lines of an open file, such as standard input, in blocks. Raises UserError as text_blocks does."""
-    for content in checked_blocks(iter([handle]), name):
-        yield _lines_block(content)
-
-
-def _lines_block(content: bytes) -> TextBlock:
-    return TextBlock(content, line_ends(content))
-
-
-def _json_block(content: bytes, name: str, column: str, line: int, on_broken: OnBroken) -> TextBlock:
-    return block_of(json_texts(io.BytesIO(content), name, column, SETTING, line, on_broken))
+def _row_blocks(handle: IO[bytes], name: str, column: str, others: list[str] | None) -> Iterator[RecordBlock]:
+    """Yield blocks of rows, cut where their texts have about BLOCK_BYTES."""
+    needed = list(dict.fromkeys([column, *(others or [])]))
+    row = 1
+    for batch in parquet_batches(handle, name, needed, f"{SETTING} names one of", whole=others is None):
+        pieces = max(1, batch.column(column).nbytes // BLOCK_BYTES)
+        count = max(1, -(-batch.num_rows // pieces))
+        for at in range(0, max(1, batch.num_rows), count):
+            yield RecordBlock(name, column, needed[1:], row + at, rows=batch.slice(at, count))
+        row += batch.num_rows
 
 
 def block_of(texts: Iterable[str]) -> TextBlock:
@@ -83,25 +170,6 @@ def block_of(texts: Iterable[str]) -> TextBlock:
 def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
     """Yield texts in blocks of about BLOCK_BYTES bytes."""
     return map(block_of, batches_of(texts, BLOCK_BYTES))
-
-
-def _file_blocks(name: str, column: str | None, on_broken: OnBroken) -> Iterator[Callable[[], TextBlock]]:
-    """Yield for each block of a file a function that makes it: skipped blocks are not parsed."""
-    path, _, member = name.partition(MEMBER)
-    with read_errors(name):
-        if column is None:
-            for content in checked_blocks(open_files(path, member), name):
-                yield partial(_lines_block, content)
-            return
-        for handle in open_files(path, member):
-            if form_of(name) == PARQUET:
-                for texts in batches_of(parquet_texts(handle, name, column, SETTING), BLOCK_BYTES):
-                    yield partial(block_of, texts)
-                continue
-            line = 1
-            for content in whole_lines(handle, name):
-                yield partial(_json_block, content, name, column, line, on_broken)
-                line += content.count(b"\n")
 
 
 def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:
@@ -118,70 +186,22 @@ def require_writable(names: list[str], column: str | None, to: str, setting: str
         raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
 
 
-def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flags], to: Path, called: str) -> None:
-    """Write the chosen records unchanged. chosen: flags of all records in their order, some at a time.
-
-    to: the file. called: its final name, whose suffix says how it is packed.
-    """
-    flags = _Flags(chosen)
+def write_records(blocks: Iterable[RecordBlock], to: Path, called: str) -> None:
+    """Write records as they stand. to: the file. called: its final name, whose suffix says how it is packed."""
     with ExitStack() as files:
         writer: Any = None
-        for name in names:
-            path, _, member = name.partition(MEMBER)
-            with read_errors(name):
-                for handle in open_files(path, member):
-                    if column is not None and form_of(name) == PARQUET:
-                        for table in _chosen_rows(handle, flags):
-                            with _write_errors(called):
-                                writer = writer or files.enter_context(_parquet_file(to, table))
-                                if table.num_rows:
-                                    writer.write_table(table)
-                    else:
-                        writer = writer or files.enter_context(packed_file(to, called))
-                        for lines in _chosen_lines(handle, name, flags, empty=column is None):
-                            with _write_errors(called):
-                                writer.write(lines)
+        for block in blocks:
+            with _write_errors(called):
+                if block.rows is not None:
+                    import pyarrow.parquet as pq
 
-
-class _Flags:
-    """Flags to be taken in other portions than they arrive in."""
-
-    def __init__(self, parts: Iterator[Flags]) -> None:
-        self._parts = parts
-        self._waiting: Flags = np.empty(0, dtype=bool)
-
-    def take(self, count: int) -> Flags:
-        parts = [self._waiting]
-        while sum(map(len, parts)) < count:
-            parts.append(next(self._parts))
-        flags = np.concatenate(parts)
-        self._waiting = flags[count:]
-        return flags[:count]
-
-
-def _chosen_lines(handle: IO[bytes], name: str, flags: _Flags, *, empty: bool) -> Iterator[bytes]:
-    """Yield the chosen lines of a file, in blocks. empty: whether an empty line is a record, too."""
-    blocks = checked_blocks(iter([handle]), name) if empty else whole_lines(handle, name)
-    for content in blocks:
-        lines = [line for line in io.BytesIO(content) if empty or line.strip()]
-        yield b"".join([lines[k] for k in np.flatnonzero(flags.take(len(lines))).tolist()])
-
-
-def _chosen_rows(handle: IO[bytes], flags: _Flags) -> Iterator[Any]:
-    """Yield tables of the chosen rows, after one without rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = pq.ParquetFile(handle)
-    yield rows.schema_arrow.empty_table()
-    for batch in rows.iter_batches(batch_size=ROWS):
-        yield pa.Table.from_batches([batch.filter(pa.array(flags.take(batch.num_rows)))])
-
-
-def _parquet_file(to: Path, table: Any) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetWriter(to, table.schema)
+                    writer = writer or files.enter_context(pq.ParquetWriter(to, block.rows.schema))
+                    writer.write_batch(block.rows)
+                else:
+                    writer = writer or files.enter_context(packed_file(to, called))
+                    writer.write(block.content)
+        if writer is None:  # there are no records
+            files.enter_context(packed_file(to, called))
 
 
 @contextmanager

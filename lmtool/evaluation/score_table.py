@@ -1,22 +1,25 @@
-"""Tables of scores, one row per text: tab-separated with a header line, or Parquet; exact quantiles of many numbers."""
+"""Tables of scores, one row per text: tab-separated with a header line, JSON Lines or Parquet; exact quantiles."""
 
 from __future__ import annotations
 
+import json
 import math
+import operator
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.readers import PACKED, PARQUET, form_of
+from lmtool.data.readers import JSON_LINES, PACKED, PARQUET, form_of
 from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import packed_file
 from lmtool.data.word_table import join_words
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write
@@ -76,47 +79,128 @@ class Buckets:
         np.add.at(self.totals, places[places >= 0], figures[places >= 0])
         return places
 
+    def named(self, rows: Rows) -> list[str | None]:
+        """Add texts to the totals; return the name of the bucket of each, None for NONE."""
+        names = [*self.names, None]  # NONE is the last
+        return [names[place] for place in self.put(rows).tolist()]
+
 
 def require_table(name: str) -> None:
     """Raise UserError unless the suffix of a file's name is one of a table."""
     path = PurePosixPath(name)
     plain = path.with_suffix("") if path.suffix in PACKED else path
-    if plain.suffix != ".tsv" and path.suffix != PARQUET:
-        raise UserError(f"to={name}: the suffix decides what is written: .tsv, also .tsv.gz, .xz, .bz2, .zst; .parquet")
+    if plain.suffix != ".tsv" and path.suffix != PARQUET and form_of(name) not in JSON_LINES:
+        rule = ".tsv or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet"
+        raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
-def write_table(parts: Iterable[Rows], dtype: np.dtype[Any], buckets: Buckets | None, to: Path, name: str) -> None:
-    """Write the rows of texts, part by part. to: the file; name: its final name, whose suffix decides the format."""
+def require_new_names(names: list[str]) -> None:
+    """Raise UserError if columns of records occur twice or are named like those of scores."""
+    for place, name in enumerate(names):
+        if name in names[:place] or name in ("bucket", *(column.name for column in OF_TWO)):
+            raise UserError(f"columns={names}: {name!r} is a column of the scores, or occurs twice; leave it out")
+
+
+def write_table(
+    parts: Iterable[tuple[Rows, Any]],
+    dtype: np.dtype[Any],
+    buckets: Buckets | None,
+    to: Path | IO[bytes],
+    name: str,
+    names: Sequence[str] = (),
+) -> None:
+    """Write the rows of texts, part by part.
+
+    parts: with the fields of their records, as RecordBlock.fields returns them, or None. to: the file, or its path.
+    name: its final name, whose suffix decides the format. names: of the columns from the records, which come first.
+    """
     columns = OF_TWO if dtype == TWO else COLUMNS
     if form_of(name) == PARQUET:
-        _write_parquet(parts, columns, buckets, to)
+        assert isinstance(to, Path), "standard output has no rows of Parquet"
+        _write_parquet(parts, columns, buckets, to, name, names, (np.empty(0, dtype), []))
         return
-    header = [column.name for column in columns] + (["bucket"] if buckets else [])
     decimals = [column.decimals for column in columns]
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
-    with packed_file(to, name) as file:
-        file.write(("\t".join(header) + "\n").encode())
-        for rows in parts:
+    with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
+        if form_of(name) not in JSON_LINES:
+            header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
+            file.write(("\t".join(map(_cell, header)) + "\n").encode())
+        for rows, fields in parts:
+            records: Any = fields if fields is None or isinstance(fields, list) else fields.to_pylist()
+            if form_of(name) in JSON_LINES:
+                file.writelines(_json_lines(rows, records, columns, buckets))
+                continue
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = np.empty((len(rows), 0), dtype=np.int64)
             if buckets:
                 places = buckets.put(rows)[:, None] % (len(buckets.names) + 1)
-            file.write(text_lines(values, places, np.empty((len(rows), 0)), decimals, joined))
+            lines = text_lines(values, places, np.empty((len(rows), 0)), decimals, joined)
+            if names:
+                cells = ("".join(f"{_cell(record[name])}\t" for name in names) for record in records)
+                begins = (text.encode("utf-8", "backslashreplace") for text in cells)
+                lines = b"".join(map(operator.add, begins, lines.splitlines(keepends=True)))
+            file.write(lines)
 
 
-def _write_parquet(parts: Iterable[Rows], columns: tuple[Column, ...], buckets: Buckets | None, to: Path) -> None:
+def _cell(value: Any) -> str:
+    """Return a value as a cell: nothing for None, JSON for lists, objects and booleans; tabs and line ends escaped."""
+    structured = isinstance(value, dict | list | bool)
+    text = json.dumps(value, ensure_ascii=False, default=str) if structured else "" if value is None else str(value)
+    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _json_lines(
+    rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None
+) -> Iterator[bytes]:
+    """Yield records with their scores as lines of JSON; numbers that are not finite, which JSON lacks, are null."""
+    scores = {column.name: column.values(rows).tolist() for column in columns}
+    if buckets:
+        scores["bucket"] = buckets.named(rows)
+    for record, *values in zip(records, *scores.values(), strict=True):
+        finite = (None if isinstance(value, float) and not math.isfinite(value) else value for value in values)
+        text = json.dumps({**record, **dict(zip(scores, finite, strict=True))}, ensure_ascii=False, default=str)
+        yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
+
+
+def _write_parquet(
+    parts: Iterable[tuple[Rows, Any]],
+    columns: tuple[Column, ...],
+    buckets: Buckets | None,
+    to: Path,
+    name: str,
+    names: Sequence[str],
+    empty: tuple[Rows, Any],
+) -> None:
+    """Write parts. empty: a part without rows, for the columns of a file without any."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    fields = [(column.name, pa.float64() if column.decimals else pa.int64()) for column in columns]
-    schema = pa.schema([*fields, *([("bucket", pa.string())] if buckets else [])])
-    with pq.ParquetWriter(to, schema) as writer:
-        for rows in parts:
-            arrays = [pa.array(column.values(rows), from_pandas=True) for column in columns]  # nan is null
-            if buckets:
-                names = [*buckets.names, None]  # NONE is the last
-                arrays.append(pa.array([names[place] for place in buckets.put(rows).tolist()], pa.string()))
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    writer: Any = None
+
+    def table(rows: Rows, fields: Any) -> Any:
+        arrays = {}
+        if isinstance(fields, pa.RecordBatch):
+            arrays = dict(zip(fields.schema.names, fields.columns, strict=True))
+        for key in names if isinstance(fields, list) else ():  # of JSON, with the types of the first part
+            array = pa.array([record[key] for record in fields], writer and writer.schema.field(key).type)
+            arrays[key] = array.cast(pa.string()) if pa.types.is_null(array.type) else array
+        for column in columns:
+            kind = pa.float64() if column.decimals else pa.int64()
+            arrays[column.name] = pa.array(column.values(rows), kind, from_pandas=True)  # nan is null
+        if buckets:
+            arrays["bucket"] = pa.array(buckets.named(rows), pa.string())
+        return pa.table(arrays)
+
+    with ExitStack() as files:
+        for rows, fields in parts:
+            try:
+                found = table(rows, fields)
+                writer = writer or files.enter_context(pq.ParquetWriter(to, found.schema))
+                writer.write_table(found)
+            except (ValueError, TypeError) as error:  # pyarrow's
+                raise UserError(f"{name}: a column changes its type: write .jsonl ({first_line(error)})") from error
+        if writer is None:
+            pq.write_table(table(*empty), to)
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:

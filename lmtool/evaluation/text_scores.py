@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
-from lmtool.data.text_records import blocks_of
+from lmtool.data.text_records import RecordBlock, blocks_of
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import require_across
@@ -181,18 +181,22 @@ def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:
 
 
 class ScoreJournal:
-    """Rows of scores in a folder. blocks: number of blocks of texts whose rows are saved. complete: whether all are."""
+    """Rows of scores in a folder. blocks: number of blocks of texts whose rows are saved. complete: whether all are.
+
+    broken: number of broken records among them. first_broken: the error of the first one.
+    """
 
     def __init__(self, folder: Path, file: IO[bytes], identity: object, dtype: np.dtype[Any]) -> None:
         self._folder, self._file, self._identity, self.dtype = folder, file, identity, dtype
         self._saved = time.monotonic()
         self.blocks, self.rows, self.complete = 0, 0, False
+        self.broken, self.first_broken = 0, ""
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path, identity: object, dtype: np.dtype[Any]) -> Iterator[ScoreJournal]:
         """Open the journal of a folder, which this process locks until the block ends; then the folder is removed, or,
-        after an error, left unchanged if it has rows.
+        after an error, left unchanged if it has rows from which work can be resumed.
 
         identity: plain values that are equal if and only if the work can be resumed; None if it cannot. Rows of other
         work are dropped. Raises UserError if another process holds the folder, or it cannot be written to.
@@ -206,9 +210,11 @@ class ScoreJournal:
                         yield journal
                     except BaseException:
                         journal.save()
-                        if not journal.blocks:
+                        if not journal.blocks or identity is None:
                             shutil.rmtree(folder, ignore_errors=True)
                         raise
+            except BrokenPipeError:  # of standard output, whose reader has enough
+                raise
             except OSError as error:
                 raise cannot_write(folder, error) from error
             shutil.rmtree(folder, ignore_errors=True)
@@ -217,16 +223,22 @@ class ScoreJournal:
         try:
             known = read_json(self._folder / PROGRESS, "delete it")
             blocks, rows, complete = int(known["blocks"]), int(known["rows"]), bool(known["complete"])
+            broken, first_broken = int(known["broken"]), str(known["first_broken"])
             is_same = self._identity is not None and known["identity"] == self._identity
         except (UserError, KeyError, TypeError, ValueError):  # interrupted before the first save
             is_same = False
         if is_same and os.fstat(self._file.fileno()).st_size >= rows * self.dtype.itemsize:
             self.blocks, self.rows, self.complete = blocks, rows, complete
+            self.broken, self.first_broken = broken, first_broken
         self._file.truncate(self.rows * self.dtype.itemsize)  # rows written after the last save
 
-    def add(self, rows: Rows) -> None:
-        """Add the rows of the next block. Raises OSError if the disk is full."""
+    def add(self, rows: Rows, broken: Sequence[str] = ()) -> None:
+        """Add the rows of the next block. broken: the errors of its broken records. Raises OSError if the disk is
+        full.
+        """
         self._file.write(rows.tobytes())
+        self.broken += len(broken)
+        self.first_broken = self.first_broken or "".join(broken[:1])
         self.blocks += 1
         self.rows += len(rows)
         if time.monotonic() - self._saved > SAVE_SECONDS:
@@ -242,6 +254,7 @@ class ScoreJournal:
         self._file.flush()
         os.fsync(self._file.fileno())
         progress = {"identity": self._identity, "blocks": self.blocks, "rows": self.rows, "complete": self.complete}
+        progress |= {"broken": self.broken, "first_broken": self.first_broken}
         write_json(self._folder / PROGRESS, progress)
         self._saved = time.monotonic()
 
@@ -251,3 +264,10 @@ class ScoreJournal:
         with (self._folder / ROWS).open("rb") as file:
             for first in range(0, self.rows, ROWS_PER_CHUNK):
                 yield np.fromfile(file, self.dtype, min(ROWS_PER_CHUNK, self.rows - first))
+
+    def of_blocks(self, blocks: Iterable[RecordBlock]) -> Iterator[tuple[RecordBlock, Rows]]:
+        """Yield blocks of the texts in order, read a second time, each with its rows."""
+        self._file.flush()
+        with (self._folder / ROWS).open("rb") as file:
+            for block in blocks:
+                yield block, np.fromfile(file, self.dtype, len(block))

@@ -18,7 +18,7 @@ from lmtool.data.choose_vocabulary import read_subwords, read_word_list
 from lmtool.data.cloze import read_cloze
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_form import TextEncoder, TextForm
-from lmtool.data.text_records import text_blocks
+from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
@@ -63,7 +63,7 @@ def scored(given: Given) -> list[str]:
     """Return the words of lines or records as `score` reads them."""
     column = "text" if ".json" in given.path.name else None
     encoder = TextEncoder(TextForm(VOCABULARY, chars=given.chars, lowercase=given.lower))
-    encoded = [encoder(block) for block in text_blocks([str(given.path)], column)]
+    encoded = [encoder(block.texts()[0]) for block in record_blocks([str(given.path)], column)]
     for each in encoded:
         if len(each.oov) != len(each.documents) - 1 or each.documents[-1] != len(each.split.ids):
             raise Wrong("the texts are not the tokens")

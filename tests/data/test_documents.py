@@ -13,7 +13,7 @@ import pytest
 from lmtool.data import readers, remote
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import read_blocks
-from lmtool.data.text_records import packed_file, text_blocks
+from lmtool.data.text_records import packed_file, record_blocks
 from lmtool.errors import UserError
 from tests.data.servers import Failing, serving
 
@@ -144,7 +144,7 @@ def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: not JSON"):
         list(read_blocks(str(path), column="text"))
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: not JSON"):
-        list(text_blocks([str(path)], "text"))
+        next(record_blocks([str(path)], "text")).texts()
     monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 20)
     path.write_text('{"text": "' + "a " * (5 << 19) + '"}\n')
     with pytest.raises(UserError, match=r"a\.jsonl has a line of over 1 MiB"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.data import Unit, VocabularyConfig
-from lmtool.data._sentencepiece_model import subwords_of_model
+from lmtool.data._sentencepiece_model import piece_lines, subwords_of_model
 from lmtool.data._train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -263,6 +263,32 @@ def test_user_defined_symbols_are_those_of_the_package() -> None:
         for length in range(1, 200):
             word = "".join(rng.choice(["<sep>", *"abcx"], 1 + length % 9))
             assert ours.pieces([word]) == theirs.encode(word, out_type=str)
+
+
+def model_without_bytes(kind: int) -> bytes:
+    """A SentencePiece model with <unk> for letters that have no piece."""
+    pieces = [message((1, piece.encode()), (2, score)) for piece, score in SCORES]
+    return message(
+        *((1, piece) for piece in [message((1, b"<unk>"), (2, 0.0), (3, 2)), *pieces]), (2, message((3, kind)))
+    )
+
+
+LINES = ["ab  bca", "", "  a ", "a\u2603\u2603b x", "<unk> \u2581a", "\u3000a\u00a0b", "b\u2581 c\u2581"]
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_lines_are_written_as_spm_encode_writes_them(kind: int) -> None:
+    lines = piece_lines(model_without_bytes(kind), "m.model")(LINES)
+    wanted = ["_ab _ bc a", "", "_a", "_a \u2603\u2603 b _ x", "_ <unk> _ _a", "_ \u3000 a \u00a0 b", "_ b _ _ c"]
+    assert [line.replace("\u2581", "_") for line in lines] == wanted  # of SentencePiece 0.2.3
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_lines_are_written_as_the_package_writes_them(kind: int) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    lines = piece_lines(model_without_bytes(kind), "m.model")(LINES)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model_without_bytes(kind))
+    assert lines == [" ".join(theirs.encode(line, out_type=str)) for line in LINES]
 
 
 def test_a_letter_without_a_piece_is_one_line() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lmtool.data import readers, text_records
-from lmtool.data.text_records import text_blocks, write_chosen
+from lmtool.data.text_records import record_blocks, write_records
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError
 
@@ -19,12 +19,22 @@ LINES = b"\xef\xbb\xbfa b\r\n\nc\rd\n e"  # a mark, an empty line, a carriage re
 JSON = b'{"id":1,"text":"a\\nb"}\n\n{"text": "", "id":2}\n{"text":null}\n  \n{"text":"c\\r\\nd\\n"}'
 
 
-def texts_of(blocks: Iterator[text_records.TextBlock]) -> list[bytes]:
+def texts_of(names: list[str], column: str | None, skipped: int = 0) -> list[bytes]:
+    blocks = [block.texts()[0] for block in record_blocks(names, column)]
     return [
         content[first:last]
-        for content, ends in blocks
+        for content, ends in blocks[skipped:]
         for first, last in zip([0, *ends.tolist()], ends.tolist(), strict=False)
     ]
+
+
+def write_chosen(names: list[str], column: str | None, chosen: list[int], to: Path, called: str) -> None:
+    """Write the records with a flag."""
+    flags = iter(chosen)
+    blocks = record_blocks(names, column)
+    write_records(
+        (block.where(np.array([next(flags) for _ in range(len(block))]) == 1) for block in blocks), to, called
+    )
 
 
 def test_lines_and_records_are_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,18 +44,18 @@ def test_lines_and_records_are_texts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     records = [b"a\nb\n", b"\n", b"\n", b"c\nd\n"]
     for size in (1, 16, 1 << 20):
         monkeypatch.setattr(readers, "BLOCK", size)
-        assert texts_of(text_blocks([f"{tmp_path}/a.txt"], None)) == lines
-        assert texts_of(text_blocks([f"{tmp_path}/b.jsonl.gz"] * 2, "text")) == records * 2
-    assert texts_of(text_blocks([f"{tmp_path}/a.txt"] * 3, None, skipped=4)) == lines, "the last line is a block"
+        assert texts_of([f"{tmp_path}/a.txt"], None) == lines
+        assert texts_of([f"{tmp_path}/b.jsonl.gz"] * 2, "text") == records * 2
+    assert texts_of([f"{tmp_path}/a.txt"] * 3, None, skipped=4) == lines, "the last line is a block"
 
 
 def test_a_wrong_record_is_named_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(JSON + b'\n{"words":"x"}\n')
     monkeypatch.setattr(readers, "BLOCK", 8)
     with pytest.raises(UserError, match=r"line 7: it has no 'text': column names one of: words"):
-        list(text_blocks([f"{tmp_path}/a.jsonl"], "text"))
+        texts_of([f"{tmp_path}/a.jsonl"], "text")
     with pytest.raises(UserError, match="name the column of their text by column"):
-        list(text_blocks([f"{tmp_path}/a.jsonl"], None))
+        texts_of([f"{tmp_path}/a.jsonl"], None)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])
@@ -56,15 +66,14 @@ def test_chosen_records_stand_as_they_were(suffix: str, tmp_path: Path, monkeypa
     (tmp_path / "b.jsonl").write_bytes(JSON)
     monkeypatch.setattr(readers, "BLOCK", 8)
 
-    def written(name: str, column: str | None, chosen: list[list[int]]) -> bytes:
+    def written(name: str, column: str | None, chosen: list[int]) -> bytes:
         to = tmp_path / f"out{suffix}"
-        flags = (np.array(part, dtype=bool) for part in chosen)
-        write_chosen([f"{tmp_path}/{name}"], column, flags, to, f"x{suffix}")
+        write_chosen([f"{tmp_path}/{name}"], column, chosen, to, f"x{suffix}")
         (content,) = [handle.read() for handle in open_files(str(to), "")]
         return content
 
-    assert written("a.txt", None, [[1, 0], [], [1, 1]]) == b"a b\r\nc\rd\n e\n"
-    assert written("b.jsonl", "text", [[0, 1, 0, 1]]) == b'{"text": "", "id":2}\n{"text":"c\\r\\nd\\n"}\n'
+    assert written("a.txt", None, [1, 0, 1, 1]) == b"a b\r\nc\rd\n e\n"
+    assert written("b.jsonl", "text", [0, 1, 0, 1]) == b'{"text": "", "id":2}\n{"text":"c\\r\\nd\\n"}\n'
 
 
 def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,20 +82,23 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     rows = [{"id": k, "text": f"t{k}\nx", "tags": [k]} for k in range(5)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    monkeypatch.setattr(text_records, "ROWS", 2)
-    monkeypatch.setattr(text_records, "BLOCK_BYTES", 8)
     names = [f"{tmp_path}/a.parquet"]
-    blocks = list(text_blocks(names, "text"))
-    assert len(blocks) == 3 and texts_of(iter(blocks))[4] == b"t4\nx\n"
-    assert texts_of(text_blocks(names, "text", skipped=2)) == [b"t4\nx\n"]
-    write_chosen(names * 2, "text", iter([np.arange(10) % 3 == 0]), tmp_path / "b.parquet", "b.parquet")
+    monkeypatch.setattr(readers, "ROWS", 2)
+    assert texts_of(names, "text")[3:] == [b"t3\nx\n", b"t4\nx\n"] and texts_of(names, "text", 2) == [b"t4\nx\n"]
+    monkeypatch.setattr(text_records, "BLOCK_BYTES", 8)  # less than one text needs: each is a block
+    assert [(len(block), block.first) for block in record_blocks(names, "text")] == [(1, k) for k in range(1, 6)]
+    write_chosen(names * 2, "text", [int(k % 3 == 0) for k in range(10)], tmp_path / "b.parquet", "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == [rows[k] for k in (0, 3, 1, 4)]
-    write_chosen(names, "text", iter([np.zeros(5, dtype=bool)]), tmp_path / "b.parquet", "b.parquet")
+    write_chosen(names, "text", [0] * 5, tmp_path / "b.parquet", "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
+    write_chosen([f"{tmp_path}/b.parquet"], "text", [], tmp_path / "c.parquet", "c.parquet")
+    assert pq.read_schema(tmp_path / "c.parquet") == pq.read_schema(tmp_path / "a.parquet"), (
+        "also of a file without rows"
+    )
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
     with pytest.raises(UserError, match=r"c\.parquet: the files have different columns"):
         others = [*names, f"{tmp_path}/other.parquet"]
-        write_chosen(others, "text", iter([np.ones(6, dtype=bool)]), tmp_path / "c", "c.parquet")
+        write_chosen(others, "text", [1] * 6, tmp_path / "c", "c.parquet")
 
 
 def test_forms_that_do_not_fit() -> None:
@@ -99,5 +111,6 @@ def test_forms_that_do_not_fit() -> None:
             text_records.require_writable(names, column, to, "filter")
 
 
-def test_standard_input() -> None:
-    assert texts_of(text_records.stream_blocks(io.BytesIO(b"a\nb"), "standard input")) == [b"a\n", b"b\n"]
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb")))
+    assert texts_of(["-"], None) == [b"a\n", b"b\n"]
