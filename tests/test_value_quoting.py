@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.suggestions import MEANINGS, unknown_key
 from lmtool.cli.value_quoting import as_typed
 from lmtool.config.options import HOMES, meant, yaml_files
+from lmtool.config.overrides import swept_values
 from lmtool.errors import UserError
 from tests.conftest import answer
 from tests.schemas import SETTINGS
@@ -274,6 +276,31 @@ KEYS = [
 @pytest.mark.parametrize(("line", "word", "said"), KEYS, ids=[f"{line} {word}" for line, word, _ in KEYS])
 def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
     assert said in unknown_key(word, LineSettings(split_line([*line.split(), word])))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model=nplm,ngram,hsoftmax output=softmax,hierarchical tree=huffman,union optim=sgd,adam smoother=glob(w*)",
+        "+experiment=subwords,names,ptb_hsoftmax schedule=cosine,linear tree=glob(b*) counts=glob(*)",
+        "model=ngram,lbl +experiment=subwords,names seed=1,2 hydra/launcher=basic,joblib",
+    ],
+)
+def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
+    words = line.split()
+    combinations = product(*([f"{w.partition('=')[0]}={v}" for v in swept_values(w) or []] for w in words))
+    every = [LineSettings(split_line(["train", *chosen])).groups for chosen in combinations]
+    few = [job.groups for job in LineSettings(split_line(["train", "-m", *words])).jobs]
+    assert few[0] == every[0] and len(few) <= len(every)
+    assert {item for groups in few for item in groups.items()} == {item for groups in every for item in groups.items()}
+
+
+def test_the_number_of_jobs_that_are_checked_is_a_sum() -> None:
+    many = [f"{group}=glob(*)" for group in ("optim", "schedule", "output", "tree", "data")]
+    settings = LineSettings(split_line(["train", "-m", "model=nplm", *many]))
+    assert len(settings.jobs) == 1 + sum(len(yaml_files(word.partition("=")[0])) - 1 for word in many)
+    having = [word for word in ("schedule.gamma=1", "tree.max_words=1", "tree.x=1", "x=1") if settings.has(word)]
+    assert having == ["schedule.gamma=1", "tree.max_words=1"]
 
 
 def test_meanings_are_keys() -> None:

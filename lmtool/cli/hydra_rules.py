@@ -79,6 +79,7 @@ class CheckedLoader(ConfigLoaderImpl):
         super().__init__(search_path)
         self._line = line
         self._typed = tuple(typed)
+        self._sweeps: dict[tuple[str, ...], LineSettings] = {}
         self._first: dict[tuple[str, ...], list[str]] = {}  # overrides that the first of equal jobs had, by those left
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
@@ -134,10 +135,10 @@ class CheckedLoader(ConfigLoaderImpl):
         """
         here = LineSettings(replace(self._line, overrides=words))
         missing = [word for word in words if not here.has(word)]
-        every = LineSettings(replace(self._line, overrides=sweep))
+        every = self._sweeps.setdefault(tuple(sweep), LineSettings(replace(self._line, overrides=sweep)))
         for word in missing:
-            if not any(job.has(word) for job in every.jobs()):
-                raise UserError(unknown_key(word, next(every.jobs())))
+            if not every.has(word):
+                raise UserError(unknown_key(word, every))
         return [word for word in words if word not in missing]
 
 

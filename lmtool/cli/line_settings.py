@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
@@ -53,21 +52,33 @@ class LineSettings:
         """The groups in use, each with its option; empty if one of the choices is wrong."""
         return self._groups or {}
 
-    def jobs(self) -> Iterator[LineSettings]:
-        """Iterate over the settings of a sweep's jobs: one for each combination of the options that it tries."""
-        chosen = []
-        for word in self.line.overrides:
-            if self.is_group(key_of(word)) and (values := swept_values(word, config_dir_of(self.words))):
-                chosen.append([f"{word.partition('=')[0]}={value}" for value in values])
-        for words in product(*chosen):
-            yield LineSettings(replace(self.line, overrides=[*self.line.overrides, *words])) if words else self
+    @cached_property
+    def jobs(self) -> list[LineSettings]:
+        """The settings of as many of a sweep's jobs as it takes to have each option that any of its jobs uses."""
+        words = {word.partition("=")[0]: word for word in self.line.overrides if self.is_group(key_of(word))}
+        tried = {key: values for key, word in words.items() if (values := swept_values(word, config_dir_of(self.words)))}
+        first = self._with(*(f"{key}={values[0]}" for key, values in tried.items())) if tried else self
+        experiments = [first._with(f"+{EXPERIMENT}={name}") for name in tried.pop(f"+{EXPERIMENT}", [])]
+        jobs: list[LineSettings] = []
+        for start in experiments or [first]:
+            found, left = [start], {key: values[1:] for key, values in tried.items()}
+            for job in found:  # which grows by the other options of each group, in the first job that has the group
+                found += [job._with(f"{group}={value}") for group in job.groups for value in left.pop(group, [])]
+            jobs += found
+        return jobs
+
+    def _with(self, *words: str) -> LineSettings:
+        return LineSettings(replace(self.line, overrides=[*self.line.overrides, *words]))
 
     def has(self, word: str) -> bool:
-        """Return whether the options in use have the setting or group of an override, unless Hydra alone knows it."""
+        """Return whether the options of a job have the setting or group of an override, unless Hydra alone knows it."""
         key = key_of(word)
-        if self._groups is None or word.startswith("~") or re.match(r"hydra[./]|.*@|experiment$", key):
+        if word.startswith("~") or re.match(r"hydra[./]|.*@|experiment$", key):
             return True
-        return key in self.groups if self.is_group(key) else self.type_of(key) is not None
+        return any(
+            job._groups is None or (key in job.groups if self.is_group(key) else job.type_of(key) is not None)
+            for job in self.jobs
+        )
 
     @cached_property
     def top(self) -> dict[str, SettingType]:
@@ -99,10 +110,6 @@ class LineSettings:
         fields = option_types(group, self.text(group, option).kind or option)
         return SettingType(frozenset({group} if fields else ()), fields=fields)
 
-    def chosen(self, group: str) -> list[str]:
-        """Return a group's options in use: several in a sweep."""
-        return list(dict.fromkeys(job.groups[group] for job in self.jobs() if group in job.groups))
-
     def type_of(self, key: str) -> SettingType | None:
         """Return a setting's type by its whole key, or None if the line has no such setting."""
         head, *path = key.split(".")
@@ -117,7 +124,8 @@ class LineSettings:
     def current_name(self, key: str) -> str:
         """Return a key by its current name, if it is the earlier name of a setting; else the key unchanged."""
         group, _, rest = key.partition(".")
-        options = [self.option(group, name) for name in self.chosen(group)] if rest else []
+        names = dict.fromkeys(job.groups[group] for job in self.jobs if group in job.groups)
+        options = [self.option(group, name) for name in names] if rest else []
         fields = [option.fields for option in options] if rest else [self.top]
         if any((rest or key) in types for types in fields):
             return key  # the current name of another option's setting, in a sweep over options

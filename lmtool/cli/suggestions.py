@@ -75,6 +75,8 @@ def unknown_key(word: str, settings: LineSettings, beside: Sequence[str] = ()) -
     """
     key = key_of(word)
     head, _, rest = key.partition(".")
+    lacking = (job for job in settings.jobs if head in job.groups and job.type_of(key) is None)
+    settings = next(lacking, settings.jobs[0])
     if settings.is_group(head):
         return _of_group(word, head, rest, settings)
     known = [*settings.all_keys(), *settings.groups]
@@ -95,11 +97,9 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
     if group not in settings.groups:
         return unused(word, settings)
     key, path = f"{group}.{rest}", rest.split(".")
-    kinds = settings.kinds(group)
+    kinds, option = settings.kinds(group), settings.groups[group]
     having = [name for name in _plain_first(kinds) if path[0] in kinds[name].fields and kinds[name].below(path)]
-    without = [name for name in settings.chosen(group) if settings.option(group, name).below(path) is None]
-    option = without[0] if without else settings.groups[group]
-    if having and without:
+    if having and settings.option(group, option).below(path) is None:
         options = " or ".join(f"{group}={name}" for name in having[:SHOWN])
         chooses = any(other.startswith(f"{group}=") for other in settings.words)
         remedy = "" if chooses else f": add {group}={having[0]}"

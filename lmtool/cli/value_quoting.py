@@ -55,8 +55,8 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         raise UserError(f"{word!r}: write {match['key'].strip()}={match['value'].strip()}, without spaces around =")
     prefix, text = f"{match['key']}=", match["value"]
     key = match["key"].lstrip("+")
-    if not (settings.line.given("resume") or any(job.has(word) for job in settings.jobs())):
-        raise UserError(unknown_key(word, next(settings.jobs())))
+    if not (settings.line.given("resume") or settings.has(word)):
+        raise UserError(unknown_key(word, settings))
     if settings.is_group(key):
         return _group(word, key, text, settings, multirun)
     if any(key == f"{group}.kind" for group in settings.groups):

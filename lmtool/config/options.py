@@ -70,6 +70,7 @@ class Place:
         return f"the package {self.package}" if self.package else f"the folder {self.folder}"
 
 
+@cache
 def conf_dir() -> Path:
     """Return the folder of lmtool's YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent.parent
