@@ -56,7 +56,9 @@ class LineSettings:
     def jobs(self) -> list[LineSettings]:
         """The settings of as many of a sweep's jobs as it takes to have each option that any of its jobs uses."""
         words = {word.partition("=")[0]: word for word in self.line.overrides if self.is_group(key_of(word))}
-        tried = {key: values for key, word in words.items() if (values := swept_values(word, config_dir_of(self.words)))}
+        tried = {
+            key: values for key, word in words.items() if (values := swept_values(word, config_dir_of(self.words)))
+        }
         first = self._with(*(f"{key}={values[0]}" for key, values in tried.items())) if tried else self
         experiments = [first._with(f"+{EXPERIMENT}={name}") for name in tried.pop(f"+{EXPERIMENT}", [])]
         jobs: list[LineSettings] = []
