@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -209,6 +210,37 @@ def test_runs_are_mixed_if_their_words_and_text_are_the_same(lmtool: Run, tmp_pa
     lowercase = ("data.train=general.txt", "data.valid=valid.txt", "data.vocabulary.lowercase=true")
     lmtool("train", *TEXT, *lowercase, "hydra.run.dir=lower")
     assert "other rules for words" in lmtool("ensemble", "runs=[relative,lower]", "text=valid.txt", code=2)
+
+
+def test_a_run_finds_its_text_from_another_folder(lmtool: Run, tmp_path: Path) -> None:
+    texts(train="a b c\nc b a\n", valid="a b\nb\n")
+    data = ("data=text", "data.train=train.txt", "data.valid=valid.txt")
+    lmtool("train", "model=ngram", "model.order=2", "smoother=witten_bell", *data, "hydra.run.dir=kn")
+    small = ("model=nplm", "model.embedding_dim=2", "model.hidden_dim=2", "training.epochs=1")
+    lmtool("train", *small, *data, "hydra.run.dir=net")
+    lmtool("ensemble", "runs=[kn,net]", "weights=1:1", "hydra.run.dir=mix")
+    lmtool("convert", "run=kn", "quantize=8", "hydra.run.dir=small")
+    shutil.rmtree("stores")
+    Path("elsewhere").mkdir()
+    with contextlib.chdir("elsewhere"):
+        texts(train="x y\n")  # of the same name, and not the run's
+        for name in ("kn", "net", "mix", "small"):
+            lmtool("eval", f"run=../{name}", f"hydra.run.dir={name}-valid")
+            assert result(f"{name}-valid")["tokens"] == 5
+            shutil.rmtree("stores")
+        Path("../stores").mkdir()
+        lmtool("train", "resume=../net", "training.epochs=2")
+        lmtool("train", "resume=../net", "training.epochs=3")  # begun.json still says where it was started
+        assert list(Path("../stores").iterdir()) and not Path("stores").exists()
+    assert result("net")["epochs"] == 3
+    saved = json.loads(Path("kn/run.json").read_text())
+    assert saved.pop("started_in") == str(tmp_path)
+    del saved["checksum"]
+    Path("kn/run.json").write_text(json.dumps(saved))  # of before 0.8
+    lmtool("eval", "run=kn", "hydra.run.dir=again")
+    shutil.rmtree("stores")
+    with contextlib.chdir("elsewhere"):
+        assert "no file valid.txt for data.valid" in lmtool("eval", "run=../kn", "store_dir=other", code=2)
 
 
 def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from lmtool.system.files import atomic_write, write_json
 class Text:
     """The text that a run of an n-gram model is evaluated on: the plain values of its data, and its store.
 
-    origins: the source of a custom data option, as in Run. tokeniser: of text in pieces of words, as JSON.
+    origins, started_in: as in Run. tokeniser: of text in pieces of words, as JSON.
     """
 
     data: dict[str, Any]
@@ -39,12 +40,15 @@ class Text:
     fingerprint: str
     origins: dict[str, str] = field(default_factory=dict)
     tokeniser: str | None = None
+    started_in: str = field(default_factory=os.getcwd)
 
     @classmethod
     def of_run(cls, run: Run) -> Text:
         """Return the text of another run."""
         origins = {group: place for group, place in run.origins.items() if group == "data"}
-        return cls(run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder))
+        return cls(
+            run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder), run.started_in
+        )
 
     @classmethod
     def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
@@ -73,6 +77,7 @@ def save_ngram_run(
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
         origins=text.origins,
         fitted_on=all_fitted(*fits),
+        started_in=text.started_in,
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
     return f"{sum(sizes):,} n-grams"

@@ -20,6 +20,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
 from lmtool.data.preprocess import preprocess
 from lmtool.data.split import Split, StoredTokens
+from lmtool.data.text_files import also_below
 from lmtool.errors import UserError
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.forms import only_plain
@@ -28,7 +29,7 @@ from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import require_splits, save_trained
 from lmtool.runs.load import tree_words
-from lmtool.runs.resume import require_same, restore_settings
+from lmtool.runs.resume import TrainingStart, require_same, restore_settings
 from lmtool.runs.run import METRICS, RATES, Run, has_state, start_of
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -81,7 +82,10 @@ def _run(
     state = _state_to_resume(config, session, processes)
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
-    with _corpus(config, session, processes) as corpus:
+    started_in = TrainingStart.open(out).started_in if config.resume is not None else ""
+    if started_in:
+        session = replace(session, begun=replace(session.begun, started_in=started_in))
+    with also_below(started_in), _corpus(config, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
             composed = config.tree
@@ -194,7 +198,9 @@ def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corp
     """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
-    store = preprocess(config.data, config.store_dir, progress=session.progress)
+    earlier = Path(session.begun.started_in, config.store_dir)
+    store_dir = earlier if config.resume is not None and earlier.is_dir() else config.store_dir
+    store = preprocess(config.data, store_dir, progress=session.progress)
     processes.from_first(str(store.path))
     return Corpus(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -118,6 +119,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         weights=tuple(float(weight) for weight in fitted.weights),
         mixture=fitted.mixture | ({} if config.vocabulary is None else {"vocabulary": UNION}),
         fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
+        started_in=os.getcwd() if first is None else first.started_in,
     ).save()
     extra = {"method": config.method.value, **fitted.result}
     if config.vocabulary is not None:

@@ -6,6 +6,9 @@ import glob
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,22 @@ from lmtool.errors import UserError
 
 BLOCK = 1 << 16  # bytes per sample
 SAMPLES = 256  # maximum number of blocks read of the files of a setting: 16 MiB
+
+
+_started_in: ContextVar[tuple[Path, ...]] = ContextVar("_started_in", default=())
+
+
+@contextmanager
+def also_below(folder: str) -> Iterator[None]:
+    """Look for relative paths in this folder before the working folder: the one that a saved command line was given in.
+
+    folder: empty if it is not known.
+    """
+    token = _started_in.set((Path(folder),) if folder not in ("", os.getcwd()) else ())
+    try:
+        yield
+    finally:
+        _started_in.reset(token)
 
 
 def text_files(name: str, key: str) -> list[str]:
@@ -31,13 +50,13 @@ def find_files(name: str) -> list[str]:
 
     name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
     of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
-    looked for below LMTOOL_DATA, then below the working folder; `~` is the home folder. Raises UserError if a folder
-    cannot be read.
+    looked for below LMTOOL_DATA, then below the folder of also_below and the working folder; `~` is the home folder.
+    Raises UserError if a folder cannot be read.
     """
     path, mark, member = name.partition(MEMBER)
     if is_address(path):
         return [f"{file}{mark}{member}" for file in find_addresses(path)]
-    for root in (*_data_folder(), Path()):
+    for root in (*_data_folder(), *_started_in.get(), Path()):
         try:
             files = _files_below(root, os.path.expanduser(path))
         except OSError as error:

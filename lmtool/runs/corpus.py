@@ -20,6 +20,7 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
 from lmtool.data.store import Store
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_files import also_below
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, fitted_by
@@ -113,7 +114,8 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     store = Store.find(run.store)
     if store is None:
         counts = run.settings("counts") if run.config.get("counts") else None
-        store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
+        with also_below(run.started_in):
+            store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
     corpus, words = Corpus(store), run.folder / VOCABULARY
     if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
         corpus = limited(corpus, load_vocabulary(words).words)

@@ -16,7 +16,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import as_path
 from lmtool.data.store import Store
-from lmtool.data.text_files import text_files
+from lmtool.data.text_files import also_below, text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
@@ -131,7 +131,8 @@ def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
     store = Store.find(run.store)
     if store is None:
         folder = store_dir if store_dir is not None else as_path(run.store).parent
-        store = preprocess(run.settings("data"), folder, progress=False)
+        with also_below(run.started_in):
+            store = preprocess(run.settings("data"), folder, progress=False)
     return Corpus(store)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -32,14 +33,17 @@ HYDRAS = ".hydra"
 
 @dataclass(frozen=True, slots=True)
 class TrainingStart:
-    """The command line that a training was started with. config_dir: the absolute folder of --config-dir."""
+    """The command line that a training was started with. config_dir: the absolute folder of --config-dir. started_in:
+    the folder to which relative paths refer, empty if it is not known.
+    """
 
     overrides: list[str]
     config_dir: str | None = None
+    started_in: str = field(default_factory=os.getcwd)
 
     def save(self, folder: Path) -> None:
         """Write the command line into a run folder for a later resume=. Raises UserError if it cannot be written."""
-        write_json(folder / BEGUN, {"overrides": self.overrides, "config_dir": self.config_dir})
+        write_json(folder / BEGUN, asdict(self))
 
     @classmethod
     def open(cls, folder: Path) -> TrainingStart:
@@ -59,7 +63,7 @@ class TrainingStart:
             overrides = _in_use(saved["overrides"])
             if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
                 return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
-            return cls(overrides, saved.get("config_dir"))
+            return cls(overrides, saved.get("config_dir"), str(saved.get("started_in", "")))
         except (AttributeError, KeyError, TypeError) as error:
             raise UserError(
                 f"{folder / BEGUN} is damaged: it lacks the settings of the command line; {remedy}"

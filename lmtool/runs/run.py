@@ -5,6 +5,7 @@ written last, so that a folder with a run.json is complete."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -36,7 +37,8 @@ class Run:
     describes in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model":
     "hsoftmax"}, whose kind is in config. origins: where external options come from, by group. checksums: checksums of
     the files of the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that
-    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}.
+    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}. started_in: the folder to which relative paths
+    in config["data"] refer; empty in runs from before 0.8.
     """
 
     folder: Path
@@ -52,6 +54,7 @@ class Run:
     origins: dict[str, str] = field(default_factory=dict)
     checksums: dict[str, str] = field(default_factory=dict)
     fitted_on: dict[str, list[str]] = field(default_factory=dict)
+    started_in: str = field(default_factory=os.getcwd)
 
     def settings(self, group: str) -> Any:
         """Return the settings of the option that the run used in a group.
@@ -141,6 +144,7 @@ class Run:
                 choices=dict(saved.get("choices", {})),  # missing before 0.6
                 origins={str(group): str(place) for group, place in dict(saved.get("origins", {})).items()},
                 checksums={str(name): str(value) for name, value in saved.get("checksums", {}).items()},
+                started_in=_paths([saved.get("started_in", "")])[0],
                 fitted_on=dict(saved.get("fitted_on") or fitted_by(dict(saved["config"]))),  # missing before 0.7
             )
         except KeyError as error:
