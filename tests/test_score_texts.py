@@ -117,7 +117,9 @@ def test_columns_of_records_come_before_the_scores(files: Run) -> None:
     words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text")
     said = files(*words, "columns=[id,url]", "to=out.tsv", code=2)
     assert said == "lmtool: ids.jsonl, line 2: it has no 'url': columns names one of: id, meta, text\n"
-    files(*words, "columns=[id,url,meta]", "broken=skip", "to=out.tsv")
+    said = files(*words, "columns=[id,uurl]", "broken=skip", "to=out.tsv")
+    assert "warning: columns=['id', 'uurl']: no record has a value for uurl: check the names" in said
+    assert "check the names" not in files(*words, "columns=[id,url,meta]", "broken=skip", "to=out.tsv")
     header, *rows = table("out.tsv")
     assert header[:5] == ["id", "url", "meta", "tokens", "oov"]
     assert [row[:5] for row in rows] == [["7", "x\\ty", "", "3", "0"], ["", "", '{"k": "\u00e9"}', "4", "1"]]
@@ -163,6 +165,11 @@ def test_columns_in_parquet_keep_their_types(files: Run) -> None:
     Path("mixed.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "a", "n": "x"}\n')
     said = files("score", "arpa=de.arpa", "text=mixed.jsonl", "column=text", "columns=[n]", "to=n.parquet", code=2)
     assert "n.parquet: a column changes its type: write .jsonl" in said
+    Path("mixed.jsonl").write_text(f'{{"text": "a", "n": 1{"0" * 30}}}\n')
+    said = files("score", "arpa=de.arpa", "text=mixed.jsonl", "column=text", "columns=[n]", "to=n.parquet", code=2)
+    assert "n.parquet: a column changes its type" in said
+    pq.write_table(pa.table({"text": ["a"], "n": pa.array([b"caf\xe1a"]).view(pa.string())}), "docs.parquet")
+    assert "out.tsv: a column has no values as text" in files(*words, "columns=[n]", "to=out.tsv", code=2)
 
 
 def test_from_a_pipe_to_a_pipe(files: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def _run(config: ScoreConfig, session: Session, out: IO[bytes] | None) -> Scored
             deque(pairs, maxlen=0)
             pairs = _again(config, names, journal)
         if config.to is not None:
-            _write_scores(config, models[0], journal, pairs, out, result, progress=session.progress)
+            _write_scores(config, models[0], journal, pairs, out, result, session)
         _add_totals(result, journal)
         if journal.broken:
             session.note(f"broken records, each an empty row: {journal.broken:,}; the first is {journal.first_broken}")
@@ -258,22 +258,32 @@ def _write_scores(
     pairs: Iterable[tuple[RecordBlock | None, Rows]],
     out: IO[bytes] | None,
     result: ScoredTexts,
-    *,
-    progress: bool,
+    session: Session,
 ) -> None:
     """Write the table of scores. pairs: blocks of records, which may be None if the table has no fields of theirs, with
     their rows. out: as in _run.
     """
     buckets = None
     if config.buckets is not None:
-        limits = _limits(config, len(config.buckets), model, journal, progress=progress)
+        limits = _limits(config, len(config.buckets), model, journal, progress=session.progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
     carries, name = _carries(config), _table_name(config)
-    parts = ((rows, block.fields(config.columns) if carries and block is not None else None) for block, rows in pairs)
+    lacking = list(config.columns or ())  # the columns that no record has had so far
+
+    def parts() -> Iterator[tuple[Rows, Any]]:
+        for block, rows in pairs:
+            fields = block.fields(config.columns) if carries and block is not None else None
+            for column in list(lacking):
+                if not isinstance(fields, list) or any(record[column] is not None for record in fields):
+                    lacking.remove(column)
+            yield rows, fields
+
     result.to = Path(name) if out is None else None
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
-        write_table(parts, journal.dtype, buckets, file, name, config.columns or ())
+        write_table(parts(), journal.dtype, buckets, file, name, config.columns or ())
+    if lacking and journal.rows:
+        session.warn(f"columns={config.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:
         texts, tokens, oov = buckets.totals.T
         of_each = texts.tolist(), (oov / np.maximum(tokens, 1)).tolist()

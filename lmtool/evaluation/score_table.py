@@ -90,7 +90,7 @@ def require_table(name: str) -> None:
     path = PurePosixPath(name)
     plain = path.with_suffix("") if path.suffix in PACKED else path
     if plain.suffix != ".tsv" and path.suffix != PARQUET and form_of(name) not in JSON_LINES:
-        rule = ".tsv or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet"
+        rule = ".tsv or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
@@ -126,7 +126,14 @@ def write_table(
             header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
             file.write(("\t".join(map(_cell, header)) + "\n").encode())
         for rows, fields in parts:
-            records: Any = fields if fields is None or isinstance(fields, list) else fields.to_pylist()
+            records: Any = fields
+            if fields is not None and not isinstance(fields, list):
+                try:
+                    records = fields.to_pylist()
+                except (ValueError, OverflowError) as error:  # text that is not UTF-8, dates beyond Python's
+                    raise UserError(
+                        f"{name}: a column has no values as text ({error}): choose others by columns="
+                    ) from error
             if form_of(name) in JSON_LINES:
                 file.writelines(_json_lines(rows, records, columns, buckets))
                 continue
@@ -197,7 +204,7 @@ def _write_parquet(
                 found = table(rows, fields)
                 writer = writer or files.enter_context(pq.ParquetWriter(to, found.schema))
                 writer.write_table(found)
-            except (ValueError, TypeError) as error:  # pyarrow's
+            except (ValueError, TypeError, OverflowError) as error:  # pyarrow's
                 raise UserError(f"{name}: a column changes its type: write .jsonl ({first_line(error)})") from error
         if writer is None:
             pq.write_table(table(*empty), to)
