@@ -56,8 +56,8 @@ class Session:
     warnings: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_hydra(cls, *, quiet: bool = False) -> Session:
-        """Return the session of the command line that Hydra is running."""
+    def of_hydra(cls, *, quiet: bool = False, progress: bool | None = None) -> Session:
+        """Return the session of the command line that Hydra is running. progress: None: on a terminal."""
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
         from omegaconf import OmegaConf
@@ -70,7 +70,7 @@ class Session:
             begun=TrainingStart([str(word) for word in words], config_dir_of(hydra)),
             choices=choices_of(hydra),
             launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
-            progress=on_terminal(),
+            progress=on_terminal() if progress is None else progress,
             quiet=quiet,
         )
 

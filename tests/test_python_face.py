@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 import lmtool
 from lmtool import results
-from lmtool.api.running import overrides_of
+from lmtool.api.running import logging_restored, overrides_of
 from lmtool.config.settings import data_settings
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
@@ -73,7 +74,8 @@ def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpu
 
     line = ["train", "model=ngram", "model.order=2", "smoother=witten_bell", f"store_dir={folder}/stores"]
     data = [f"data.digest={data_settings(corpus.provenance).digest}", "data=texts"]
-    assert main([*line, *data, f"hydra.run.dir={folder}/by-command"]) == 0
+    with logging_restored():
+        assert main([*line, *data, f"hydra.run.dir={folder}/by-command"]) == 0
     by_command = json.loads((folder / "by-command" / "result.json").read_text())
     assert bigram.valid_perplexity == by_command["valid_perplexity"]
     assert (
@@ -210,7 +212,7 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
     root = logging.getLogger()
     before = root.handlers[:], root.level
     table = lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, out=folder / "sweep")
-    assert [row["status"] for row in table.rows] == ["done", "done"] and table.best["model.order"] == "2"
+    assert [row["status"] for row in table.rows] == ["done", "done"] and table.best["model.order"] == 2
     assert table.run(str(table.best["job"])).joinpath("run.json").is_file()
     assert (root.handlers, root.level) == before
     # A column has the name that the caller gave, also an earlier one.
@@ -218,8 +220,36 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
     table = lmtool.sweep(
         {"model.history": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "old"
     )
-    assert sorted(row["model.history"] for row in table.rows) == ["0", "2"]
-    assert not capfd.readouterr().out
+    assert sorted(row["model.history"] for row in table.rows) == [0, 2] and table.seeds is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_values_of_a_sweep(
+    corpus: lmtool.Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    over: dict[str, Any] = {"model.order": [10, 2], "seed": range(2), "prune_entropy": [None, 1e-2], "threads": [1]}
+    table = lmtool.sweep(over, model="ngram", data=corpus, smoother="laplace", out=folder / "values")
+    assert {row["prune_entropy"] for row in table.rows} == {None, 0.01}
+    assert sorted(table.to_pandas()["model.order"]) == [2] * 4 + [10] * 4  # as numbers, not as text
+    assert table.seeds is not None and len(table.seeds.table) == 4 and table.seeds.best["seeds"] == 2
+    assert table.seeds.best["mean valid_perplexity"] == table.best["valid_perplexity"]
+    assert (
+        "<table>" in table.seeds._repr_html_() and table.seeds.to_pandas()["standard deviation"].tolist() == [0.0] * 4
+    )
+    shown = lmtool.sweep(
+        {"seed": [1]}, model=SMALL, training={"epochs": 1}, data=corpus, out=folder / "bar", progress=True
+    )
+    assert shown.best["status"] == "done" and "epoch 1" in capfd.readouterr().err
+    failed = lmtool.sweep(
+        {"model.order": [1, 2]}, model="ngram", data=corpus, prune_counts=[1] * 9, out=folder / "none"
+    )
+    with pytest.raises(lmtool.UserError, match="no job was done: prune_counts="):
+        failed.best  # noqa: B018
+    with pytest.raises(lmtool.UserError, match=r"holds another sweep .* choose another out"):
+        lmtool.sweep({"seed": [5]}, model="ngram", data=corpus, out=folder / "values")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(lmtool.UserError, match="pip install pandas"):
+        table.to_pandas()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from lmtool.api.running import (
     new_folder,
     overrides_of,
     plain,
+    said_in_python,
     shows_progress,
     word_of,
 )
@@ -43,6 +44,7 @@ from lmtool.results import (
 )
 from lmtool.runs.resume import BEGUN
 from lmtool.session import Again, Session
+from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -246,18 +248,19 @@ def sweep(
     out: str | PathLike[str] | None = None,
     launcher: str | None = None,
     verb: str = "train",
+    progress: bool | None = None,
     **settings: Any,
 ) -> SweepTable:
     """Run a command for every combination of values.
 
     over: the values of each key, e.g. {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep,
     which is resumed if it was interrupted; None: a new one below ./multirun. launcher: a Hydra launcher, e.g. "joblib".
-    verb: the command. settings: settings of the command, shared by all jobs. Raises UserError for a key without values,
-    and for a mistake in a shared setting; a failed job is a row of the table.
+    verb: the command. progress: as in `preprocess`. settings: settings of the command, shared by all jobs. Raises
+    UserError for a key without values, and for a mistake in a shared setting; a failed job is a row of the table.
     """
     from lmtool.cli.hydra_run import run_verb
     from lmtool.cli.line_settings import LineSettings
-    from lmtool.sweeps.result_table import jobs_table, rows_of
+    from lmtool.sweeps.result_table import jobs_table, rows_of, seeds_table, with_values
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
@@ -268,15 +271,21 @@ def sweep(
         if isinstance(values, str) or not (swept := [word_of(key, value).partition("=")[2] for value in values]):
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
         words.append(f"{key}={','.join(swept)}")
-    words += [f"hydra.sweep.dir={literal(folder, 'out')}"]
+    words += [f"hydra.sweep.dir={literal(folder, 'out')}", "hydra/hydra_logging=none"]
+    words += ["hydra.job_logging.root.handlers=[file]"]
     words += [] if launcher is None else [f"hydra/launcher={launcher}"]
     line = CommandLine(verb, ["-m"], words)
-    with folder_in_use(settings.get("options")):
+    with said_in_python(), folder_in_use(settings.get("options")):
         given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
         with logging_restored():
-            run_verb(line, quiet=True)
-        header, rows = jobs_table(rows_of(folder))
-    return SweepTable(folder, header=[given.get(name, name) for name in header], table=rows)
+            run_verb(line, quiet=True, progress=shows_progress(progress))
+    rows = [with_values(row) for row in rows_of(folder)]
+
+    def shown(table: tuple[list[str], list[list[Cell]]], by_seed: SweepTable | None = None) -> SweepTable:
+        return SweepTable(folder, by_seed, header=[given.get(name, name) for name in table[0]], table=table[1])
+
+    seeds = seeds_table(rows)
+    return shown(jobs_table(rows), shown(seeds) if seeds is not None else None)
 
 
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:

@@ -97,13 +97,13 @@ def call(
 
 @contextmanager
 def said_in_python() -> Iterator[None]:
-    """Give errors about the folder of a command line Python's name for it."""
+    """Give errors about the folder of a command line Python's name for it, and hide the errors that caused them."""
     try:
         yield
     except UserError as error:
         message, *rest = error.args
         error.args = (re.sub(r"hydra\.(run|sweep)\.dir\b", "out", message), *rest)
-        raise
+        raise error from None
 
 
 @contextmanager

@@ -59,8 +59,9 @@ class OptionFolders(SearchPathPlugin):
             search_path.append(provider="command-line", path=f"file://{folder.absolute()}")  # as Hydra names it
 
 
-def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
-    """Run a verb's command and return the exit code. quiet: whether to print none of its results.
+def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = None) -> int:
+    """Run a verb's command and return the exit code. quiet: whether to print none of its results. progress: whether to
+    show bars; None: on a terminal.
 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
@@ -69,7 +70,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     line = with_current_names(only_the_first_writes(with_earlier_words(line)))
     require_no_search_path(line, typed_words)
     failed: list[Exception] = []
-    task = _task(line, failed, quiet=quiet)
+    task = _task(line, failed, quiet=quiet, progress=progress)
     with sweep.watched() as watched, _as_command_line(line.words), hydra_state():
         try:
             _run(line, typed_words, task)
@@ -165,7 +166,9 @@ def _composed_once(application: Any, name: str, line: CommandLine, task: Callabl
     return True
 
 
-def _task(line: CommandLine, failed: list[Exception], *, quiet: bool) -> Callable[[Any], float | None]:
+def _task(
+    line: CommandLine, failed: list[Exception], *, quiet: bool, progress: bool | None
+) -> Callable[[Any], float | None]:
     """Return the command of a line as Hydra's task, from composed settings to the metric that sweeps compare.
 
     In a sweep a failure is recorded for the table and the sweep continues. In a single run it is put into `failed`,
@@ -177,7 +180,7 @@ def _task(line: CommandLine, failed: list[Exception], *, quiet: bool) -> Callabl
     def run(composed: Any) -> float | None:
         with hydra_errors.explained(line), of_paths():
             config = typed(composed, SETTINGS[verb])  # a mistake in it is reported before the command is imported
-            result = run_command(verb, config, Session.of_hydra(quiet=quiet))
+            result = run_command(verb, config, Session.of_hydra(quiet=quiet, progress=progress))
         return result.metric if isinstance(result, Result) else None
 
     def task(composed: Any) -> float | None:

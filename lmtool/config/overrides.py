@@ -63,6 +63,14 @@ def swept_values(override: str, beside: Path | None = None) -> list[str] | None:
     return None
 
 
+def plain_value(override: str) -> str | int | float | None:
+    """Return the value of a readable override as a number, truth value, null or text; a list as it is written."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    value = OverridesParser.create().parse_override(override).value()
+    return value if value is None or isinstance(value, str | int | float) else override.partition("=")[2]
+
+
 def value_of(override: str) -> str:
     """Return the value of an override as text without quotes and escapes; empty for null. Interpolations are kept.
 

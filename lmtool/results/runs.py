@@ -158,9 +158,13 @@ class MixedRun(RunResult):
 
 @dataclass(repr=False)
 class SweepTable(TableResult):
-    """The result of a sweep: one row per job. folder: the sweep's folder, with one subfolder per job."""
+    """The result of a sweep: one row per job, with the values of the settings that differ. folder: the sweep's folder,
+    with one subfolder per job. seeds: if jobs differ only in the seed, the mean and standard deviation over seeds, one
+    row per setting, best first; else None.
+    """
 
     folder: Path
+    seeds: SweepTable | None = None
 
     def run(self, job: int | str) -> Path:
         """Return the run folder of a job, by its name in the table."""
@@ -169,8 +173,9 @@ class SweepTable(TableResult):
     @property
     def best(self) -> dict[str, Cell]:
         """The row of the best job, which is the first. Raises UserError if no job was done."""
-        if not self.table:
-            raise UserError(f"{self.folder}: no job was done")
+        if not self.table or self.rows[0].get("status", "done") != "done":
+            reason = f": {self.rows[0]['status']}" if self.table else ""
+            raise UserError(f"{self.folder}: no job was done{reason}")
         return self.rows[0]
 
     def heading(self) -> str:

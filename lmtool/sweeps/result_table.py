@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.overrides import plain_value
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
@@ -34,7 +35,7 @@ class Row:
     """
 
     job: str
-    settings: dict[str, str]
+    settings: dict[str, Any]  # text as it is written, until `with_values`
     metric: str | None
     value: float | None
     seconds: float | None
@@ -56,6 +57,11 @@ def rows_of(sweep: Path) -> list[Row]:
         return not row.normalised, row.value is None, splits.index(row.split), row.value or 0.0
 
     return sorted(rows, key=rank)
+
+
+def with_values(row: Row) -> Row:
+    """Return a job with its settings as numbers, truth values, null and text, instead of as they are written."""
+    return replace(row, settings={key: plain_value(f"{key}={text}") for key, text in row.settings.items()})
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -130,7 +136,7 @@ def seeds_table(rows: list[Row]) -> Table | None:
     """
     apart = not all(row.normalised for row in rows)
     varied = [key for key in varied_settings(rows) if key != SEED]
-    groups: dict[tuple[str | None, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if SEED in row.settings:
             groups.setdefault(tuple(row.settings.get(key) for key in varied), []).append(row)
