@@ -209,8 +209,9 @@ def ensemble(
 ) -> MixedRun:
     """Mix runs into a new run, like `lmtool ensemble`; `lmtool.mix` is an older alias.
 
-    runs: run folders, or results of `train`, `ensemble` and `load`. out: the run folder; None: a new one below
-    ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, fit_split, weights, cache.
+    runs: run folders, or results of `train`, `ensemble` and `load`; with text=, ARPA files too. out: the run folder;
+    None: a new one below ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, weights,
+    cache, or text and vocabulary="union" for models of different words.
     """
     return call(MixedRun, "ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
 
@@ -221,7 +222,7 @@ def compare(
     """Compare models on the same tokens, like `lmtool compare`.
 
     runs: runs as in `evaluate`, scores.h5 files, and score files of other tools. out: a folder for compare.csv and
-    compare.md; None: nothing is written. settings: split, resamples, seed, block, device.
+    compare.md; None: nothing is written. settings: split, text, vocabulary, resamples, seed, block, device.
     """
     return call(Comparison, "compare", {"runs": folders_of(runs), **settings}, out, progress)
 

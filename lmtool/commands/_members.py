@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.verbs import CompareConfig, EnsembleConfig
+from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import TextCorpus
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_files import text_files
@@ -58,7 +60,7 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     names = config.runs
     require_one_unit(names)
     if config.text is not None:
-        corpus, models = models_on_text(config, session)
+        corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
         log_probs = [model.score_text(text, progress=session.progress) for model in models]
         fitted = [_fitted_and_across(Path(name), config.text)[0] for name in names]
@@ -71,7 +73,7 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
         first = next(iter(scored))
         tokens = scored[first].tokens
         for name, scores in scored.items():
-            require_same(first, tokens, name, scores.tokens)
+            _require_same(first, tokens, name, scores.tokens)
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
@@ -83,23 +85,38 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     return members, tokens
 
 
-def models_on_text(config: EnsembleConfig | CompareConfig, session: Session) -> tuple[TextCorpus, list[LanguageModel]]:
-    """Read text=, and return it with the models of runs and ARPA files over one vocabulary, theirs or the union.
+def open_members(
+    config: EnsembleConfig | CompareConfig, used: set[str], stack: ExitStack, session: Session
+) -> tuple[Corpus, list[LanguageModel]]:
+    """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
-    Raises UserError if words differ without vocabulary=union, and if the runs split text into words by different rules.
+    It is that of the first run, open until `stack` closes, or has text= as its only split, over the words of the models
+    or their union. Raises UserError if words differ without vocabulary=union, if other runs have other text in the
+    splits that are used, `used`, and if their rules for words differ.
     """
-    names, text, union = config.runs, str(config.text), config.vocabulary is not None
-    loaded = {name: load_member(name, None, config.device) for name in names}
+    names, union, corpus = config.runs, config.vocabulary is not None, None
+    runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]
+    if config.text is None:
+        corpus = stack.enter_context(open_run_corpus(runs[0], config.store_dir, progress=session.progress))
+    known = None if corpus is None else corpus.vocabulary
+    loaded = {name: load_member(name, known, config.device) for name in names}
     words = {name: own for name, (_, own) in loaded.items()}
     vocabulary = common_vocabulary(words, union)
     session.note(*union_note(words, vocabulary))
-    runs = [Run.open(Path(name)) for name in loaded if not Path(name).is_file()]
-    forms = [text_form(run, vocabulary, config.store_dir) for run in runs]
-    if len({(form.chars, form.lowercase, form.tags, form.blank_lines) for form in forms}) > 1:
-        raise UserError(f"runs={names}: their data has other rules for words (lowercase, tags, blank lines)")
-    form = forms[0] if forms else TextForm(vocabulary, chars=False, lowercase=False)
-    split, _ = split_of_text(read_blocks(*text_files(text, "text")), text, form)
-    return TextCorpus(split, text, form), [over(*loaded[name], vocabulary, union=union) for name in names]
+    if corpus is None:
+        forms = [text_form(run, vocabulary, config.store_dir) for run in runs]
+        if len({(form.chars, form.lowercase, form.tags, form.blank_lines) for form in forms}) > 1:
+            raise UserError(f"runs={names}: their data has other rules for words (lowercase, tags, blank lines)")
+        form = forms[0] if forms else TextForm(vocabulary, chars=False, lowercase=False)
+        text, _ = split_of_text(read_blocks(*text_files(str(config.text), "text")), str(config.text), form)
+        corpus = TextCorpus(text, str(config.text), form)
+    for run in runs if config.text is None else []:
+        if run.store_fingerprint != runs[0].store_fingerprint:
+            with open_run_corpus(run, config.store_dir, progress=session.progress) as theirs:
+                for split in used & {*corpus.splits}:
+                    ours, other = (tokens_of(c.split(split), c.vocabulary) for c in (corpus, theirs))
+                    _require_same(str(runs[0].folder), ours, str(run.folder), other)
+    return corpus, [over(*loaded[name], vocabulary, union=union) for name in names]
 
 
 def require_one_unit(names: list[str]) -> None:
@@ -182,8 +199,7 @@ def _run_behind(path: Path) -> Run | None:
     return Run.open(folder) if (folder / "run.json").is_file() else None
 
 
-def require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:
-    """Raise UserError, with the first difference, unless two members scored the same tokens."""
+def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:
     if tokens.fingerprint == others.fingerprint:
         return
     both = min(tokens.count, others.count)

@@ -11,28 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.commands._members import (
-    is_run,
-    model_behind,
-    models_on_text,
-    require_one_unit,
-    require_same,
-    scores_of,
-    shares,
-)
+from lmtool.commands._members import is_run, model_behind, open_members, require_one_unit, scores_of, shares
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
-from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import only_questions, perplexity, reads_across, score_questions
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
-from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
-from lmtool.mixtures.vocabularies import UNION, common_vocabulary, over
+from lmtool.mixtures.vocabularies import UNION
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
-from lmtool.runs.corpus import open_run_corpus, save_words, tokeniser_of
-from lmtool.runs.load import load_member
+from lmtool.runs.corpus import save_words, tokeniser_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -66,12 +55,10 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     members = {str(Path(name)): Run.open(Path(name)) for name in config.runs if not Path(name).is_file()}
     first = next(iter(members.values()), None)
     with ExitStack() as stack:
-        corpus: Corpus
+        used = {config.split, *([config.fit_split] if config.weights is None else [])}
+        corpus, models = open_members(config, used, stack, session)
         if config.text is not None:
             config = replace(config, split=config.text, fit_split=config.text)
-            corpus, models = models_on_text(config, session)
-        else:
-            corpus, models = _of_stores(config, stack, session)
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
         text = None if questions_only else corpus.split(config.split)
@@ -131,35 +118,8 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     if mixture.dynamic:
         extra["dynamic"] = True
         session.note("a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
-    mixed = MixedRun(
-        names,
-        fitted.weights.tolist(),
-        perplexities,
-        evaluation,
-        folder=out,
-        store_dir=config.store_dir,
-        notes=session.notes,
-    )
-    return mixed, extra
-
-
-def _of_stores(config: EnsembleConfig, stack: ExitStack, session: Session) -> tuple[Corpus, list[LanguageModel]]:
-    """Return the corpus of the first run, open until `stack` closes, and the models over its vocabulary.
-
-    Raises UserError for an ARPA file, and if runs have other words or, in the splits that are used, other text.
-    """
-    first, *others = (Run.open(Path(name)) for name in config.runs)
-    corpus = stack.enter_context(open_run_corpus(first, config.store_dir, progress=session.progress))
-    loaded = {name: load_member(name, corpus.vocabulary, config.device) for name in config.runs}
-    common_vocabulary({name: own for name, (_, own) in loaded.items()}, union=False)
-    used = {config.split, *([config.fit_split] if config.weights is None else [])} & set(corpus.splits)
-    for other in others:
-        if other.store_fingerprint != first.store_fingerprint:
-            with open_run_corpus(other, config.store_dir, progress=session.progress) as theirs:
-                for split in used:
-                    tokens, same = (tokens_of(c.split(split), c.vocabulary) for c in (corpus, theirs))
-                    require_same(str(first.folder), tokens, str(other.folder), same)
-    return corpus, [over(*loaded[name], corpus.vocabulary, union=False) for name in config.runs]
+    mixed = names, fitted.weights.tolist(), perplexities, evaluation
+    return MixedRun(*mixed, folder=out, store_dir=config.store_dir, notes=session.notes), extra
 
 
 def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
