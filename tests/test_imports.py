@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "training": LEAVES | {"data", "neural", "evaluation", "runs"},
     "report": LEAVES | {"results", "data", "trees", "neural", "evaluation", "plots", "runs", "sweeps"},
     "session": LEAVES | {"runs"},
-    "results": LEAVES | {"language_model", "evaluation", "runs", "text_model", "trees"},
+    "results": LEAVES | {"language_model", "evaluation", "plots", "runs", "text_model", "trees"},
     "sweeps": LEAVES | {"runs", "session"},
 }
 HYDRA_USERS = {"api", "cli", "config", "commands", "sweeps", "session"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,3 +124,29 @@ def test_the_pages_python_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(ROOT)
     said, errors, code = api.run([*map(str, files)])
     assert (code, errors) == (0, ""), said
+
+
+def test_pickles_and_pictures(
+    corpus: lmtool.Corpus, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bigram = lmtool.train({"kind": "ngram", "order": 2}, corpus, out=folder / "bigram")
+    network = lmtool.train(NETWORK, corpus, training={"epochs": 2, "batch_size": 16}, out=folder / "network")
+    mixture = lmtool.ensemble([bigram, network], out=folder / "mixture")
+    monkeypatch.chdir(tmp_path)  # another process may be elsewhere
+    again = pickle.loads(pickle.dumps(corpus))
+    assert again.vocabulary.words == corpus.vocabulary.words
+    assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
+    assert all(f'<td style="text-align:left">{split}</td>' in corpus._repr_html_() for split in corpus.splits)
+    for run in (bigram, network, mixture):
+        model = pickle.loads(pickle.dumps(run.model))
+        for scores, before in zip(model.score(["a b", "z"]), run.model.score(["a b", "z"]), strict=True):
+            assert scores.tolist() == before.tolist()
+        assert "<table>" in run._repr_html_()
+    pytest.importorskip("matplotlib")
+    assert network.plot()._repr_png_().startswith(b"\x89PNG")
+    assert network.plot().axes[0].get_ylabel() == "perplexity"
+    with pytest.raises(lmtool.UserError, match="only the training of a neural model"):
+        bigram.plot()
+    monkeypatch.setattr("lmtool.results.runs.can_plot", lambda: False)
+    with pytest.raises(lmtool.UserError, match="plot needs matplotlib: pip install"):
+        network.plot()

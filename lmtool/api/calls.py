@@ -14,14 +14,13 @@ from lmtool.api.running import (
     call,
     folder_of,
     folders_of,
+    line_of,
     literal,
     logging_restored,
     model_of,
     named_model,
     named_run,
     new_folder,
-    overrides_of,
-    plain,
     said_in_python,
     shows_progress,
     word_of,
@@ -228,19 +227,30 @@ def compare(
 
 
 def tree(
+    *given: Option | Corpus,
     tree: Option | None = None,
     data: Option | Corpus | None = None,
-    *,
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> BuiltTree:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
-    tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
-    out: a folder for result.json and the picture; None: nothing is written. settings: words, levels, to.
+    given: the tree, then the data; either can be given by name. tree: an option of the group `tree`, e.g. "huffman", or
+    its settings. data: an option, its settings, or a Corpus. out: a folder for result.json and the picture; None:
+    nothing is written. settings: words, levels, to.
     """
-    return call(BuiltTree, "tree", {"tree": tree, "data": data, **settings}, out, progress)
+    from lmtool.data.corpus import Corpus
+
+    named: dict[str, Any] = {"tree": tree, "data": data}
+    for value in given:
+        key = "data" if isinstance(value, Corpus) or named["tree"] is not None else "tree"
+        if named[key] is not None:
+            raise UserError(
+                f"{key}={value!r}: {key} is given twice; pass one tree and one data set, as ('huffman', data)"
+            )
+        named[key] = value
+    return call(BuiltTree, "tree", named | settings, out, progress)
 
 
 def sweep(
@@ -267,7 +277,7 @@ def sweep(
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     require(verb in VERBS, "verb", verb, f"one of {', '.join(VERBS)}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
-    words = overrides_of(plain(settings))
+    words = line_of(verb, ["-m"], settings).overrides
     for key, values in over.items():
         if isinstance(values, str) or not (swept := [word_of(key, value).partition("=")[2] for value in values]):
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")

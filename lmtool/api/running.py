@@ -66,7 +66,7 @@ def call(
 
     with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
-        line = with_current_names(with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings)))))
+        line = with_current_names(with_earlier_words(line_of(verb, [], settings)))
         composed, choices = compose(line)
         config_dir = config_dir_of(line.flags)
         config = typed(composed, SETTINGS[verb], config_dir)
@@ -133,6 +133,21 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+def line_of(verb: str, flags: list[str], settings: Mapping[str, Any]) -> CommandLine:
+    """Return settings as a command line. Raises UserError for an unknown name with an empty dictionary, which has no
+    override to be refused.
+    """
+    from lmtool.cli.line_settings import LineSettings
+    from lmtool.cli.suggestions import unknown_key
+
+    line = CommandLine(verb, flags, overrides_of(plain(settings)))
+    known = LineSettings(line)
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and not value and not (key in known.top or known.is_group(key)):
+            raise UserError(unknown_key(f"{key}=", known))
+    return line
+
+
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as Hydra overrides: the record from which `resume` starts, also on the command line.
 
@@ -146,6 +161,9 @@ def overrides_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _words(key: str, value: Any) -> Iterator[str]:
+    if key in HOMES and isinstance(value, list | tuple):
+        text = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
+        raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {type(value).__name__}: pass {text}")
     if not isinstance(value, Mapping) or key in MAPPINGS or (not value and "." in key):
         yield word_of(key, value)
         return
@@ -183,7 +201,9 @@ def literal(value: Any, key: str) -> str:
         return f"[{','.join(literal(item, key) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{_name(str(name))}:{literal(item, key)}' for name, item in value.items())}}}"
-    raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {type(value).__name__}")
+    kind = type(value).__name__
+    remedy = "; pass it as data=" if kind == "Corpus" else ""
+    raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {kind}{remedy}")
 
 
 def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:

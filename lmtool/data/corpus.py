@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from html import escape
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.rules import require
@@ -18,6 +20,7 @@ from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
+from lmtool.system.terminal import html_table
 
 Sentence = str | Sequence[str]
 
@@ -47,7 +50,7 @@ class Corpus(Store):
     def from_texts(
         cls,
         train: Iterable[Sentence],
-        valid: Iterable[Sentence] | float,
+        valid: Iterable[Sentence] | float | None = None,
         test: Iterable[Sentence] | float | None = None,
         *,
         name: str = "texts",
@@ -62,8 +65,8 @@ class Corpus(Store):
         """Build a corpus from the given text and write its store to `store_dir`, unless it already exists.
 
         train, valid, test: sentences in any iterable, which is read once. A sentence is a string, cut into words at
-        ASCII white space as a line of a file is, or a list of words. valid may be a share instead, such as 0.1, which
-        is cut from the end of train, and test then too, from behind valid: by sentences, or by words where `sentences`
+        ASCII white space as a line of a file is, or a list of words. valid (not None) may be a share, such as 0.1, cut
+        from the end of train, and test then too, from behind valid: by sentences, or by words where `sentences`
         is False. name: of the data set and, with a hash, of the store's file. sentences: False for one stream without
         `</s>`, whose contexts cross the strings. unit: "word", "char" for a model of characters, "bpe" or "unigram" for
         one of pieces of words. lowercase: whether all text becomes lower case. min_count: words with fewer occurrences
@@ -85,6 +88,14 @@ class Corpus(Store):
         splits = {"train": train, "valid": valid, "test": test}
         store = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
         return cls(store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the place of the store, which is opened again."""
+        return Corpus.open, (str(self.path if self.folder is None else self.path.resolve()),)
+
+    def _repr_html_(self) -> str:
+        table = html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+        return f"<p>Corpus {escape(self.name)}</p>{table}"
 
     def __repr__(self) -> str:
         tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.rows)

@@ -6,17 +6,20 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
+from lmtool.plots import can_plot
 from lmtool.results.base import Result, Table, TableResult
 from lmtool.results.scores import Evaluation
-from lmtool.runs.run import METRICS, RangeTest
+from lmtool.runs.run import METRICS, RangeTest, Run
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from lmtool.text_model import TextModel
 
 
@@ -83,6 +86,20 @@ class TrainedRun(RunResult):
         """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
         path = self.folder / METRICS
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+    def plot(self) -> Figure:
+        """Draw perplexity, accuracy and learning rate over the epochs; notebooks show the figure, and `savefig` writes
+        it. Raises UserError for a count-based model, which has no epochs, and without matplotlib.
+        """
+        if not can_plot():
+            raise UserError('plot needs matplotlib: pip install "lmtool[plots]"; .history has the numbers')
+        from lmtool.plots.curves import read_history, training_curves
+        from lmtool.plots.style import as_png
+
+        output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
+        figure = training_curves(read_history(self.folder / METRICS, bool(output) and output.loss_is_log_prob))
+        figure._repr_png_ = partial(as_png, figure)  # type: ignore[attr-defined]
+        return figure
 
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
