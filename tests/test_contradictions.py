@@ -27,7 +27,7 @@ AGAINST_EACH_OTHER = [
     ),
     (
         "train schedule=steps schedule.milestones=[51] training.epochs=3",
-        ["schedule.milestones=[51]", "training.epochs=3", "51 steps", "e.g. schedule.milestones=[0.5, 0.75]"],
+        ["schedule.milestones=[51]", "training.epochs=3", "51 steps", "e.g. schedule.milestones=[0.5,0.75]"],
     ),
     ("train schedule=steps schedule.milestones=[0.5,2000]", ["[0.5, 2000", "below 1", "or numbers of steps"]),
     ("train lr_range=true model=ngram", ["lr_range=true", "model=ngram"]),

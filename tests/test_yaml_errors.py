@@ -90,6 +90,14 @@ EXPERIMENTS = {
     "defaults:\n  - overide /model: nplm\n": "own/experiment/e.yaml:3: overide /model: nplm: write override /model:",
     "defaults:\n  - override model: nplm\n": "own/experiment/e.yaml:3: override model: nplm: write override /model:",
     "defaults:\n  - /model: nplm\n": "own/experiment/e.yaml:3: /model: nplm: write override /model: nplm",
+    "defaults:\n  - overide /model: [nplm]\n": "own/experiment/e.yaml:3: overide /model: ...: write override /model:",
+    "defaults:\n  - model@_global_: x\n": "own/experiment/e.yaml:3: model@_global_: x: write /model@_global_: x",
+    "defaults:\n  - override hydra/launcher: joblib\n": "own/experiment/e.yaml:3: override hydra/launcher: joblib:"
+    " write override /hydra/launcher: joblib",
+    "defaults:\n  - ? [a]\n    : b\n": "own/experiment/e.yaml:3: while constructing a mapping, found unhashable key",
+    "defaults:\n  - override /model: {a: b}\n": "no model=...; there are cbow",
+    "defaults: {a: b}\n": "Invalid defaults list in 'experiment/e', defaults must be a list",
+    "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": "own/experiment/e.yaml:5: no group 'modl', of modl=x; did",
     "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",
 }
 
@@ -100,6 +108,26 @@ def test_a_mistake_in_an_experiment(text: str, lmtool: Run) -> None:
     Path("own/experiment/e.yaml").write_text("# @package _global_\n" + text)
     line = lmtool("train", "--config-dir", "own", "+experiment=e", "model=ngram", "data=toy", code=2)
     assert line.startswith(f"lmtool: {EXPERIMENTS[text]}") and line.count("\n") == 1, line
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(
+            "optional /tree: huffman",
+            "optional x: y",
+            "optional override /data: toy",
+            "override /hydra/launcher: basic",
+        ),
+        *("base: seeds", "base@_global_: seeds"),
+    ],
+)
+def test_an_experiments_defaults_list_may_have_any_valid_item(item: str, lmtool: Run) -> None:
+    Path("own/experiment/base").mkdir(parents=True)
+    Path("own/experiment/base/seeds.yaml").write_text("# @package _global_\nseed: 7\n")
+    Path("own/experiment/e.yaml").write_text(f"# @package _global_\ndefaults:\n  - {item}\n")
+    shown = lmtool("train", "--config-dir", "own", "+experiment=e", "model=ngram", "--cfg", "job")
+    assert ("seed: 7\n" in shown) == ("base" in item) and "model:\n  kind: ngram\n" in shown
 
 
 def test_the_command_line_is_blamed_for_what_it_gives(lmtool: Run) -> None:

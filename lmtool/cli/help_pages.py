@@ -87,7 +87,8 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
     experiment = given.get(f"+{EXPERIMENT}")
     if experiment is not None:
         require_option(EXPERIMENT, experiment, words)
-        overridden = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups
+        chosen = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups
+        overridden = {group: option for group, option in chosen.items() if not group.startswith("hydra/")}
         for group, option in overridden.items():
             require_option(group, option, words)
         given = overridden | given

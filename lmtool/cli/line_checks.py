@@ -12,11 +12,11 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from lmtool.cli.arguments import CommandLine
+from lmtool.cli.arguments import INFO, CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, MULTIRUN, config_dir_of
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.index import require_experiment
-from lmtool.config.overrides import key_of, quoted, value_of
+from lmtool.config.overrides import key_of, quoted, swept_values, value_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import TrainingStart
 from lmtool.sweeps import restart
@@ -33,8 +33,11 @@ def require_possible(line: CommandLine) -> None:
         raise UserError(f"--config-dir {presets}: no such folder; name one that holds GROUP/NAME.yaml")
     if presets is not None and "${" in os.path.abspath(presets):
         raise UserError(f"--config-dir {presets}: its path has ${{, which Hydra replaces; rename the folder")
+    one_job = line.multirun and any(flag.partition("=")[0] in ("--cfg", "-c", *INFO) for flag in line.flags)
     for word in line.overrides:
         key = key_of(word)
+        if one_job and swept_values(word):
+            raise UserError(f"{word}: --cfg and --info show one job: choose one value")
         if word.startswith("~"):
             _require_deletable(word, key, settings)
         elif word.startswith(f"{EXPERIMENT}="):
@@ -44,7 +47,7 @@ def require_possible(line: CommandLine) -> None:
         elif key == EXPERIMENT:
             for name in word.partition("=")[2].split(","):
                 if name in (files := settings.files(EXPERIMENT)):
-                    require_experiment(files[name])
+                    require_experiment(files[name], {group for job in settings.jobs for group in job.groups})
         elif key in FOLDERS and "=" in word:
             _require_folder(word, key)
         elif key == "hydra.searchpath" and "=" in word:

@@ -56,17 +56,13 @@ class LineSettings:
     def jobs(self) -> list[LineSettings]:
         """The settings of as many of a sweep's jobs as it takes to have each option that any of its jobs uses."""
         words = {word.partition("=")[0]: word for word in self.line.overrides if self.is_group(key_of(word))}
-        tried = {
-            key: values for key, word in words.items() if (values := swept_values(word, config_dir_of(self.words)))
-        }
-        first = self._with(*(f"{key}={values[0]}" for key, values in tried.items())) if tried else self
-        experiments = [first._with(f"+{EXPERIMENT}={name}") for name in tried.pop(f"+{EXPERIMENT}", [])]
-        jobs: list[LineSettings] = []
-        for start in experiments or [first]:
-            found, left = [start], {key: values[1:] for key, values in tried.items()}
-            for job in found:  # which grows by the other options of each group, in the first job that has the group
-                found += [job._with(f"{group}={value}") for group in job.groups for value in left.pop(group, [])]
-            jobs += found
+        values = {key: swept_values(word, config_dir_of(self.words)) for key, word in words.items()}
+        tried = {key: options for key, options in values.items() if options}
+        if experiments := tried.get(f"+{EXPERIMENT}"):
+            return [job for name in experiments for job in self._with(f"+{EXPERIMENT}={name}").jobs]
+        jobs = [self._with(*(f"{key}={options.pop(0)}" for key, options in tried.items())) if tried else self]
+        for job in jobs:  # which grows by the other options of each group, in the first job that has the group
+            jobs += [job._with(f"{group}={option}") for group in job.groups for option in tried.pop(group, [])]
         return jobs
 
     def _with(self, *words: str) -> LineSettings:

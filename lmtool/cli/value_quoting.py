@@ -112,7 +112,8 @@ def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
         raise UserError(f"{word}: write a list, as {key}=[a,b]")
     elif not (type.fields or type.item or type.may_be_text):
         span = SPAN.fullmatch(text)
-        several = text[1:-1] if text.startswith("[") else span and f"range({span['first']},{int(span['last']) + 1})"
+        low, high = sorted((int(span["first"]), int(span["last"]))) if span else (0, 0)
+        several = text[1:-1] if text.startswith("[") else span and f"range({low},{high + 1})"
         if several:
             raise UserError(f"{word}: must be {type.words}; to try several, -m {key}={several}")
 

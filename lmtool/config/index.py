@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -160,17 +160,18 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
     """Return the options of a defaults list by group, and its names without a group."""
     groups, bases = {}, []
-    for item in node.value if isinstance(node.value, list) else []:
+    for item in node.value if node.id == "sequence" else []:
         if isinstance(item.value, str):
             bases.append(item.value)
         elif len(item.value) == 1 and item.id == "mapping":
             ((key, value),) = item.value
-            groups[str(key.value).removeprefix("override ").lstrip("/").partition("@")[0]] = str(value.value)
+            option = value.value if isinstance(value.value, str) else "..."
+            groups[str(key.value).rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
     return groups, [name for name in bases if name != "_self_"]
 
 
-def require_experiment(path: Path) -> None:
-    """Raise UserError unless an experiment's settings are global and its defaults list overrides groups."""
+def require_experiment(path: Path, used: Container[str]) -> None:
+    """Raise UserError unless an experiment's settings are global and its defaults list overrides the groups in use."""
     text = text_of(path)
     if re.search(r"^\s*#\s*@package\s+_global_\s*$", text, re.MULTILINE) is None:
         raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
@@ -178,10 +179,13 @@ def require_experiment(path: Path) -> None:
     lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
     for item in lists[0].value if lists and lists[0].id == "sequence" else []:
         for key, value in item.value if item.id == "mapping" else []:
-            written, option = f"{key.value}", f"{value.value}"
-            if re.fullmatch(r"override /.+|(override )?/?hydra/.+|/.+@.+", written) is None:
-                meant = f"override /{written.rpartition(' ')[2].lstrip('/')}: {option}"
-                raise UserError(f"{path}:{key.start_mark.line + 1}: {written}: {option}: write {meant}")
+            *marks, group = str(key.value).split() or [""]
+            found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
+            right = found and {*marks} <= {"override", "optional"} and ("override" in marks or group[1:] not in used)
+            if isinstance(key.value, str) and not right:
+                option = value.value if isinstance(value.value, str) else "..."
+                meant = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+                raise UserError(f"{path}:{key.start_mark.line + 1}: {key.value}: {option}: write {meant}")
 
 
 def line_of(path: Path, keys: list[str]) -> int | None:
@@ -193,7 +197,7 @@ def line_of(path: Path, keys: list[str]) -> int | None:
     for key in keys:
         items = node.value if isinstance(node.value, list) else []
         if node.id == "sequence":  # of names, and of groups with a name each
-            items = [(item if isinstance(item.value, str) else item.value[0][1], item) for item in items]
+            items = [(item.value[0][1] if item.id == "mapping" and item.value else item, item) for item in items]
         found = [(name, value) for name, value in items if name.value == key]
         if not found:
             return None

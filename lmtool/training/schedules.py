@@ -159,6 +159,6 @@ class StepsSchedule(ScheduleConfig):
     def require_steps(self, steps: int, budget: str) -> None:
         """Raise UserError if the budget of `steps` steps ends before the last milestone."""
         if self.milestones[-1] >= max(steps, 1):
-            fitting = [m for m in self.milestones if m < steps] or [0.5, 0.75]
+            fitting = str([m for m in self.milestones if m < steps] or [0.5, 0.75]).replace(" ", "")
             remedy = f"remove the last ones or train for more steps, e.g. schedule.milestones={fitting}"
             raise UserError(f"schedule.milestones={self.milestones}: the budget ends earlier, {budget}: {remedy}")
