@@ -27,7 +27,7 @@ from tests.ngram.plain import Text, random_sentences, text_of
 # The names of the settings, on which saved runs depend; the class that they build; what can be tuned.
 SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
     "absolute": (["discounts", "interpolate", "tune_on"], "Absolute", "discounts"),
-    "count_merging": (["tune_on"], "MergingSmoother", None),
+    "count_merging": (["tune_on", "source_weights"], "MergingSmoother", None),
     "good_turing": (["gt_max", "gt_max_unigram"], "GoodTuring", None),
     "jelinek_mercer": (["lambdas", "count_buckets", "tune_on"], "JelinekMercer", "lambdas"),
     "kneser_ney": (["discounts", "interpolate", "tune_on"], "KneserNey", "discounts"),
