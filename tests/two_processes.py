@@ -1,9 +1,10 @@
 """Run by torchrun in tests/test_processes.py: gradients of two processes, each with half the batch, against those of
-one with all of it, in float64; and evaluation in shares against the whole.
+one with all of it, in float64, also of layers in another model; and evaluation in shares against the whole.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes
 from lmtool.trees import huffman_tree
 from tests.conftest import neural
+from tests.neural.test_other_models import LAYERS, Model, batch, built
 
 
 def main(store: Path) -> None:
@@ -58,11 +60,30 @@ def main(store: Path) -> None:
             first, last = processes.share(toy.split("valid").tokens)
             shares = processes.joined(model.score_tokens(toy.split("valid"), first, last))
             np.testing.assert_allclose(shares, model.score_text(toy.split("valid")), rtol=1e-12)
+        layers_in_another_model(processes.rank)
         assert processes.largest(float(processes.rank), -1.0) == [1.0, -1.0]
         assert processes.mean(float(processes.rank)) == 0.5
         assert processes.from_first(processes.rank) == 0
         if processes.rank == 0:
             print("the same in two processes")
+
+
+def layers_in_another_model(rank: int) -> None:
+    """Compare the gradients of each layer with sparse gradients in DistributedDataParallel with the whole batch's."""
+    x, y = (part.flatten(0, 1) for part in batch())
+    half = slice(6 * rank, 6 * rank + 6)
+    for name in [name for name in LAYERS if name != "own_noise"]:  # whose draws differ from example to example
+        model = Model(built(name, sparse=True))
+        alone = copy.deepcopy(model)
+        parallel = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=name == "adaptive")
+        for targets in (y, y.index_fill(0, torch.arange(6), -100)):  # one process then has only padding
+            for each, part in ((parallel, half), (alone, slice(None))):
+                each.zero_grad()
+                torch.manual_seed(5)  # the same draws
+                each(x[part], targets[part]).backward()
+            for (key, parameter), other in zip(model.named_parameters(), alone.parameters(), strict=True):
+                wanted = other.grad.to_dense() / (1 if targets is y else 2)  # a mean over both processes
+                torch.testing.assert_close(parameter.grad, wanted, rtol=1e-10, atol=1e-12, msg=f"{name} {key}")
 
 
 if __name__ == "__main__":

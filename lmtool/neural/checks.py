@@ -33,14 +33,14 @@ def _place(device: torch.device) -> str:
 
 
 def require_hidden(of: object, argument: str, h: object, dim: int | None, like: Tensor | None) -> Tensor:
-    """Return hidden states `[B, D]` in the dtype of the weights: h itself, or widened, as autocast may narrow it.
+    """Return hidden states in the dtype of the weights: h itself, or widened, as autocast may narrow it.
 
     of: the layer. argument: its name in messages after the layer's, e.g. ".forward: h". dim: D. like: a weight, for its
     dtype and device. None: any. Raises ValueError for another shape, dtype or device.
     """
     if isinstance(h, Tensor) and h.layout is torch.strided and h.is_floating_point():
         shape = h.shape
-        if len(shape) == 2 and (dim is None or shape[1] == dim):
+        if len(shape) >= 2 and (dim is None or shape[-1] == dim):
             if like is None:
                 return h
             if (h.is_cpu and like.is_cpu) or h.device == like.device:
@@ -138,10 +138,10 @@ def require_number(where: str, value: object, fits: Callable[[Any], bool], rule:
 
 
 def require_odds(where: str, odds: object) -> Tensor:
-    """Return log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
+    """Return a copy of log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
     if not (isinstance(odds, Tensor) and odds.dim() == 1 and odds.is_floating_point()):
         raise ValueError(f"{where} must be a floating-point tensor [N]; got {described(odds)}")
-    return odds.detach()
+    return odds.detach().clone()
 
 
 def require_vectors(where: str, vectors: Tensor, words: int, dim: int) -> None:

@@ -66,8 +66,9 @@ def log_sum_exp_by_group(values: Tensor, groups: Tensor, count: int) -> Tensor:
 def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
     """Return weight[rows]: `[..., D]` from weight `[R, D]`, `[...]` from weight `[R]`; rows: integers `[...]`.
 
-    sparse: whether the gradient of weight is sparse.
+    sparse: whether the gradient of weight is sparse, if it is a parameter: what computes it may need a dense one.
     """
+    sparse = sparse and weight.is_leaf
     if weight.dim() > 1:
         return F.embedding(rows, weight, sparse=sparse)
     return weight.gather(0, rows.reshape(-1).long(), sparse_grad=sparse).view(rows.shape)

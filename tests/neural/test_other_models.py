@@ -106,14 +106,61 @@ def test_reductions_and_ignored_targets(name: str) -> None:
     (of_mean,) = torch.autograd.grad(mean, h)
     assert of_one[0].abs().max() == 0
     torch.testing.assert_close(of_one[1, 2], 12 * of_mean[1, 2])
+    # Gradients of weighted losses are those of the losses of single tokens.
+    each, weights = [h, *layer.parameters()], torch.rand(12, dtype=torch.float64)
+    torch.manual_seed(3)
+    draws = iter(layer.table.draw(12, 5)[:, None]) if name == "own_noise" else None  # type: ignore[operator]
+    singles = [
+        layer.loss_with(h_k, y_k, next(draws)) if draws else seeded(layer, h_k, y_k)  # type: ignore[operator]
+        for h_k, y_k in zip(h.view(12, 1, D), y.view(12, 1), strict=True)
+    ]
+    torch.testing.assert_close(torch.stack(singles), losses.flatten())
+    found, wanted = (
+        torch.autograd.grad((weights * of_tokens).sum(), each, retain_graph=True, materialize_grads=True)
+        for of_tokens in (losses.flatten(), torch.stack(singles))
+    )
+    assert all(grad.abs().max() > 0 for grad in found)
+    torch.testing.assert_close(found, wanted)
     padded = y.clone()
     padded[:, 3] = -100
     rest = seeded(layer, h[:, :3].reshape(9, D), y[:, :3].reshape(9))
     torch.testing.assert_close(seeded(layer, h, padded), rest)
     assert seeded(layer, h, padded, reduction="none")[:, 3].tolist() == [0, 0, 0]
-    assert seeded(layer, h, torch.full_like(y, 7), ignore_index=7).item() == 0
     with pytest.raises(ValueError, match=r"forward: reduction must be mean, sum or none; got 'max'"):
         layer(h, y, reduction="max")
+
+
+@every_layer
+@pytest.mark.parametrize("sparse", [False, True])
+def test_all_targets_ignored(name: str, sparse: bool) -> None:
+    layer, (h, y) = built(name, sparse=sparse), batch()
+    padding = torch.full_like(y, -100)
+    for hidden in (h, torch.full_like(h, torch.inf), torch.full_like(h, 3e38)):
+        for each, reduction in ((hidden, "mean"), (hidden.clone().requires_grad_(), "sum")):  # also of a frozen encoder
+            layer.zero_grad()
+            loss = layer(each, padding, reduction=reduction)
+            loss.backward()
+            assert loss.item() == 0 and (each.grad is None or not each.grad.any())
+            assert all(
+                parameter.grad is None or not parameter.grad.to_dense().any() for parameter in layer.parameters()
+            )
+            reached = {key for key, parameter in layer.named_parameters() if parameter.grad is not None}
+            assert name == "adaptive" or reached == dict(layer.named_parameters()).keys()
+        losses = layer(hidden, padding, reduction="none")
+        losses[0, 0] += 1  # each has its own memory
+        assert losses.flatten().tolist() == [1] + [0] * 11
+    assert all(
+        parameter.grad is not None and parameter.grad.is_sparse == sparse for parameter in layer.sparse_parameters()
+    )
+
+
+def test_bytes_as_targets() -> None:
+    layer, h = FullSoftmax(D, torch.ones(256)), torch.randn(3, D)
+    y = torch.tensor([156, 1, 156], dtype=torch.uint8)
+    for kind in (torch.uint8, torch.uint16, torch.int16):
+        losses = layer(h, y.to(kind), reduction="none")
+        assert losses.tolist() == layer(h, y.long(), reduction="none").tolist() and losses.min() > 0
+        assert layer(h, y.to(kind), ignore_index=156, reduction="none")[::2].tolist() == [0, 0]
 
 
 def test_losses_by_hand() -> None:
@@ -208,6 +255,17 @@ def test_distributed_data_parallel(one_process: None, plain: bool) -> None:
             torch.testing.assert_close(own, other)
 
 
+def test_a_batch_of_padding_in_ddp(one_process: None) -> None:
+    for name in LAYERS:
+        model, (x, y) = Model(built(name, sparse=True)), batch()
+        parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=name == "adaptive")
+        for targets in (y, torch.full_like(y, -100), y):
+            model.zero_grad()
+            loss = parallel(x, targets)
+            loss.backward()
+        assert loss.item() > 0 and all(parameter.grad is not None for parameter in model.parameters())
+
+
 def test_a_dense_gradient_of_rows_by_hand() -> None:
     weight = nn.Parameter(torch.ones(3, 2))
     weight.grad = torch.tensor([[0.0, 0], [1, 2], [0, 0]])
@@ -224,9 +282,16 @@ def test_reset_parameters(name: str) -> None:
             parameter.add_(1)
     torch.manual_seed(1)
     layer.reset_parameters()
-    assert layer.state_dict().keys() == first.keys()
-    if name != "morin_bengio":  # the order of its draws differs: nodes first
-        assert all(torch.equal(value, first[key]) for key, value in layer.state_dict().items())
+    torch.testing.assert_close(layer.state_dict(), first, rtol=0, atol=0)
+    losses = seeded(layer, *batch(), reduction="none")
+    layer.to("meta").to_empty(device="cpu")
+    for value in layer.state_dict().values():
+        value.fill_(7)
+    for buffer in layer.buffers():
+        buffer.zero_()
+    torch.manual_seed(1)
+    layer.reset_parameters()
+    assert torch.equal(seeded(layer, *batch(), reduction="none"), losses)
     assert copy.deepcopy(layer).extra_repr() == layer.extra_repr()
 
 
@@ -248,6 +313,34 @@ def test_messages_name_the_dtypes() -> None:
         FullSoftmax(D, COUNTS).log_dist(torch.zeros(2, D).double())
 
 
+def test_messages_say_the_shapes_that_were_given() -> None:
+    layer, h, y = NCELoss(D, COUNTS, noise=5, shared=False), torch.zeros(2, 3, D), torch.zeros(2, 3).long()
+    for wrong, of, got in (
+        (lambda: layer(h, None), r"forward: y must be int64 \[2, 3\]", "a NoneType"),
+        (lambda: layer(h, y.double()), r"forward: y must be int64 \[2, 3\]", r"float64 \[2, 3\]"),
+        (lambda: layer(h, y[..., None]), r"forward: y must be int64 \[2, 3\]", r"int64 \[2, 3, 1\]"),
+        (lambda: layer.scores(h, y[0]), r"scores: y must be int64 \[2, 3\] or \[2, 3, K\]", r"int64 \[3\]"),
+        (
+            lambda: layer.loss_with(h, y, torch.zeros(2, 4, 5).long()),
+            r"loss_with: draws must be int64 \[k\] or \[2, 3, k\]",
+            r"int64 \[2, 4, 5\]",
+        ),
+        (lambda: layer(h.half()[..., 1:], y), r"forward: h must be .* \[B, T, 8\]", r"float16 \[2, 3, 7\]"),
+    ):
+        with pytest.raises(ValueError, match=rf"^NCELoss\.{of}; got {got}$"):
+            wrong()
+    with pytest.raises(ValueError, match=r"NCELoss.forward: h has no values on the meta device: use to_empty"):
+        layer.to("meta")(h.to("meta"), y.to("meta"))
+
+
+def test_given_draws_of_a_sequence() -> None:
+    layer, (h, y) = NCELoss(D, COUNTS, noise=5, shared=False), batch()
+    draws = torch.randint(WORDS, (3, 4, 5))
+    wanted = layer.loss_with(h.view(12, D), y.view(12), draws.view(12, 5))
+    assert torch.equal(layer.loss_with(h, y, draws=draws), wanted)
+    assert layer.loss_with(h, y, draws[0, 0]).isfinite()  # the same for all
+
+
 class UnitVectors(NCELoss):
     """Output vectors of length 1."""
 
@@ -264,6 +357,34 @@ class HalfNoise(NCELoss):
         real, fake = self.target_and_other_scores(h, y, draws)
         losses = -(F.logsigmoid(real - self.log_kq[y]) + F.logsigmoid(self.log_kq[draws] - fake).sum(1) / 2)
         return losses if reduction == "none" else losses.mean()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_computed_vectors_have_dense_gradients(shared: bool, plain: bool) -> None:
+    sparse, dense = (UnitVectors(D, COUNTS, noise=5, shared=shared, sparse=sparse) for sparse in (True, False))
+    dense.load_state_dict(sparse.state_dict())
+    for layer in (sparse, dense):
+        optimizer = RowSGD([layer.vectors, layer.bias], lr=0.1)
+        with only_plain(plain):
+            seeded(layer, *batch()).backward()
+        optimizer.step()
+    assert sparse.sparse_parameters() == [sparse.vectors, sparse.bias]
+    torch.testing.assert_close(sparse.state_dict(), dense.state_dict())
+
+
+@pytest.mark.parametrize("base", [NCELoss, SampledSoftmax])
+def test_a_custom_loss_of_draws_without_reduction(base: type[NCELoss]) -> None:
+    class Squares(base):  # type: ignore[misc, valid-type]
+        def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+            return (h.sum(1) * (y + 1)).square().mean()
+
+    layer, h, y = (
+        Squares(2, torch.ones(3), **{"noise" if base is NCELoss else "samples": 2}),
+        torch.ones(2, 2),
+        torch.tensor([0, 2]),
+    )
+    assert layer(h, y).item() == 20 and layer(h, y, reduction="none").tolist() == [4, 36]
 
 
 @pytest.mark.parametrize("shared", [False, True])

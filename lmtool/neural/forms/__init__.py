@@ -156,15 +156,17 @@ class Formed(nn.Module):
                 setattr(cls, new, method)
 
     def reset_parameters(self) -> None:
-        """Draw and set the parameters again, as the constructor did; shared ones, such as tied vectors, stay."""
+        """Set parameters and buffers again as the constructor did; shared ones, such as tied vectors, stay."""
         arguments, named = self._built_from
         for argument in (*arguments, *named.values()):
             if isinstance(argument, Formed):
                 argument.reset_parameters()
+        fresh = type(self)(*arguments, **named)
         with torch.no_grad():
-            for own, new in zip(self.parameters(), type(self)(*arguments, **named).parameters(), strict=True):
-                if own is not new:
-                    own.copy_(new)
+            for kind in nn.Module.parameters, nn.Module.buffers:
+                for own, new in zip(kind(self), kind(fresh), strict=True):
+                    if own is not new:
+                        own.copy_(new)
 
     def extra_repr(self) -> str:
         """Return the numbers and choices that the constructor was given, and the number of words."""

@@ -41,7 +41,7 @@ class _PairScores(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs, sparse: bool) -> Tensor:
         h = h.contiguous()
         ctx.save_for_backward(h, weight)
-        ctx.pairs, ctx.sparse, ctx.biases = pairs, sparse, bias.shape
+        ctx.pairs, ctx.sparse, ctx.biases = pairs, [sparse and x.is_leaf for x in (weight, bias)], bias.shape
         scores = h.new_empty(len(pairs.rows))
         arrays = as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores)
         over_segments(_dot_rows, arrays, arrays[3], h.shape[1])
@@ -51,7 +51,7 @@ class _PairScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
         h, weight = ctx.saved_tensors
-        pairs, sparse, grad = ctx.pairs, ctx.sparse, grad_output[0].contiguous()
+        pairs, (sparse, sparse_bias), grad = ctx.pairs, ctx.sparse, grad_output[0].contiguous()
         width, grad_h = h.shape[1], torch.empty_like(h)
         if ctx.needs_input_grad[0]:
             arrays = as_arrays(grad, weight, pairs.starts, pairs.rows, grad_h)
@@ -65,7 +65,7 @@ class _PairScores(torch.autograd.Function):
         return (
             grad_h,
             rows_gradient(unique, grad_weight, shape, sparse),
-            rows_gradient(unique, grad_bias, ctx.biases, sparse),
+            rows_gradient(unique, grad_bias, ctx.biases, sparse_bias),
             None,
             None,
         )

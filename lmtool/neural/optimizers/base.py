@@ -140,12 +140,8 @@ class RowOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter.grad.is_sparse:
-                    grad = coalesced(parameter.grad)
-                    rows, values = grad.indices()[0], grad.values()
-                else:  # from DistributedDataParallel
-                    rows = parameter.grad.reshape(len(parameter), -1).any(1).nonzero()[:, 0]
-                    values = parameter.grad[rows]
+                grad = coalesced(parameter.grad)
+                rows, values = grad.indices()[0], grad.values()
                 weight = parameter.detach()
                 if weight.dim() == 1:
                     weight, values = weight[:, None], values[:, None]

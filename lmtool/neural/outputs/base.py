@@ -21,12 +21,12 @@ from torch._compile import _disable_dynamo
 from torch.nn import functional as F
 
 from lmtool.config.training import Precision
-from lmtool.neural.checks import require_hidden, require_ids, require_size
+from lmtool.neural.checks import INTEGERS, Shape, require_hidden, require_ids, require_size
 from lmtool.neural.forms import Formed
-from lmtool.system.arrays import described
 from lmtool.trees.tree import Tree
 
 FINGERPRINT = "fingerprint"  # name in the state_dict
+SEVERAL_WORDS = ("log_prob", "scores")  # methods whose y may be [B, K]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -35,8 +35,11 @@ def public(method: Method) -> Method:
 
     Hidden states may be `[B, T, D]`, with words `[B, T]`: results then begin with [B, T]. Inside torch.autocast in
     bfloat16 the method computes in the dtype of the weights, unless it is the loss of a layer that `autocasts`. Raises
-    ValueError inside torch.autocast in float16. torch.compile calls the method as it is, by a break of its graph.
+    ValueError inside torch.autocast in float16 and on the meta device. torch.compile calls the method as it is, by a
+    break of its graph.
     """
+
+    parameters = signature(method)
 
     @wraps(method)
     def call(self: Any, h: Any, *others: Any, **named: Any) -> Any:
@@ -45,6 +48,9 @@ def public(method: Method) -> Method:
         if not isinstance(h, Tensor):
             return method(self, h, *others, **named)
         device, where = h.device.type, f"{type(self).__name__}.{method.__name__}"
+        if h.is_meta:
+            require_hidden(self, f".{method.__name__}: h", h, self.input_dim, self.reference())
+            raise ValueError(f"{where}: h has no values on the meta device: use to_empty, then reset_parameters")
         narrow = torch.is_autocast_enabled(device)
         if narrow and torch.get_autocast_dtype(device) is torch.float16:
             raise ValueError(f"{where}: torch.autocast in float16 is not supported: use dtype=torch.bfloat16")
@@ -53,13 +59,16 @@ def public(method: Method) -> Method:
             if h.dim() <= 2:
                 return method(self, h, *others, **named)
             lead = h.shape[:-1]
-            others = (*([named.pop("y")] if "y" in named else ()), *others)
-            if others and not isinstance(others[0], int):
-                y = torch.as_tensor(others[0])
-                if y.shape[: len(lead)] != lead:
-                    raise ValueError(f"{where}: y must be int64 {list(lead)}; got {described(others[0])}")
-                others = (y.flatten(0, len(lead) - 1), *others[1:])
-            found = method(self, h.flatten(0, -2), *others, **named)
+            h = require_hidden(self, f".{method.__name__}: h", h, self.input_dim, self.reference())
+            bound = parameters.bind(self, h, *others, **named)
+            given = bound.arguments
+            for name, shapes in ("y", word_shapes(method.__name__, lead)), ("draws", (("k",), (*lead, "k"))):
+                if name in given:
+                    given[name] = require_ids(self, f".{method.__name__}: {name}", given[name], shapes, None, h)
+            for name, value in given.items():
+                if isinstance(value, Tensor) and value.shape[: len(lead)] == lead:
+                    given[name] = value.flatten(0, len(lead) - 1)
+            found = method(*bound.args, **bound.kwargs)
             parts = found if isinstance(found, tuple) else (found,)
             parts = tuple(part.unflatten(0, lead) if part.dim() else part for part in parts)
             return parts if isinstance(found, tuple) else parts[0]
@@ -108,17 +117,22 @@ class OutputLayer(Formed, ABC):
         """
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"{type(self).__name__}.forward: reduction must be mean, sum or none; got {reduction!r}")
-        if ignore_index is not None and isinstance(y, Tensor) and bool((ignored := y == ignore_index).any()):
+        if isinstance(y, Tensor) and y.dtype in INTEGERS:
+            y = y.long()  # as uint8, an ignore_index of -100 would be word 156
+        readable = isinstance(y, Tensor) and not y.is_meta
+        if ignore_index is not None and readable and bool((ignored := y == ignore_index).any()):
             h, keep = self._checked("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
-            if ignored.all():
-                return h.sum(1).mul(0) if reduction == "none" else h.sum().mul(0)
-            found: Tensor = self(h[keep], y[keep], ignore_index=None, reduction=reduction)
+            if ignored.all():  # gradients of 0 for h and all weights that other batches reach, as DDP needs them
+                zero = 0 * self.forward(torch.ones_like(h[:1]), y.new_zeros(1), ignore_index=None) + h[:0].sum()
+                return zero.repeat(len(y)) if reduction == "none" else zero
+            found = self.forward(h[keep], y[keep], ignore_index=None, reduction=reduction)
             return found.new_zeros(len(y)).index_put((keep,), found) if reduction == "none" else found
         h, y = self._checked("forward", h, y, empty=False)
         if reduction != "none":
             loss: Tensor = self.computed("loss", h, y)
             return loss * len(y) if reduction == "sum" else loss
-        if "reduction" in signature(self.loss).parameters:
+        formulas = self.loss, getattr(self, "drawn_loss", self.loss)
+        if all("reduction" in signature(formula).parameters for formula in formulas):
             return self.loss(h, y, reduction)
         return torch.stack([self.loss(h[k : k + 1], y[k : k + 1]) for k in range(len(y))])
 
@@ -133,7 +147,7 @@ class OutputLayer(Formed, ABC):
     @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return log p(y|h), float64, of words y `[B]` or `[B, K]`, int64, after h `[B, D]`, in y's shape."""
-        h, y = self._checked("log_prob", h, y, several=True)
+        h, y = self._checked("log_prob", h, y)
         log_p: Tensor = self.computed("log_probs_of", h, columns(y))
         return log_p.reshape(y.shape)
 
@@ -242,16 +256,13 @@ class OutputLayer(Formed, ABC):
     def _checked_hidden(self, method: str, h: Tensor) -> Tensor:
         return require_hidden(self, f".{method}: h", h, self.input_dim, self.reference())
 
-    def _checked(
-        self, method: str, h: Tensor, y: Tensor, *, several: bool = False, empty: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """Check hidden states `[B, D]` and words `[B]`, or `[B, K]` if several. empty: whether B may be 0."""
+    def _checked(self, method: str, h: Tensor, y: Tensor, *, empty: bool = True) -> tuple[Tensor, Tensor]:
+        """Check hidden states `[B, D]` and words `[B]`, or `[B, K]` for SEVERAL_WORDS. empty: whether B may be 0."""
         h = self._checked_hidden(method, h)
         size = h.shape[0]
         if not (size or empty):
             raise ValueError(f"{type(self).__name__}.{method}: h must have one example or more; got {list(h.shape)}")
-        shapes = ((size,), (size, "K")) if several else ((size,),)
-        return h, require_ids(self, f".{method}: y", y, shapes, self.word_count, h)
+        return h, require_ids(self, f".{method}: y", y, word_shapes(method, (size,)), self.word_count, h)
 
     def _fingerprint(self) -> Tensor | None:
         digest, arrays = hashlib.blake2b(digest_size=16), self.structure()
@@ -273,6 +284,11 @@ class OutputLayer(Formed, ABC):
                 "build the layer over those that it was trained with"
             )
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def word_shapes(method: str, lead: tuple[int, ...]) -> tuple[Shape, ...]:
+    """Return the shapes that words may have after hidden states `[*lead, D]`."""
+    return (lead, (*lead, "K")) if method in SEVERAL_WORDS else (lead,)
 
 
 def columns(y: Tensor) -> Tensor:

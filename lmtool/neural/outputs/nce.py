@@ -84,6 +84,11 @@ class DrawnWords(WordScores):
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
         """Compute the loss of `[B, D]` and `[B]`, draws being `[k]`, the same for all examples, or `[B, k]`."""
 
+    def loss_of_draws(self, h: Tensor, y: Tensor, shape: tuple[int, ...], reduction: str) -> Tensor:
+        """Compute the loss with words drawn in this shape; a custom drawn_loss may leave out `reduction`."""
+        named = {} if reduction == "mean" else {"reduction": reduction}
+        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device), **named)
+
     @public
     def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
         """Return the mean loss with given draws, int64: `[k]` for the whole batch or `[B, k]`."""
@@ -134,7 +139,7 @@ class NCELoss(DrawnWords):
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J in nats for hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
         shape = (self.noise,) if self.shared else (len(y), self.noise)
-        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device), reduction)
+        return self.loss_of_draws(h, y, shape, reduction)
 
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J with noise words `[k]` or `[B, k]`."""

@@ -58,7 +58,7 @@ class SampledSoftmax(DrawnWords):
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J in nats for hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
-        return self.drawn_loss(h, y, self.table.draw(self.samples).to(h.device), reduction)
+        return self.loss_of_draws(h, y, (self.samples,), reduction)
 
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J with samples `[k]` or `[B, k]`."""

@@ -69,7 +69,7 @@ class WordScores(RowScores, OutputLayer):
         """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden states `[B, D]`; in y's shape and h's
         dtype, with gradients.
         """
-        h, y = self._checked("scores", h, y, several=True)
+        h, y = self._checked("scores", h, y)
         return self.scores_of(h, columns(y)).reshape(y.shape)
 
     def scores_of(self, h: Tensor, words: Tensor) -> Tensor:
