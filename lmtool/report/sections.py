@@ -208,7 +208,8 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     if len(rows) > len(drawn) and section.parts:
         missing = len(rows) - len(drawn)
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
-    section.parts.append(sweep_table(rows))
+    none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
+    section.parts.append(sweep_table(rows) if rows else none)
     return section
 
 

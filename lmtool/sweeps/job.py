@@ -20,7 +20,7 @@ from lmtool import session
 from lmtool.config.index import option_types, verb_types
 from lmtool.config.options import HOMES, kinds
 from lmtool.config.overrides import key_of
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
@@ -30,6 +30,8 @@ REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json,
 REPEATED = "repeated"  # mark, among Hydra's choices, of a job that equals an earlier one and is not run
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
+NUMBER = int, float, type(None)
+RECORD = {"overrides": list, "made": list, "error": (str, type(None)), "code": int, "value": NUMBER, "seconds": NUMBER}
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
@@ -110,7 +112,8 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
         record = about | _failure(str(error), 2)
         log.error("lmtool: %s", error)
     except Exception as error:
-        record = about | _failure(repr(error), 1)
+        reason = f"{first_line(error)} ({type(error).__name__}): a fault of lmtool or of a custom option"
+        record = about | _failure(f"{reason}; its traceback is in the job's log", 1)
         log.error("%s", traceback.format_exc())
     _note(folder / STATUS, record | _spent(start))
     return record
@@ -173,13 +176,18 @@ def began(folder: Path) -> bool:
     return True
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path, name: str = STATUS) -> Record | None:
     """Read job.json, or return None if it does not exist. Raises UserError if it is damaged."""
-    if not (folder / STATUS).exists():
+    if not (folder / name).exists():
         return None
-    record = read_json(folder / STATUS, f"remove {folder} and start the sweep again")
-    if not isinstance(record, dict) or "status" not in record:
-        raise UserError(f"{folder / STATUS} is damaged: remove {folder} and start the sweep again")
+    record = read_json(folder / name, f"remove {folder} and start the sweep again")
+    if (
+        not isinstance(record, dict)
+        or record.get("status") not in ("running", "done", "failed")
+        or (record["status"] == "failed" and not {"error", "code"} <= record.keys())
+        or not all(isinstance(record[key], kinds) for key, kinds in RECORD.items() if key in record)
+    ):
+        raise UserError(f"{folder / name} is damaged: remove {folder} and start the sweep again")
     return record
 
 

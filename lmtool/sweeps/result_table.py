@@ -67,12 +67,11 @@ def with_values(row: Row) -> Row:
 def _rows_in(folder: Path, job: str) -> list[Row]:
     rows = []
     try:
-        record, refused = read_record(folder), None
-        if (folder / REFUSED).exists():
-            refused = read_json(folder / REFUSED, "start the sweep again")
+        record, refused = read_record(folder), read_record(folder, REFUSED)
+        if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record.get("overrides") != refused["overrides"]):
+        if record is not None and (refused is None or record.get("overrides") != refused.get("overrides")):
             rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, {}, None, None, None, str(error), 1))
@@ -162,7 +161,8 @@ def _normalised(shown: bool, normalised: bool) -> list[Cell]:
 def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[str]:
     """Return the settings in which jobs differ, and those of `swept` that a job has."""
     keys = dict.fromkeys(key for row in rows for key in row.settings)
-    return [key for key in keys if key in swept or len({row.settings.get(key) for row in rows}) > 1]
+    known = [row.settings for row in rows if row.settings]  # a damaged record has none
+    return [key for key in keys if key in swept or len({settings.get(key) for settings in known}) > 1]
 
 
 def some_left_out(rows: Sequence[Row]) -> bool:

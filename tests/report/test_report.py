@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import Picture, Section, Table, page
 from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates
-from lmtool.report.sections import comparison, summary, sweep_section, trees
+from lmtool.report.sections import comparison, summary, sweep_section, trees, unique_names
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
 from tests.conftest import NEURAL, answer
@@ -212,6 +212,13 @@ def test_jobs_that_failed_stand_in_the_table(lmtool: Run, runs: Path) -> None:
     lmtool("report", "sweep", "hydra.run.dir=page", *FAST)
     page = page_of(Path("page"))
     assert page.titles[1:] == ["Runs", "Sweep: sweep"] and "must be a number above 0" in page.text
+
+
+def test_a_sweep_without_records_says_so(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    shutil.copy(made / "alphas" / "sweep.csv", tmp_path / "sweep")
+    (part,) = sweep_section(ReportFolder(tmp_path / "sweep", Kind.sweep, "sweep"), [], unique_names()).parts
+    assert isinstance(part, str) and "has no records of jobs (job.json)" in part
 
 
 def test_what_a_folder_is(runs: Path, made: Path, tmp_path: Path) -> None:

@@ -109,3 +109,17 @@ def test_an_infinite_perplexity_makes_an_infinite_mean(tmp_path: Path) -> None:
 def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
     write(tmp_path, "lmtool train -m threads=\udcff", {})
     assert (tmp_path / "sweep.md").read_text(encoding="utf-8") == "    lmtool train -m threads=\\udcff\n"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [[1], {"status": "other"}, {"overrides": 3}, {"made": None}, {"status": "failed"}, {"value": "x"}, {"seconds": "1"}],
+)
+def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> None:
+    job(tmp_path, 0, "seed=1", valid_perplexity=90.0)
+    job(tmp_path, 1, "seed=2", valid_perplexity=80.0)
+    path = tmp_path / "1" / "job.json"
+    path.write_text(json.dumps(damage if isinstance(damage, list) else json.loads(path.read_text()) | damage))
+    header, (whole, damaged) = jobs_table(rows_of(tmp_path))
+    assert whole[0] == "0" and damaged[-1] == f"{path} is damaged: remove {path.parent} and start the sweep again"
+    assert header == ["job", "valid_perplexity", "seconds", "status"]  # its lost settings are no columns
