@@ -31,7 +31,14 @@ REPEATED = "repeated"  # mark, among Hydra's choices, of a job that equals an ea
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
 NUMBER = int, float, type(None)
-RECORD = {"overrides": list, "made": list, "error": (str, type(None)), "code": int, "value": NUMBER, "seconds": NUMBER}
+RECORD: dict[str, Any] = {
+    "overrides": list,
+    "made": list,
+    "error": (str, type(None)),
+    "code": int,
+    "value": NUMBER,
+    "seconds": NUMBER,
+}
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]

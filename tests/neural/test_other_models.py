@@ -185,23 +185,6 @@ def test_a_custom_layer_without_reduction() -> None:
     assert found.tolist() == [4, 36]
 
 
-def test_a_custom_drawn_loss_without_reduction() -> None:
-    class Biased(NCELoss):
-        def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:  # type: ignore[override]
-            return super().drawn_loss(h, y, draws) + 1
-
-    h, y = torch.ones(3, 2), torch.tensor([0, 2, 1])
-    for shared in (True, False):
-        layer, plain = (kind(2, torch.ones(3), noise=2, shared=shared) for kind in (Biased, NCELoss))
-        layer.load_state_dict(plain.state_dict())
-        for reduction in ("mean", "sum", "none"):
-            losses = []
-            for each in (layer, plain):
-                torch.manual_seed(1)
-                losses.append(each(h, y, reduction=reduction).detach())
-            torch.testing.assert_close(losses[0], losses[1] + (3 if reduction == "sum" else 1))
-
-
 @every_layer
 def test_autocast_in_bf16(name: str) -> None:
     model, (x, y) = Model(built(name)), batch()

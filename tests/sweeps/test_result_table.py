@@ -113,7 +113,15 @@ def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [[1], {"status": "other"}, {"overrides": 3}, {"made": None}, {"status": "failed"}, {"value": "x"}, {"seconds": "1"}],
+    [
+        [1],
+        {"status": "other"},
+        {"overrides": 3},
+        {"made": None},
+        {"status": "failed"},
+        {"value": "x"},
+        {"seconds": "1"},
+    ],
 )
 def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> None:
     job(tmp_path, 0, "seed=1", valid_perplexity=90.0)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from inspect import signature
 
 import numpy as np
 import torch
@@ -86,16 +85,9 @@ class DrawnWords(WordScores):
         """Compute the loss of `[B, D]` and `[B]`, draws being `[k]`, the same for all examples, or `[B, k]`."""
 
     def loss_of_draws(self, h: Tensor, y: Tensor, shape: tuple[int, ...], reduction: str) -> Tensor:
-        """Compute the loss with words drawn in this shape; a custom drawn_loss may leave out `reduction`: then the
-        losses of single examples are computed one by one.
-        """
-        draws = self.table.draw(*shape).to(h.device)
-        if reduction == "mean":
-            return self.drawn_loss(h, y, draws)
-        if "reduction" in signature(self.drawn_loss).parameters:
-            return self.drawn_loss(h, y, draws, reduction)
-        rows = [slice(k, k + 1) for k in range(len(y))]
-        return torch.stack([self.drawn_loss(h[k], y[k], draws[k] if draws.dim() == 2 else draws) for k in rows])
+        """Compute the loss with words drawn in this shape; a custom drawn_loss may leave out `reduction`."""
+        named = {} if reduction == "mean" else {"reduction": reduction}
+        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device), **named)
 
     @public
     def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
