@@ -89,7 +89,13 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         sources = source.sources if name == "train" else {}
         for part, read in (sources or {name: blocks}).items():
             for block in read_ahead(read()):
-                ids = tokenizer(block, name)
+                try:
+                    ids = tokenizer(block, name)
+                except UserError:
+                    again = tokenizer_of(data)
+                    for lines in source.uncut() if source.uncut is not None else ():
+                        again(lines, name)  # raises the same error, with file and line
+                    raise
                 ids.tofile(handle)
                 bar.update(len(ids))
                 written += len(ids)

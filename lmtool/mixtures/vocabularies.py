@@ -40,7 +40,7 @@ def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocab
         if (vocabulary.eos is None) != (known.eos is None):
             raise UserError(f"{first} and {name}: only one of them has {EOS}: mix models of sentences, or of streams")
         if not union and vocabulary.ids.keys() != known.ids.keys():
-            word = next(iter(vocabulary.ids.keys() ^ known.ids.keys()))
+            word = min(vocabulary.ids.keys() ^ known.ids.keys())
             raise UserError(
                 f"{first} and {name} have different words (only one has {word!r}): set text=FILE vocabulary={UNION} to "
                 "mix them over all words, or train them with the same data.vocabulary.file= or limit_vocabulary="

@@ -93,8 +93,9 @@ class Source:
     train is the concatenation of several sources, the blocks of each by its name; else empty. word_list: the path of a
     list of the vocabulary's words, or the words themselves; None if train decides. cloze: the questions of splits.
     drawn: ids of words instead of text; splits is empty then. counted: counts train where it is stored; splits has only
-    the others then. label: part of the store's name that distinguishes it from the store of the whole text. notes: what
-    the user should know.
+    the others then. uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
+    label: part of the store's name that distinguishes it from the store of the whole text. notes: what the user should
+    know.
 
     An empty test split is left out: a cut may leave nothing for it.
     """
@@ -108,6 +109,7 @@ class Source:
     cloze: dict[str, ClozeFiles] = field(default_factory=dict)
     drawn: DrawnIds | None = None
     counted: Callable[[], ExternalCounts] | None = None
+    uncut: Callable[[], Blocks] | None = None
     label: str = ""
     notes: list[str] = field(default_factory=list)
 

@@ -168,12 +168,12 @@ class TextData(DataConfig):
         splits: dict[str, Callable[[], Blocks]] = {
             name: partial(read_blocks, *paths, column=self.column) for name, paths in files.items()
         }
-        parts = None
+        parts, uncut = None, None
         if self.split is not None and self.split.unit is SplitUnit.tokens:
             parts = (self.split.train, self.split.valid)
         elif self.split is not None:
-            sizes, blank = (self.split.train, self.split.valid), self.takes_blank_lines()
-            splits = cut_by_lines(splits["train"], *sizes, self.split.shuffle_seed, blank=blank)
+            sizes, blank, uncut = (self.split.train, self.split.valid), self.takes_blank_lines(), splits["train"]
+            splits = cut_by_lines(uncut, *sizes, self.split.shuffle_seed, blank=blank)
         others = {"vocabulary.file": self.vocabulary.file, "cloze_valid": self.cloze_valid}
         others |= {"cloze_valid_answers": self.cloze_valid_answers, "cloze_test": self.cloze_test}
         single = {
@@ -189,6 +189,7 @@ class TextData(DataConfig):
                 key: _of_each([file_identity(path) for path in paths]) for key, paths in everything.items()
             },
             parts=parts,
+            uncut=uncut,
             sources={
                 source: partial(read_blocks, *paths, column=self.column)
                 for source, paths in (train if train is not None and len(train) > 1 else {}).items()
