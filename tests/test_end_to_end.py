@@ -108,7 +108,7 @@ def test_missing_files_and_splits(lmtool: Run) -> None:
     assert "no file train.txt for data.train" in lmtool("preprocess", *TEXT, code=2)
     write("train.txt", GOOD)
     assert "no file valid.txt for data.valid" in lmtool("preprocess", *TEXT, code=2)
-    assert "data.valid has no file" in lmtool("preprocess", *TEXT[:3], code=2)
+    lmtool("preprocess", *TEXT[:3])  # valid is asked for only by what reads it (test_own_text.py)
     write("valid.txt", GOOD)
     lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=run")
     assert "split=test" in (said := lmtool("eval", "run=run", "split=test", code=2)) and "train, valid" in said
