@@ -268,7 +268,6 @@ def test_the_values_of_a_sweep(
         (lambda: lmtool.sweep({"seed": [1]}, model="nplm", optimm={}), "no key 'optimm'; did you mean optim or"),
         (lambda: lmtool.train("ngram", ["the cat"]), "pass lmtool.Corpus.from_texts(train="),
         (lambda: lmtool.tree("huffman", "toy", tree="random"), "given twice"),
-        (lambda: lmtool.Corpus.from_texts(["the cat"]), "valid=None: must be sentences, or a share of train"),
         (lambda: lmtool.train("nplm", optim={"lr": -1.0}), "optim.lr=-1.0: must be"),
         (lambda: lmtool.train("nplm", optim={"lr": object()}), "settings are text, numbers, lists and dictionaries"),
         (lambda: lmtool.evaluate("nowhere"), "no run folder nowhere"),

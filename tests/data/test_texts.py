@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import lmtool
 from lmtool.config.settings import data_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -71,6 +72,14 @@ def test_valid_and_test_as_shares_of_train(tmp_path: Path) -> None:
         assert [corpus.tokens(name) for name in corpus.splits] == [5, 2, 3]
 
 
+def test_train_alone_is_a_corpus(tmp_path: Path) -> None:
+    with Corpus.from_texts(["b a", "b c"], store_dir=tmp_path) as corpus:
+        assert corpus.splits == ["train"]
+        assert lmtool.train("ngram", corpus, smoother="witten_bell", out=tmp_path / "run").ngrams == [6, 5, 4, 2, 0]
+        with pytest.raises(UserError, match="has no valid split"):
+            lmtool.train("nplm", corpus, out=tmp_path / "net")
+
+
 def test_rules_of_the_vocabulary(tmp_path: Path) -> None:
     with Corpus.from_texts(["A a B c"], ["b"], lowercase=True, words=["C", "a"], store_dir=tmp_path) as corpus:
         assert words_of(corpus, "train") == ["a", "a", "<unk>", "c", "</s>"] and len(corpus.vocabulary) == 5
@@ -114,7 +123,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"train": ["<s> a"]}, "<s> is in the text"),
     ({"train": []}, "the train split has no words"),
     ({"valid": ["", " "]}, "the valid split has no words"),
-    ({"valid": None}, r"valid=None: must be sentences, or a share of train such as 0\.1"),
+    ({"valid": None, "test": 0.5}, "test=0.5: valid and test must both be sentences"),
     ({"valid": 1.5}, "valid=1.5: a share of train must be between 0 and 1"),
     ({"valid": True}, "valid=1: a share of train must be between 0 and 1"),
     ({"valid": 0.5, "test": 0.5}, "valid=0.5, test=0.5: a share of train"),

@@ -72,11 +72,9 @@ def _shares(splits: dict[str, Any]) -> dict[str, float]:
     listed = _listed(shares)
     if "train" in shares or splits["train"] is None:
         raise UserError(f"train={splits['train']}: must be sentences, each a string or a list of words")
-    if splits["valid"] is None:
-        raise UserError("valid=None: must be sentences, or a share of train such as 0.1")
     if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         raise UserError(f"{listed}: a share of train must be between 0 and 1, and something must be left of train")
-    if shares and any(splits[split] is not None and split not in shares for split in ("valid", "test")):
+    if shares and ("valid" not in shares or (splits["test"] is not None and "test" not in shares)):
         raise UserError(f"{listed}: valid and test must both be sentences, or both be shares of train")
     return shares
 
