@@ -235,7 +235,7 @@ def test_what_schedules_say_of_themselves() -> None:
     said = r"^schedule\.milestones=\[10, 20\]: the budget ends earlier, training\.steps=20: remove the .*=\[10\]$"
     with pytest.raises(UserError, match=said):
         steps.require_steps(20, "training.steps=20")
-    with pytest.raises(UserError, match=r"milestones=\[0.5, 0.75\]$"):
+    with pytest.raises(UserError, match=r"milestones=\[0.5,0.75\]$"):
         steps.require_steps(8, "")
 
 

@@ -129,7 +129,9 @@ def require_splits(corpus: Corpus, *names: str) -> None:
     """Raise UserError if a store lacks one of the splits."""
     for name in names:
         if not corpus.knows(name):
-            raise UserError(f"{corpus.path} has no {name} split: give it text, by data.{name}=FILE or from_texts({name}=)")
+            raise UserError(
+                f"{corpus.path} has no {name} split: give it text, by data.{name}=FILE or from_texts({name}=)"
+            )
 
 
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
