@@ -91,8 +91,8 @@ def open_members(
     """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
     It is that of the first run, open until `stack` closes, or has text= as its only split, over the words of the models
-    or their union. Raises UserError if words differ without vocabulary=union, if other runs have other text in the
-    splits that are used, `used`, and if their rules for words differ.
+    or their union. used: the splits that are fitted on and scored. Raises UserError if words differ without
+    vocabulary=union, if another run has other text in a split that is used, and if their rules for words differ.
     """
     names, union, corpus = config.runs, config.vocabulary is not None, None
     runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]
