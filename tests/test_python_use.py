@@ -90,6 +90,9 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     assert lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", overwrite=True).ngrams != first.ngrams
     for _ in range(2):
         assert lmtool.distill("bigram", "bigram", out="small", overwrite=True).folder == Path("small")
+    for read in ({"run": "bigram"}, {"runs": ["small", tmp_path / "bigram"]}):
+        with pytest.raises(lmtool.UserError, match="out=bigram is a run that is read"):
+            lmtool.convert(**read, prune_entropy=1e-3, out="bigram", overwrite=True)
     assert lmtool.convert(run="bigram", prune_entropy=1e-3, out="small", overwrite=True).path == Path("small")
 
 

@@ -21,6 +21,7 @@ from lmtool.api.running import (
     named_model,
     named_run,
     new_folder,
+    replacing,
     said_in_python,
     shows_progress,
     word_of,
@@ -128,12 +129,12 @@ def train(
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.
     """
-    again: Again = "overwrite" if overwrite else "resume" if resume is True else None
+    here = resume is True
     if resume and overwrite:
         raise UserError(
             f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
         )
-    if resume is True:
+    if here:
         if out is None:
             raise UserError("resume=True: name the run folder, as out=PATH")
         resume, out = (out, None) if (Path(out) / BEGUN).is_file() else (None, out)
@@ -146,6 +147,7 @@ def train(
     if resume and out is not None:
         raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
+    again: Again = "overwrite" if overwrite else "resume" if here else None
     return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True, again=again)
 
 
@@ -330,7 +332,7 @@ def convert(
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
     named = {} if run is None else named_run(run)
-    again: Again = "overwrite" if overwrite else None
+    again = replacing(overwrite, out, [folder_of(each) for each in (run, *(runs or [])) if each is not None])
     return call(Written, "convert", given | mixed | named | settings, out, progress, keeps=to is None, again=again)
 
 
@@ -367,7 +369,7 @@ def distill(
     new one. overwrite: as in `train`. settings: tokens, device.
     """
     given = named_run(run) | {"like": str(folder_of(like))}
-    again: Again = "overwrite" if overwrite else None
+    again = replacing(overwrite, out, [folder_of(run), folder_of(like)])
     return call(TrainedRun, "distil", given | settings, out, progress, keeps=True, again=again)
 
 

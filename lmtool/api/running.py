@@ -95,6 +95,13 @@ def call(
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
 
 
+def replacing(overwrite: bool, out: str | PathLike[str] | None, sources: Sequence[Path]) -> Again:
+    """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
+    if overwrite and out is not None and Path(out).resolve() in [path.resolve() for path in sources]:
+        raise UserError(f"out={out} is a run that is read: choose another folder to write to")
+    return "overwrite" if overwrite else None
+
+
 @contextmanager
 def said_in_python() -> Iterator[None]:
     """Give errors about the folder of a command line Python's name for it, and hide the errors that caused them."""
