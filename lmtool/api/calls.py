@@ -129,12 +129,12 @@ def train(
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.
     """
-    here = resume is True
+    again: Again = "overwrite" if overwrite else "resume" if resume is True else None
     if resume and overwrite:
         raise UserError(
             f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
         )
-    if here:
+    if resume is True:
         if out is None:
             raise UserError("resume=True: name the run folder, as out=PATH")
         resume, out = (out, None) if (Path(out) / BEGUN).is_file() else (None, out)
@@ -147,7 +147,6 @@ def train(
     if resume and out is not None:
         raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
-    again: Again = "overwrite" if overwrite else "resume" if here else None
     return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True, again=again)
 
 
