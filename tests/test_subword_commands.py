@@ -56,6 +56,11 @@ def test_a_run_of_pieces_needs_nothing_but_its_folder(texts: Run) -> None:
     texts("eval", "run=run", "text=copy.txt", "hydra.run.dir=copy")
     for key in ("log_prob", "tokens", "perplexity_per_word", "bits_per_character"):
         assert result("copy")[key] == pytest.approx(found[key], rel=1e-12)
+    shutil.copytree("run", "other")
+    tokeniser = Path("other/tokenizer.json")
+    tokeniser.write_text(json.dumps(json.loads(tokeniser.read_text()), indent=1))
+    said = texts("ensemble", "runs=[run,other]", "text=copy.txt", "vocabulary=union", code=2)
+    assert "run and other have tokenizers with other pieces of words: compare the perplexity_per_word" in said
     texts("convert", "run=run", "quantize=8", "hydra.run.dir=small")  # keeps the tokeniser
     texts("eval", "run=small", "text=copy.txt", "hydra.run.dir=small-copy")
     assert result("small-copy")["tokens"] == found["tokens"]

@@ -117,6 +117,10 @@ def test_the_mixture_in_one_file_has_the_same_shares(two: Run) -> None:
         assert dist[ids[before], ids[word]] == pytest.approx(p, rel=1e-5)
     two("convert", "runs=[a.arpa,b.arpa]", "weights=2:1", "vocabulary=union", "to=two.arpa")
     assert Path("two.arpa").read_text() == Path("one.arpa").read_text()
+    two("ensemble", "runs=[mix,mix]", "text=text.txt", "weights=1:1", "hydra.run.dir=nested")
+    for runs in ("runs=[nested]", "runs=[mix,a.arpa]"):
+        said = two("convert", runs, *["weights=1:1"] * ("a.arpa" in runs), "to=x.arpa", code=2)
+        assert "mix mixes different vocabularies and is inside another mixture: make one model of it first" in said
     two("convert", "runs=[a.arpa,b.arpa]", "weights=2:1", "to=srilm.arpa")  # where they have probability 0
     dist = np.exp(package.load("srilm.arpa").log_dist(np.array([[ids["<s>"]]])))[0]
     assert dist[ids["b"]] == pytest.approx((1 / 3) / 4, rel=1e-5)
@@ -124,9 +128,17 @@ def test_the_mixture_in_one_file_has_the_same_shares(two: Run) -> None:
 
 def test_weights_are_tuned_on_the_text(two: Run) -> None:
     said = two(*UNION, "hydra.run.dir=mix")
-    assert "EM on text.txt: " in said and "fitted or chosen on text.txt itself" in said
+    note = "note: fitted or chosen on text=text.txt itself, which favours it here: the mixture (weights); use a text"
+    assert "EM on text.txt: " in said and note in said
     weights, fit = result("mix")["weights"], result("mix")["fit"]
-    assert fit["split"] == "text.txt" and RunFolder.open(Path("mix")).fitted_on == {"text.txt": ["weights"]}
+    assert fit["split"] == "text.txt" and list(RunFolder.open(Path("mix")).fitted_on.values()) == [["weights"]]
+    Path("copy").write_text(Path("text.txt").read_text())
+    texts(other="a\n")
+    assert "fitted or chosen on text=copy itself" in two("eval", "run=mix", "text=copy", "hydra.run.dir=copy-scores")
+    assert "favours" not in two("eval", "run=mix", "text=other.txt", "hydra.run.dir=other-scores")
+    for names in ("runs=[mix,a.arpa]", "runs=[mix,copy-scores/scores.h5]"):
+        text = ["text=copy"] * ("a.arpa" in names) + ["vocabulary=union"] * ("a.arpa" in names)
+        assert "which favours it here: mix (weights)" in two("compare", names, *text, "split=text.txt")
     tokens = np.array([TOKENS_A, TOKENS_B])
     grid = [float(np.log(np.array([w, 1 - w]) @ tokens).mean()) for w in np.linspace(0, 1, 1001)]
     assert math.log(result("mix")["perplexity"]) <= -max(grid) + 1e-6 and 0 < weights[0] < 1
@@ -207,6 +219,18 @@ def test_runs_are_mixed_if_their_words_and_text_are_the_same(lmtool: Run, tmp_pa
     assert "relative and other scored different tokens: sentence 1, token 1 is 'a' in one and 'c' in the other" in said
     lmtool("ensemble", "runs=[relative,other]", "text=other.txt", "hydra.run.dir=on-text")
     assert result("on-text")["tokens"] == 3
+    net = ("data.train=general.txt", "data.valid=valid.txt", "model.embedding_dim=2", "model.hidden_dim=2")
+    lmtool("train", "data=text", "model=nplm", *net, "training.epochs=1", "hydra.run.dir=net")
+    for options in ("cache=neural", "method=classes"):  # of which one model is over words in another order
+        orders = ("runs=[sample,net]", "text=valid.txt"), ("runs=[net,sample]", "text=valid.txt")
+        for number, words in enumerate(orders):
+            lmtool("ensemble", *words, options, f"hydra.run.dir={options[:6]}{number}")
+        found = [result(f"{options[:6]}{number}")["perplexity"] for number in (0, 1)]
+        assert found[0] == pytest.approx(found[1], rel=1e-6)
+    with contextlib.chdir("net"):  # whose run.json is not that of a file
+        lmtool("convert", "run=../sample", "to=../sample.arpa")
+        said = lmtool("compare", "runs=[../sample.arpa,../sample]", "text=../valid.txt", "hydra.run.dir=../compared")
+        assert "checkpoint" not in said
     lowercase = ("data.train=general.txt", "data.valid=valid.txt", "data.vocabulary.lowercase=true")
     lmtool("train", *TEXT, *lowercase, "hydra.run.dir=lower")
     assert "other rules for words" in lmtool("ensemble", "runs=[relative,lower]", "text=valid.txt", code=2)
@@ -236,7 +260,7 @@ def test_a_run_finds_its_text_from_another_folder(lmtool: Run, tmp_path: Path) -
     saved = json.loads(Path("kn/run.json").read_text())
     assert saved.pop("started_in") == str(tmp_path)
     del saved["checksum"]
-    Path("kn/run.json").write_text(json.dumps(saved))  # of before 0.8
+    Path("kn/run.json").write_text(json.dumps(saved))  # of before 0.7
     lmtool("eval", "run=kn", "hydra.run.dir=again")
     shutil.rmtree("stores")
     with contextlib.chdir("elsewhere"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
-from lmtool.runs.corpus import open_run_corpus
-from lmtool.runs.load import load_member, load_model, text_form
-from lmtool.runs.run import Run
+from lmtool.runs.corpus import open_run_corpus, tokeniser_in
+from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
+from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
 from lmtool.system.terminal import cell_text
+
+PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,10 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
         corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
         log_probs = [model.score_text(text, progress=session.progress) for model in models]
-        fitted = [_fitted_and_across(Path(name), config.text)[0] for name in names]
+        tokens = tokens_of(text, corpus.vocabulary)
+        fitted = [_fitted_and_across(Path(name), "", tokens)[0] for name in names]
         each = zip(names, log_probs, models, fitted, strict=True)
-        return [Member(n, p, config.text, m.normalised, f) for n, p, m, f in each], tokens_of(text, corpus.vocabulary)
+        return [Member(n, p, config.text, m.normalised, f) for n, p, m, f in each], tokens
     found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
@@ -77,7 +80,7 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, s.log_prob, s.split, s.normalised, *_fitted_and_across(Path(name), s.split))
+        Member(name, s.log_prob, s.split, s.normalised, *_fitted_and_across(Path(name), s.split, tokens))
         if (s := scored.get(name)) is not None
         else Member(name, aligned(others[name], tokens), config.split, True)
         for name in names
@@ -104,10 +107,10 @@ def open_members(
     vocabulary = common_vocabulary(words, union)
     session.note(*union_note(words, vocabulary))
     if corpus is None:
-        forms = [text_form(run, vocabulary, config.store_dir) for run in runs]
+        forms = [text_form(run, run_vocabulary(run, config.store_dir), config.store_dir) for run in runs]
         if len({(form.chars, form.lowercase, form.tags, form.blank_lines) for form in forms}) > 1:
             raise UserError(f"runs={names}: their data has other rules for words (lowercase, tags, blank lines)")
-        form = forms[0] if forms else TextForm(vocabulary, chars=False, lowercase=False)
+        form = replace(forms[0], vocabulary=vocabulary) if forms else TextForm(vocabulary, chars=False, lowercase=False)
         text, _ = split_of_text(read_blocks(*text_files(str(config.text), "text")), str(config.text), form)
         corpus = TextCorpus(text, str(config.text), form)
     for run in runs if config.text is None else []:
@@ -127,9 +130,10 @@ def require_one_unit(names: list[str]) -> None:
         first = next(iter(units))
         if unit != units[first]:
             raise UserError(
-                f"{first} and {name} have other tokens (data.vocabulary.unit={units[first]} and {unit}): compare the "
-                "perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
+                f"{first} and {name} have other tokens (data.vocabulary.unit={units[first]} and {unit}): {PER_WORD}"
             )
+    if len({tokeniser_in(run.folder) for run in runs.values()} - {None}) > 1:
+        raise UserError(f"{' and '.join(runs)} have tokenizers with other pieces of words: {PER_WORD}")
 
 
 def shares(weights: list[float] | None, session: Session) -> list[float] | None:
@@ -168,10 +172,16 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
         return TokenScores(log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
 
 
-def _fitted_and_across(path: Path, split: str) -> tuple[Sequence[str], bool | None]:
-    """Return what was fitted on a split, and whether contexts crossed sentences. path: as in _run_behind."""
+def _fitted_and_across(path: Path, split: str, tokens: Tokens) -> tuple[Sequence[str], bool | None]:
+    """Return what was fitted on a split or on its tokens as a text, and whether contexts crossed sentences.
+
+    path: as in _run_behind.
+    """
     run, said = _run_behind(path), evaluation_of(path).get("across_sentences")
-    return ((), said) if run is None else (run.fitted_on.get(split, ()), run.across_sentences if said is None else said)
+    if run is None:
+        return (), said
+    fitted = [*run.fitted_on.get(split, ()), *run.fitted_on.get(text_key(tokens.fingerprint), ())]
+    return fitted, run.across_sentences if said is None else said
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:
@@ -195,8 +205,8 @@ def model_behind(path: Path) -> str | None:
 
 def _run_behind(path: Path) -> Run | None:
     """Return the run of a run folder, of its evaluation, or of a scores.h5 in either; None for other files."""
-    folder = Path(model_behind(path) or "")
-    return Run.open(folder) if (folder / "run.json").is_file() else None
+    behind = model_behind(path)
+    return Run.open(Path(behind)) if behind is not None and (Path(behind) / "run.json").is_file() else None
 
 
 def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:

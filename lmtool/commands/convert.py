@@ -172,7 +172,8 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     not a linear one.
     """
     config = replace(config, weights=shares(config.weights, session))
-    members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight)]
+    alone = len(runs) == 1
+    members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight, alone)]
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]
@@ -206,8 +207,12 @@ def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]
     return [(runs[0], 1.0)]
 
 
-def _members_of(name: str, weight: float) -> list[_Member]:
-    """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
+def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
+    """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight.
+
+    alone: whether it is all that is mixed. Raises UserError for a mixture over a union of words inside another one,
+    as its members' `<unk>` would be shared by the words that they lack of a larger union.
+    """
     if Path(name).is_file():
         return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
     if not (Path(name) / "run.json").is_file() and (mixed := evaluation_of(Path(name))).get("models"):
@@ -217,6 +222,11 @@ def _members_of(name: str, weight: float) -> list[_Member]:
         if run.mixture.get("method", "linear") != "linear" or "cache" in run.mixture:
             how = f"method={run.mixture['method']}" + (" with a cache" if "cache" in run.mixture else "")
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
+        if run.mixture.get("vocabulary") == UNION and not alone:
+            raise UserError(
+                f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
+                f"lmtool convert runs=[{name}] hydra.run.dir=ONE, and mix that"
+            )
         shares = zip(run.members, run.weights, strict=True)
         return [member for each, share in shares for member in _members_of(each, weight * share)]
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"

@@ -22,7 +22,7 @@ from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.mixtures.vocabularies import UNION
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
 from lmtool.runs.corpus import save_words, tokeniser_of
-from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
+from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -62,6 +62,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
         text = None if questions_only else corpus.split(config.split)
+        tokens = None if text is None else tokens_of(text, corpus.vocabulary)
         start, seconds = time.perf_counter(), 0.0
         log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
         seconds += time.perf_counter() - start
@@ -71,19 +72,22 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
             session.note("the weights have not converged: there may be better ones")
-        own = fitted_by(plain_values(config))
-        found = {"the mixture": own.get(config.split, [])}
-        found |= {name: member.fitted_on.get(config.split, []) for name, member in members.items()}
-        session.note(*fitted_note(found, config.split))
+        own, on, said = fitted_by(plain_values(config)), config.split, config.split
+        if config.text is not None and tokens is not None:
+            on, said = text_key(tokens.fingerprint), f"text={config.text}"
+            own = {on: own[config.fit_split]} if own else {}
+        found = {"the mixture": own.get(on, [])}
+        found |= {name: member.fitted_on.get(on, []) for name, member in members.items()}
+        session.note(*fitted_note(found, said))
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
-        if text is None:
+        if text is None or tokens is None:
             evaluation = Evaluation(str(out), config.split, mixture.normalised, cloze=cloze)
         else:
             start = time.perf_counter()
             log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
             seconds += time.perf_counter() - start
-            scores = TokenScores(log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
+            scores = TokenScores(log_prob, tokens, config.split, mixture.normalised)
             evaluation = Evaluation.of(
                 str(out),
                 scores,

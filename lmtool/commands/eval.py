@@ -46,7 +46,7 @@ from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model, load_named
-from lmtool.runs.run import Run, fitted_note, run_folder
+from lmtool.runs.run import Run, fitted_note, run_folder, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
@@ -61,6 +61,9 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
         if config.nbest is not None:
             return _rescore(config, config.nbest, loaded, session)
         evaluation = _of_text(config, loaded, session)
+        if config.arpa is None and (finished := Run.open(run_folder(config.run))).kind == "ensemble":
+            key = text_key(evaluation.token_scores.tokens.fingerprint)
+            session.note(*fitted_note({evaluation.run: finished.fitted_on.get(key, [])}, f"text={config.text}"))
     result = evaluation.as_json()
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)

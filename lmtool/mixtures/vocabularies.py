@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import BOS, EOS, UNK, SpecialTokens, Vocabulary
@@ -94,6 +95,24 @@ class OverVocabulary(LanguageModel):
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         log_prob = self.model.log_prob_candidates(self._ids[contexts], self._ids[candidates])
         return log_prob + self._log_share[candidates]
+
+    @property
+    def context_classes(self) -> int | None:
+        return self.model.context_classes
+
+    def context_lengths(self, contexts: IntArray) -> IntArray:
+        return self.model.context_lengths(self._ids[self._checked_contexts("context_lengths", contexts)])
+
+    def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
+        targets = self._checked_words("matched_lengths: targets", targets, (len(contexts),))
+        return self.model.matched_lengths(self._ids[contexts], self._ids[targets])
+
+    @property
+    def hidden_dim(self) -> int | None:
+        return self.model.hidden_dim
+
+    def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
+        return self.model.hidden(self._ids[self._checked_contexts("hidden", contexts)])
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         ids = self._ids[text.ids].astype(text.ids.dtype)

@@ -62,7 +62,7 @@ class TrainingStart:
         try:
             overrides = _in_use(saved["overrides"])
             if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
-                return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
+                return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
             return cls(overrides, saved.get("config_dir"), str(saved.get("started_in", "")))
         except (AttributeError, KeyError, TypeError) as error:
             raise UserError(
@@ -79,7 +79,7 @@ class TrainingStart:
             config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml differs from hydra.yaml")
-            return cls(_in_use(overrides), config_dirs[0] if config_dirs else None)
+            return cls(_in_use(overrides), config_dirs[0] if config_dirs else None, "")
         except (KeyError, TypeError) as error:
             reason = "overrides.yaml or hydra.yaml lacks settings that Hydra writes"
             raise UserError(f"{folder} is damaged ({reason}): {remedy}") from error

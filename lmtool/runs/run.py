@@ -37,8 +37,8 @@ class Run:
     describes in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model":
     "hsoftmax"}, whose kind is in config. origins: where external options come from, by group. checksums: checksums of
     the files of the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that
-    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}. started_in: the folder to which relative paths
-    in config["data"] refer; empty in runs from before 0.8.
+    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}, or on a text, by its text_key. started_in: the
+    folder to which relative paths in config["data"] refer; empty in runs from before 0.7.
     """
 
     folder: Path
@@ -173,6 +173,11 @@ def all_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the union of the fitted parts of several models, as in Run.fitted_on."""
     splits = dict.fromkeys(split for each in found for split in each)
     return {split: list(dict.fromkeys(what for each in found for what in each.get(split, []))) for split in splits}
+
+
+def text_key(fingerprint: str) -> str:
+    """Return the name in Run.fitted_on of a text that is not a split, given the fingerprint of its tokens."""
+    return f"text:{fingerprint}"
 
 
 def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
