@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hydra
 import pytest
+import torch
 from hydra import version
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -61,7 +63,9 @@ def test_within_the_users_own_hydra_application(
     assert seen == [2]
 
 
-def test_from_several_threads(corpus: lmtool.Corpus, folder: Path) -> None:
+def test_from_several_threads(corpus: lmtool.Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
     def train(order: int) -> float:
         model = {"kind": "ngram", "order": order} if order else NETWORK
         training = None if order else {"epochs": 1}
@@ -69,6 +73,8 @@ def test_from_several_threads(corpus: lmtool.Corpus, folder: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         at_once = list(threads.map(train, range(4)))
+        paths = list(threads.map(lambda k: lmtool.Corpus.from_texts(TRAIN, [f"a {k % 2}"]).path, range(8)))
+    assert len(set(paths)) == 2
     assert at_once[1:] == [
         lmtool.train({"kind": "ngram", "order": order}, corpus, out=folder / f"alone{order}").valid_perplexity
         for order in (1, 2, 3)
@@ -153,3 +159,33 @@ def test_pickles_and_pictures(
     monkeypatch.setattr("lmtool.results.runs.can_plot", lambda: False)
     with pytest.raises(lmtool.UserError, match="plot needs matplotlib: pip install"):
         network.plot()
+
+
+def test_threads_belong_to_the_program(corpus: lmtool.Corpus, folder: Path) -> None:
+    """Also if calls overlap, or are nested by a callback."""
+    before, count = torch.get_num_threads(), 3
+    torch.set_num_threads(count)
+    begun, ended = threading.Event(), threading.Event()
+
+    def wait(line: dict[str, object]) -> bool:
+        begun.set()
+        return not ended.wait(60)
+
+    def nested(line: dict[str, object]) -> None:
+        lmtool.evaluate(folder / "overlap", threads=2)
+        seen.append(torch.get_num_threads())
+
+    seen: list[int] = []
+    short = {"training": {"epochs": 1, "batch_size": 64, "evaluate_every": 1}, "threads": 1, "data": corpus}
+    try:
+        first = threading.Thread(target=lambda: lmtool.train(NETWORK, **short, callback=wait, out=folder / "overlap"))
+        first.start()
+        assert begun.wait(60)
+        lmtool.train(NETWORK, **short, out=folder / "within")
+        ended.set()
+        first.join()
+        assert torch.get_num_threads() == count
+        lmtool.train(NETWORK, **short, callback=nested, out=folder / "nested")
+        assert set(seen) == {1} and torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)

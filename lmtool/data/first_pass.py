@@ -22,7 +22,7 @@ from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.tokenizer import EOS_ID, CharTokenizer, Tokenizer, WordTokenizer
 from lmtool.errors import UserError
 from lmtool.system.arrays import pieces_of
-from lmtool.system.files import process_tag
+from lmtool.system.files import unique_tag
 from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import token_bar
 
@@ -184,7 +184,7 @@ def _hash_sentences(ids: Any) -> Any:
 @contextmanager
 def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     """Open a temporary file of ids beside the store; it is removed when the block ends."""
-    name = store.with_name(f".{store.name}.{split}.{process_tag()}.ids.tmp")
+    name = store.with_name(f".{store.name}.{split}.{unique_tag()}.ids.tmp")
     handle = name.open("w+b")
     try:
         yield handle

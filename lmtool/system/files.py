@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,12 @@ _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and 
 def process_tag() -> str:
     """Return HOST.NUMBER, which identifies this process among all machines, for the names of its temporary files."""
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
+
+
+def unique_tag() -> str:
+    """Return `process_tag` with the number of the thread before it, unless it is the main one."""
+    thread = threading.current_thread()
+    return process_tag() if thread is threading.main_thread() else f"{thread.native_id}.{process_tag()}"
 
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
@@ -64,7 +71,7 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
-    temporary = path.with_name(f".{path.name}.{process_tag()}.tmp")
+    temporary = path.with_name(f".{path.name}.{unique_tag()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(path.parent, path.name)
@@ -133,7 +140,7 @@ def reserve(path: Path, size: int) -> None:
 
     The HDF5 library can crash the process when the disk fills while it writes; so the space is checked first.
     """
-    probe = path.with_name(f".{path.name}.{process_tag()}.tmp")
+    probe = path.with_name(f".{path.name}.{unique_tag()}.tmp")
     try:
         with probe.open("wb") as handle:
             if hasattr(os, "posix_fallocate"):

@@ -26,7 +26,6 @@ LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
 _threads = 0  # in use; 0 = not chosen yet
 _max_threads = 0  # to which follow_load returns when the cores are free; 0: it changes nothing
 _lowered = False
-_torch_threads: int | None = None  # torch's number before set_torch_threads changed it
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
@@ -104,24 +103,25 @@ def set_torch_threads() -> None:
 
     It is 1 in a forked child, which has no OpenMP team: waiting for it would be a deadlock.
     """
-    global _torch_threads
     torch: Any = sys.modules.get("torch")
     if (_threads or _is_fork) and hasattr(torch, "set_num_threads"):  # torch may be half imported
-        _torch_threads = _torch_threads or torch.get_num_threads()
+        _here.torch_threads = getattr(_here, "torch_threads", None) or torch.get_num_threads()
         torch.set_num_threads(1 if _is_fork else _threads)
 
 
 @contextmanager
 def restore_threads() -> Iterator[None]:
     """Restore the numbers of threads, torch's too, when the block ends: they belong to the user's program."""
-    global _threads, _max_threads, _torch_threads
-    before, _torch_threads = (_threads, _max_threads), None
+    global _threads, _max_threads
+    before, outer = (_threads, _max_threads), getattr(_here, "torch_threads", None)
+    _here.torch_threads = None  # of this block; each thread has its own number in torch
     try:
         yield
     finally:
         _threads, _max_threads = before
-        if _torch_threads is not None:
-            sys.modules["torch"].set_num_threads(_torch_threads)
+        if _here.torch_threads is not None:
+            sys.modules["torch"].set_num_threads(_here.torch_threads)
+        _here.torch_threads = outer
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
