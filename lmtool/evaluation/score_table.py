@@ -216,8 +216,10 @@ def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) ->
     parts: the numbers, of which nan are left out. folder: of the temporary file that holds them, so that memory does
     not grow with them. Empty if there are no numbers. Raises UserError if the disk is full.
     """
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with ExitStack() as stack:
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             for part in parts:
                 file.write(part[~np.isnan(part)].astype(np.float64).tobytes())
             file.flush()
