@@ -334,8 +334,8 @@ def test_what_passes_is_written_as_it_stood(files: Run) -> None:
 
     assert kept("most=6") == [0, 3] and kept("least=5") == [2, 3] and kept("least=3", "most=6") == [3]
     assert kept("share=0.3") == [0] and kept("share=0.5") == [0, 3] and kept("most=1") == []
-    files("score", "arpa=de.arpa", "text=text.txt", "to=out.tsv", "filter=new/folder/kept.txt", "share=0.5")
-    assert len(Path("new/folder/kept.txt").read_text().splitlines()) == 2
+    files(*words, "to=out.tsv", "filter=new/folder/kept.jsonl", "share=0.5")
+    assert len(Path("new/folder/kept.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
