@@ -12,21 +12,21 @@ from lmtool.system.process import use_writable_cache
 
 if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
-    from lmtool.api.calls import convert as convert
-    from lmtool.api.calls import distil as distil
-    from lmtool.api.calls import distill as distill
     from lmtool.api.calls import ensemble as ensemble
     from lmtool.api.calls import evaluate as evaluate
-    from lmtool.api.calls import export as export
-    from lmtool.api.calls import merge as merge
     from lmtool.api.calls import mix as mix
     from lmtool.api.calls import preprocess as preprocess
-    from lmtool.api.calls import report_page as report_page
     from lmtool.api.calls import rescore as rescore
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
     from lmtool.api.texts import score_texts as score_texts
+    from lmtool.api.writing import convert as convert
+    from lmtool.api.writing import distil as distil
+    from lmtool.api.writing import distill as distill
+    from lmtool.api.writing import export as export
+    from lmtool.api.writing import merge as merge
+    from lmtool.api.writing import report_page as report_page
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
     from lmtool.runs.load import load as load
@@ -42,9 +42,9 @@ use_writable_cache()
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "api.calls": "compare convert distil distill ensemble evaluate export merge mix preprocess report_page rescore "
-        "sweep train tree",
+        "api.calls": "compare ensemble evaluate mix preprocess rescore sweep train tree",
         "api.texts": "score_texts",
+        "api.writing": "convert distil distill export merge report_page",
         "data.corpus": "Corpus",
         "errors": "UserError",
         "runs.load": "load",

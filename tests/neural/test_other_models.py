@@ -223,7 +223,8 @@ def test_torch_compile(name: str, caplog: pytest.LogCaptureFixture) -> None:
         layer = torch.compile(model.output, backend="eager")
         assert torch.equal(seeded(layer, x, y), seeded(model.output, x, y))
     torch.compiler.reset()
-    assert torch.equal(loss, expected) and not caught
+    of_python_3_13_0 = "Guards may run slower on Python 3.13.0"
+    assert torch.equal(loss, expected) and not [each for each in caught if of_python_3_13_0 not in str(each.message)]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
