@@ -236,7 +236,7 @@ def tree(
 
     given: the tree, then the data; either can be given by name. tree: an option of the group `tree`, e.g. "huffman", or
     its settings. data: an option, its settings, or a Corpus. out: a folder for result.json and the picture; None:
-    nothing is written. settings: words, levels, to.
+    nothing is written. settings: words, levels, to. Raises UserError for two trees or two data sets.
     """
     from lmtool.data.corpus import Corpus
 

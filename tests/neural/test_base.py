@@ -145,7 +145,7 @@ def test_contexts_of_custom_encoders_are_checked(kind: type[Last]) -> None:
 
 
 def test_what_is_abstract_must_be_implemented() -> None:
-    with pytest.raises(TypeError, match="abstract method .?of_embeddings"):
+    with pytest.raises(TypeError, match=r"abstract method .?of_embeddings"):
         type("Empty", (Encoder,), {})()
     layer, h = type("Empty", (OutputLayer,), {})(), torch.zeros(2, 3)
     with pytest.raises(NotImplementedError, match=r"Empty must implement loss\(h, y\)"):
