@@ -190,7 +190,8 @@ def arguments(draw: st.DrawFn, function: Callable[..., Any], always: dict[str, s
     given = dict(always)
     for name, parameter in inspect.signature(function).parameters.items():
         is_optional = parameter.default is not parameter.empty and name not in always
-        if name in ("self", "settings") or (is_optional and draw(st.integers(0, 2))):
+        unnamed = name in ("self", "settings") or parameter.kind is parameter.VAR_POSITIONAL
+        if unnamed or (is_optional and draw(st.integers(0, 2))):
             continue
         pool = pool_of(function.__name__, parameter)
         value = always.get(name, pool[0] if parameter.default in (None, parameter.empty) else repr(parameter.default))
