@@ -159,6 +159,10 @@ def test_columns_in_parquet_keep_their_types(files: Run) -> None:
     assert kept["day"].to_pylist() == [day, day] and kept["tokens"].to_pylist() == [3, 7]
     files(*words, "columns=[day]", "to=out.tsv")
     assert [row[0] for row in table("out.tsv")[1:]] == ["2026-11-25", "", "2026-11-25", "2026-11-25"]
+    pq.write_table(pa.table({"text": TEXTS, "q": [0.5, math.nan, math.inf, None]}), "docs.parquet")
+    files(*words, "to=out.jsonl")
+    assert [json.loads(line)["q"] for line in Path("out.jsonl").read_text().splitlines()] == [0.5, None, None, None]
+    assert files(*words, "to=-") == Path("out.jsonl").read_text(), "the whole record, from a file too"
     assert "docs.parquet has no column 'url'" in files(*words, "columns=[url]", "to=out.tsv", code=2)
     files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "columns=[n]", "to=n.parquet")
     assert pq.read_table("n.parquet")["n"].to_pylist() == [0, 1, 2, 3]

@@ -120,6 +120,7 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     blank_lines = None if config.blank_lines is None else config.blank_lines.value
     settings: dict[str, Any] = {
         "column": config.column,
+        "columns": config.columns,
         "across_sentences": config.across_sentences,
         "device": config.device,
     }
@@ -150,7 +151,8 @@ def _scored(
     if journal.complete:
         return
     start, tokens = time.perf_counter(), 0
-    blocks = islice(record_blocks(names, config.column, config.columns or []), journal.blocks, None)
+    columns = config.columns if config.columns or (_carries(config) and config.to == "-") else []
+    blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
     if config.tokenizer is not None:
         in_pieces = piece_writer(text_files(config.tokenizer, "tokenizer")[0])

@@ -24,6 +24,9 @@ PIECES, TRAINER, NORMALISER = 1, 2, 3
 TEXT, SCORE, TYPE = 1, 2, 3
 MODEL_TYPE, BYTE_FALLBACK = 3, 35
 TABLE = 2
+# Settings by which lines are cut, with their defaults, the only values that piece_lines takes.
+OF_TRAINER = {22: ("split_by_whitespace", 1), 24: ("treat_whitespace_as_suffix", 0)}
+OF_NORMALISER = {3: ("add_dummy_prefix", 1), 4: ("remove_extra_whitespaces", 1), 5: ("escape_whitespaces", 1)}
 UNITS = {1: Unit.unigram, 2: Unit.bpe}
 UNKNOWN, CONTROL = 2, 3  # types of pieces that stand for no text
 SYMBOL, BYTE = 4, 6  # types of pieces: user-defined symbols, which are always cut out whole; bytes
@@ -32,12 +35,15 @@ SPACE = "\u2581"
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """pieces: with scores and types, by id. unit: None for a kind that is not read. table: of the normaliser."""
+    """pieces: with scores and types, by id. unit: None for a kind that is not read. table: of the normaliser. unusual:
+    the settings by which lines are cut that do not have their defaults, as NAME=VALUE.
+    """
 
     pieces: list[tuple[str, float, int]]
     unit: Unit | None
     byte_fallback: bool
     table: bytes
+    unusual: list[str]
 
 
 def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
@@ -56,11 +62,15 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
 def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
     """Return a function that writes lines as their pieces with spaces between them, as `spm_encode` does.
 
-    Raises UserError as subwords_of_model does. The lines are normalised; unknown letters stay as they are.
+    Raises UserError as subwords_of_model does, and for models that cut lines by other than the default settings. The
+    lines are normalised; unknown letters stay as they are.
     """
     model = _checked(raw, name)
     if model.unit is None:
         raise UserError(f"{name} is a model of words or characters: take one of BPE or unigram")
+    if model.unusual:
+        remedy = "write the pieces with spm_encode, and score these"
+        raise UserError(f"{name} was trained with {model.unusual[0]}, which is not read here: {remedy}")
     with library_errors(name):
         tokenizer = _tokenizer(model)
         from tokenizers.normalizers import Precompiled
@@ -139,7 +149,7 @@ def _merges(model: _Model) -> list[tuple[str, str]]:
 
 def _read(raw: bytes) -> _Model:
     pieces: list[tuple[str, float, int]] = []
-    kind, byte_fallback, table = 1, False, b""
+    kind, byte_fallback, table, unusual = 1, False, b"", list[str]()
     for number, value in _fields(raw):
         if number == PIECES and isinstance(value, bytes):
             fields = dict(_fields(value))
@@ -153,12 +163,20 @@ def _read(raw: bytes) -> _Model:
         elif number == TRAINER and isinstance(value, bytes):
             settings = dict(_fields(value))
             kind, byte_fallback = _whole(settings.get(MODEL_TYPE, 1)), bool(settings.get(BYTE_FALLBACK, 0))
+            unusual += _unusual(settings, OF_TRAINER)
         elif number == NORMALISER and isinstance(value, bytes):
-            found = dict(_fields(value)).get(TABLE, b"")
+            settings = dict(_fields(value))
+            found = settings.get(TABLE, b"")
+            unusual += _unusual(settings, OF_NORMALISER)
             table = found if isinstance(found, bytes) else b""
     if table:
         require_table(table)
-    return _Model(pieces, UNITS.get(kind), byte_fallback, table)
+    return _Model(pieces, UNITS.get(kind), byte_fallback, table, unusual)
+
+
+def _unusual(settings: dict[int, bytes | int | float], defaults: dict[int, tuple[str, int]]) -> list[str]:
+    found = {name: (settings.get(number, default), default) for number, (name, default) in defaults.items()}
+    return [f"{name}={str(bool(value)).lower()}" for name, (value, default) in found.items() if value != default]
 
 
 def _whole(value: bytes | int | float) -> int:

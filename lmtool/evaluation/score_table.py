@@ -164,8 +164,9 @@ def _json_lines(
     if buckets:
         scores["bucket"] = buckets.named(rows)
     for record, *values in zip(records, *scores.values(), strict=True):
-        finite = (None if isinstance(value, float) and not math.isfinite(value) else value for value in values)
-        text = json.dumps({**record, **dict(zip(scores, finite, strict=True))}, ensure_ascii=False, default=str)
+        both = {**record, **dict(zip(scores, values, strict=True))}
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in both.items()}
+        text = json.dumps(finite, ensure_ascii=False, default=str)
         yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
 
 

@@ -291,6 +291,20 @@ def test_lines_are_written_as_the_package_writes_them(kind: int) -> None:
     assert lines == [" ".join(theirs.encode(line, out_type=str)) for line in LINES]
 
 
+def test_models_that_cut_lines_in_another_way_are_refused() -> None:
+    plain = model_without_bytes(2)
+    for part, number, value, said in (
+        (2, 22, 0, "split_by_whitespace=false"),
+        (2, 24, 1, "treat_whitespace_as_suffix=true"),
+        (3, 3, 0, "add_dummy_prefix=false"),
+        (3, 4, 0, "remove_extra_whitespaces=false"),
+    ):
+        kind = [(3, 2)] if part == 2 else []
+        with pytest.raises(UserError, match=f"m.model was trained with {said}, which is not read here"):
+            piece_lines(plain + message((part, message(*kind, (number, value)))), "m.model")
+    assert piece_lines(plain + message((3, message((3, 1), (4, 1)))), "m.model")(["a"]) == ["\u2581a"]
+
+
 def test_a_letter_without_a_piece_is_one_line() -> None:
     pieces = [message((1, piece.encode()), (2, -1.0)) for piece in ("\u2581a", "\u2581", "t", "h", "e", "\u2581the")]
     unigram = subwords_of_model(message(*((1, piece) for piece in pieces), (2, message((3, 1)))), "m", Unit.unigram)
