@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lmtool.config.overrides import key_of
 from lmtool.config.settings import choices_of, config_dir_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import TrainingStart, remove_run
@@ -79,6 +81,10 @@ class Session:
         """Whether this is one of the jobs of a sweep."""
         return self.launcher is not None
 
+    def given(self, *groups: str) -> list[str]:
+        """Return the words of the command line that choose or change options of groups."""
+        return [word for word in self.begun.overrides if re.split("[.@]", key_of(word))[0] in groups]
+
     def say(self, text: str = "", *, exact: bool = False) -> None:
         """Print for the user of the command line, with escapes instead of control characters.
 
@@ -104,7 +110,7 @@ class Session:
         to be overwritten.
         """
         if self.again == "overwrite":
-            remove_run(self.out)
+            return
         python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
             raise UserError(
@@ -115,6 +121,11 @@ class Session:
                 f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "
                 f"folder with hydra.run.dir=PATH{python}"
             )
+
+    def begin_writing(self) -> None:
+        """Remove the records of a run that is to be overwritten: called once all that is read has been read."""
+        if self.again == "overwrite":
+            remove_run(self.out)
 
     def use_threads(self, threads: int | None) -> int:
         """Set and return the number of threads of this process: the number given, else that of the launcher or of

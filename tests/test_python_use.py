@@ -96,6 +96,18 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     assert lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", overwrite=True).ngrams != first.ngrams
     for _ in range(2):
         assert lmtool.distill("bigram", "bigram", out="small", overwrite=True).folder == Path("small")
+    lmtool.ensemble(["bigram", "small"], out="mix")
+    for mistake in (
+        lambda: lmtool.train(bigram, {"kind": "text", "train": "nowhere.txt"}, out="bigram", overwrite=True),
+        lambda: lmtool.convert(run="nowhere", prune_entropy=1e-3, out="bigram", overwrite=True),
+        lambda: lmtool.distill("nowhere", "small", out="bigram", overwrite=True),
+        lambda: lmtool.train(bigram, corpus, prune_to=1, out="bigram", overwrite=True),
+    ):
+        with pytest.raises(lmtool.UserError):
+            mistake()
+        assert lmtool.load("bigram").model.table.order == 3, "what is replaced is removed when all has been read"
+    merged = lmtool.merge(["mix"], out="bigram", overwrite=True)  # which is also a member of the mixture
+    assert merged.path == Path("bigram") and lmtool.load("bigram").model.table.order == 3
     for read in ({"run": "bigram"}, {"runs": ["small", tmp_path / "bigram"]}):
         with pytest.raises(lmtool.UserError, match="out=bigram is a run that is read"):
             lmtool.convert(**read, prune_entropy=1e-3, out="bigram", overwrite=True)
@@ -113,6 +125,11 @@ def test_a_networks_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path
     assert any("nothing was trained" in note for note in again.notes)
     training["epochs"] = 3
     assert train(resume=True).epochs == 3
+    nowhere = {"kind": "text", "train": "nowhere.txt", "valid": "nowhere.txt"}
+    with pytest.raises(lmtool.UserError, match=r"nowhere\.txt"):
+        lmtool.train(NETWORK, nowhere, out=tmp_path / "net", overwrite=True)
+    lmtool.train(NETWORK, corpus, lr_range=True, lr_range_steps=20, out=tmp_path / "net", overwrite=True)
+    assert train(resume=True).epochs == 3, "neither a mistake nor a test of rates removes the training"
     steps = [line["step"] for line in train(overwrite=True).history]
     assert steps == sorted(set(steps))  # those of the new training alone
     with pytest.raises(lmtool.UserError, match=r"already holds .* overwrite=True"):

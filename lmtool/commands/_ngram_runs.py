@@ -65,6 +65,7 @@ def save_ngram_run(
     was fitted in the models from which it is made, as in Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
+    session.begin_writing()
     model.save(out / NGRAM_FILE)
     save_words(out, model.vocabulary, text.tokeniser)
     write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})

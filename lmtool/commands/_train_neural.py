@@ -122,6 +122,7 @@ def _run(
                 )
             session.note(*(require_same(about["settings"], settings, out) if processes.first else []))
         if processes.first and not config.lr_range:
+            session.begin_writing()
             session.begun.save(out)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces

@@ -13,15 +13,14 @@ from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngra
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import origin
-from lmtool.config.overrides import key_of
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import BITS, ConvertConfig
+from lmtool.config.verbs import BITS, UNION, ConvertConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.mixtures.static import mix_static
-from lmtool.mixtures.vocabularies import UNION, union_note, union_vocabulary
+from lmtool.mixtures.vocabularies import union_note, union_vocabulary
 from lmtool.ngram.files.arpa_model import arpa_model, arpa_table
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
@@ -117,6 +116,7 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
     if isinstance(settings, CountModelConfig):
         refusal = f"{source.folder} is not an n-gram model of words or a neural one: only these are made smaller"
         small = _smaller(config, session, load_ngram_model(source, vocabulary, refusal))
+        session.begin_writing()
         small.save(session.out / NGRAM_FILE)
         name, parameters = NGRAM_FILE, sum(small.table.sizes)
     else:
@@ -149,6 +149,7 @@ def _quantise_weights(
     if QUANTISED in notes:
         raise UserError(f"{source.folder} is quantised already, to {notes[QUANTISED]} bits: quantise the run before")
     model = load_neural(source, settings, vocabulary)
+    session.begin_writing()
     save_weights(model, session.out / CHECKPOINT, notes, bits)
     if model.output.tree is not None:
         save_tree(model.output.tree, session.out / TREE)
@@ -227,8 +228,8 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
                 f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
                 f"lmtool convert runs=[{name}] hydra.run.dir=ONE, and mix that"
             )
-        shares = zip(run.members, run.weights, strict=True)
-        return [member for each, share in shares for member in _members_of(each, weight * share)]
+        parts = zip(run.members, run.weights, strict=True)
+        return [member for each, share in parts for member in _members_of(each, weight * share)]
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
     return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
 
@@ -257,7 +258,7 @@ def _text(
     """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
     of the first run, with the words of all members.
     """
-    chosen = any(key_of(word).split(".")[0].split("@")[0] == "data" for word in session.begun.overrides)
+    chosen = bool(session.given("data"))
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
         raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")

@@ -13,13 +13,12 @@ import numpy as np
 
 from lmtool.commands._members import is_run, model_behind, open_members, require_one_unit, scores_of, shares
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
+from lmtool.config.verbs import UNION, EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import only_questions, perplexity, reads_across, score_questions
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
-from lmtool.mixtures.vocabularies import UNION
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
 from lmtool.runs.corpus import save_words, tokeniser_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key

@@ -151,7 +151,7 @@ def _scored(
     if journal.complete:
         return
     start, tokens = time.perf_counter(), 0
-    columns = config.columns if config.columns or (_carries(config) and config.to == "-") else []
+    columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
     blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
     if config.tokenizer is not None:

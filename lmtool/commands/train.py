@@ -139,6 +139,7 @@ def _estimate(
         table = table.quantized(config.quantize, storage)
     estimated = time.perf_counter()
     session.note(*table.notes)
+    session.begin_writing()
     units.save(table, session.out)
     language_model = units.model(table)
     if not isinstance(language_model, LanguageModel):

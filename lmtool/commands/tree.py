@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from lmtool.config.overrides import key_of
 from lmtool.config.verbs import TreeVerbConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -70,7 +69,7 @@ def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, V
     """Return the option, vocabulary and tree of a run. Raises UserError if it has none, and for data= and tree=."""
     from lmtool.runs.weights import TREE, load_tree
 
-    if ignored := [word for word in session.begun.overrides if key_of(word).split(".")[0] in ("data", "tree")]:
+    if ignored := session.given("data", "tree"):
         raise UserError(f"run={name}: the run has data and a tree already: leave out {', '.join(ignored)}")
     run = Run.open(run_folder(name))
     if not run.config.get("tree"):

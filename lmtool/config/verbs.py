@@ -40,7 +40,7 @@ MAX_THREADS = 1024  # the libraries end the process if the system refuses a thre
 PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, as [2,1] or 2:1, divided by their sum"
-TUNED = "tuned"
+TUNED, UNION = "tuned", "union"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -178,10 +178,6 @@ def _require_bits(bits: int, key: str) -> None:
     require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
 
 
-def _require_union(vocabulary: str, key: str) -> None:
-    require(vocabulary == "union", key, vocabulary, "union or null")
-
-
 @dataclass(slots=True)
 class ConvertConfig(VerbConfig):
     """Settings of `lmtool convert`."""
@@ -190,7 +186,7 @@ class ConvertConfig(VerbConfig):
     arpa: str | None = setting(excludes=("runs=[A,B]",))
     runs: list[str] | None = MISSING
     weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
-    vocabulary: str | None = setting(check=_require_union, needs=("runs=[A,B]",))
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=[A,B]",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
@@ -259,7 +255,7 @@ class CompareConfig(ResamplingConfig):
 
     runs: list[str] = MISSING
     text: str | None = MISSING
-    vocabulary: str | None = setting(check=_require_union, needs=("text=FILE",))
+    vocabulary: str | None = setting(words=(UNION,), needs=("text=FILE",))
     split: str = MISSING
     device: str = setting(check=require_device)
 
@@ -299,7 +295,7 @@ class EnsembleConfig(VerbConfig):
     method: MixMethod = MISSING
     split: str = MISSING
     text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
-    vocabulary: str | None = setting(check=_require_union, needs=("text=FILE",))
+    vocabulary: str | None = setting(words=(UNION,), needs=("text=FILE",))
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
     fit_contexts: int = setting(min=100)

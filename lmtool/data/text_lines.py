@@ -32,7 +32,7 @@ def text_lines(
     lengths = np.diff(joined[0])
     room = int(lengths[words].sum()) + len(words) * (len(decimals) * (MAX_NUMBER_BYTES + 1) + words.shape[1] + 1)
     out = np.empty(room, dtype=np.uint8)
-    return out[: int(_write_lines(before, words, after, np.array(decimals), *joined, out))].tobytes()
+    return out[: int(_write_lines(before, words, after, np.array(decimals, dtype=np.int64), *joined, out))].tobytes()
 
 
 @numba.njit(cache=True, nogil=True)

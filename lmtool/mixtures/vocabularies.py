@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.verbs import UNION
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import BOS, EOS, UNK, SpecialTokens, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
-
-UNION = "union"
 
 
 def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:

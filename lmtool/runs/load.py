@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.options import folder_in_use
-from lmtool.config.verbs import require_device
+from lmtool.config.verbs import UNION, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import as_path
@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
-from lmtool.mixtures.vocabularies import UNION, over
+from lmtool.mixtures.vocabularies import over
 from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel

@@ -73,6 +73,11 @@ class _Rows:
             else:
                 yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
 
+    def names(self, words: IntArray) -> bytes:
+        """Return lines of words."""
+        none = np.empty((len(words), 0))
+        return text_lines(none, words, none, [], self._joined)
+
     def lines(self, words: IntArray, counts: IntArray) -> bytes:
         """Return lines of words, a tab and the count. Raises UserError for counts that float64 does not hold."""
         if counts.max(initial=0) >= MAX_EXACT:
@@ -90,10 +95,7 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
     with atomic_write(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for k in range(1, rows.counts.order + 1):
             for words, counts in rows.of(k):
-                ngrams = [
-                    line.partition("\t")[0]
-                    for line in rows.lines(words, np.zeros_like(counts)).decode().split("\n")[:-1]
-                ]
+                ngrams = rows.names(words).decode().split("\n")[:-1]
                 writer.write_batch(pa.record_batch([pa.array(ngrams), pa.array(counts)], schema=schema))
 
 
