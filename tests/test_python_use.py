@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,6 +77,11 @@ def test_from_several_threads(corpus: lmtool.Corpus, folder: Path, monkeypatch: 
         at_once = list(threads.map(train, range(4)))
         paths = list(threads.map(lambda k: lmtool.Corpus.from_texts(TRAIN, [f"a {k % 2}"]).path, range(8)))
     assert len(set(paths)) == 2
+    before = sys.argv[:], dict(os.environ)
+    with ThreadPoolExecutor(3) as threads:
+        over = {"model.order": [1, 2]}
+        list(threads.map(lambda k: lmtool.sweep(over, model="ngram", data=corpus, out=folder / f"sweep{k}"), range(3)))
+    assert (sys.argv, dict(os.environ)) == before, "restored, although the sweeps overlap"
     assert at_once[1:] == [
         lmtool.train({"kind": "ngram", "order": order}, corpus, out=folder / f"alone{order}").valid_perplexity
         for order in (1, 2, 3)
@@ -90,6 +97,17 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     assert lmtool.train(bigram, corpus, out="bigram", resume=True).valid_perplexity == first.valid_perplexity
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
         lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", resume=True)
+    Path("words").write_text("a b c")
+    for out, settings in (("limited", {"limit_vocabulary": "words"}), ("pruned", {"prune_to": "90%"})):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "a high share is out of vocabulary")
+            found = [lmtool.train(bigram, corpus, out=out, resume=True, **settings).valid_perplexity for _ in range(2)]
+        assert found[0] == found[1] != first.valid_perplexity
+    with pytest.raises(lmtool.UserError, match="prune_method=entropy: the training in pruned was started with gain"):
+        lmtool.train(bigram, corpus, out="pruned", resume=True, prune_to="90%", prune_method="entropy")
+    lmtool.convert(run="bigram", prune_to="90%", out="converted")
+    with pytest.raises(lmtool.UserError, match="converted was mixed, converted or distilled, not trained"):
+        lmtool.train(bigram, corpus, out="converted", resume=True)
     other = lmtool.Corpus.from_texts(["a b"] * 9, ["b a"], store_dir="stores")
     with pytest.raises(lmtool.UserError, match="another store"):
         lmtool.train(bigram, other, out="bigram", resume=True)

@@ -71,7 +71,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = 
     require_no_search_path(line, typed_words)
     failed: list[Exception] = []
     task = _task(line, failed, quiet=quiet, progress=progress)
-    with sweep.watched() as watched, _as_command_line(line.words), hydra_state():
+    with sweep.watched() as watched, hydra_state(), _as_command_line(line.words):
         try:
             _run(line, typed_words, task)
         except sweep.Refused as refused:

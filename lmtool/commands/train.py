@@ -62,13 +62,13 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
     prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
     with Corpus(prepared) as whole:
         require_splits(whole, "train")
-        if finished:
-            return _finished(config, whole, session)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
             text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
             corpus = limited(whole, split_words(text.lower() if config.data.vocabulary.lowercase else text))
             listed = ~corpus.oov
+        if finished:
+            return _finished(config, corpus, session)
         report_oov_rates(corpus, session.say, session.warn)
         result = _estimate(config, model, whole, corpus, listed, session)
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
@@ -82,12 +82,20 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
 def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedRun:
     """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
     before, settings = Run.open(session.out), plain_values(config)
+    saved = read_json(session.out / "result.json", REMEDY)
+    if before.kind != "train" or "options" not in saved:
+        raise UserError(
+            f"{session.out} was mixed, converted or distilled, not trained: choose another folder with out="
+        )
     require_same({key: before.config.get(key) for key in settings}, settings, session.out)
+    method = before.config.get("prune_method")  # without effect on networks, so that require_same does not compare it
+    if config.prune_to is not None and method != config.prune_method:
+        raise UserError(f"prune_method={config.prune_method}: the training in {session.out} was started with {method}")
     if before.store_fingerprint != corpus.fingerprint:
         raise UserError(
             f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
         )
-    return TrainedRun.of(session.out, read_json(session.out / "result.json", REMEDY), config.store_dir)
+    return TrainedRun.of(session.out, saved, config.store_dir)
 
 
 def _estimate(
