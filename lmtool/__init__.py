@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lmtool.api.calls import ensemble as ensemble
     from lmtool.api.calls import evaluate as evaluate
     from lmtool.api.calls import mix as mix
+    from lmtool.api.calls import pairs as pairs
     from lmtool.api.calls import preprocess as preprocess
     from lmtool.api.calls import rescore as rescore
     from lmtool.api.calls import sweep as sweep
@@ -42,7 +43,7 @@ use_writable_cache()
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "api.calls": "compare ensemble evaluate mix preprocess rescore sweep train tree",
+        "api.calls": "compare ensemble evaluate mix pairs preprocess rescore sweep train tree",
         "api.texts": "score_texts",
         "api.writing": "convert distil distill export merge report_page",
         "data.corpus": "Corpus",

@@ -33,6 +33,7 @@ from lmtool.results import (
     BuiltTree,
     Comparison,
     Evaluation,
+    MinimalPairs,
     MixedRun,
     RateTest,
     Rescored,
@@ -222,6 +223,25 @@ def compare(
     compare.md; None: nothing is written. settings: split, text, vocabulary, resamples, seed, block, device.
     """
     return call(Comparison, "compare", {"runs": folders_of(runs), **settings}, out, progress)
+
+
+def pairs(
+    runs: RunLike | Sequence[RunLike],
+    text: str | PathLike[str] | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> MinimalPairs:
+    """Return how often models prefer the acceptable sentences of minimal pairs, like `lmtool pairs`.
+
+    runs: a run or ARPA file as in `evaluate`, or several. text: "blimp" (also None), or files of pairs. out: a folder
+    for result.json; None: it is not written. settings: criterion, resamples, seed, to, items, device.
+    """
+    one = isinstance(runs, str) or not isinstance(runs, Sequence)
+    named = named_model(runs) if one else {"runs": folders_of(runs)}  # type: ignore[arg-type]
+    given = {"text": None if text is None else str(text)}
+    return call(MinimalPairs, "pairs", named | given | settings, out, progress)
 
 
 def tree(

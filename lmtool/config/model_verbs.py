@@ -234,11 +234,30 @@ def _ascend(values: list[float] | None, count: int, above: float, below: float) 
     return values is None or (len(values) == count and all(a < b for a, b in pairwise([above, *values, below])))
 
 
+@dataclass(slots=True)
+class PairsConfig(ModelUserConfig):
+    """Settings of `lmtool pairs`."""
+
+    runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
+    text: str = setting(was="data")
+    criterion: str = setting(words=("sum", "mean"))
+    resamples: int = setting(min=100, max=1_000_000)
+    seed: int = setting(min=0)
+    to: str | None = MISSING
+    items: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        ModelUserConfig.__post_init__(self)
+        if self.runs is not None and (not self.runs or len(set(self.runs)) < len(self.runs)):
+            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=[A,B]")
+
+
 SETTINGS: dict[str, type[VerbConfig]] = {
     "preprocess": PreprocessConfig,
     "train": TrainConfig,
     "eval": EvalConfig,
     "score": ScoreConfig,
+    "pairs": PairsConfig,
     "ensemble": EnsembleConfig,
     "compare": CompareConfig,
     "distil": DistilConfig,

@@ -13,5 +13,6 @@ from lmtool.results.runs import TrainedRun as TrainedRun
 from lmtool.results.scores import CONTEXTS as CONTEXTS
 from lmtool.results.scores import Comparison as Comparison
 from lmtool.results.scores import Evaluation as Evaluation
+from lmtool.results.scores import MinimalPairs as MinimalPairs
 from lmtool.results.scores import Rescored as Rescored
 from lmtool.results.scores import ScoredTexts as ScoredTexts

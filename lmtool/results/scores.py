@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
 from lmtool.results.base import Figures, TableResult, finite_or_null, frame
-from lmtool.system.terminal import Cell
+from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -266,6 +266,42 @@ class Comparison(TableResult):
     def heading(self) -> str:
         """Return the description of the resampling."""
         return self.resampled
+
+
+@dataclass(repr=False)
+class MinimalPairs(TableResult):
+    """The result of `pairs`: a row per group of pairs, the first one overall.
+
+    pairs: their number. runs: for each run the mean over paradigms of the accuracy, its interval, the number of ties
+    and of pairs with OOVs, named as in the table of one run.
+    """
+
+    text: str
+    criterion: str
+    pairs: int
+    runs: dict[str, dict[str, Cell]] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> float:
+        """The error rate of the first run."""
+        return 1 - float(next(iter(self.runs.values()))["accuracy"] or 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        runs = [{"run": run, **figures} for run, figures in self.runs.items()]
+        return {"text": self.text, "criterion": self.criterion, "pairs": self.pairs, "runs": runs}
+
+    def heading(self) -> str:
+        """Return the text, the number of pairs and the criterion."""
+        what = "sums of log p" if self.criterion == "sum" else "means of log p per token"
+        return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
+
+    def table_text(self) -> str:
+        """Return the table in plain text: of several runs the accuracies and intervals alone."""
+        if len(self.runs) == 1:
+            return super().table_text()
+        shown = [k for k, name in enumerate(self.header) if not name.endswith((" ties", " oov"))]
+        return text_table([self.header[k] for k in shown], [[row[k] for k in shown] for row in self.table])
 
 
 @dataclass(repr=False)

@@ -136,6 +136,7 @@ LINES = [
     "eval run={runs}/kn3 nbest=lists.txt nbest_reference=reference.txt",
     "score run={runs}/kn3 run_out={runs}/mle text=text.txt filter=kept.txt share=0.5",
     "score run={runs}/kn3 text=text.txt to=scores.tsv buckets=[head,tail]",
+    "pairs run={runs}/kn3 text=pairs.jsonl",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] cache=neural",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] method=classes",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] method=log_linear",
@@ -159,6 +160,7 @@ LINES = [
 def test_each_key_of_a_result_is_on_the_page(runs: Path, lmtool: Callable[..., str]) -> None:
     text = page("result_json")
     Path("text.txt").write_text("the cat sat\na dog ran\n")
+    Path("pairs.jsonl").write_text('{"sentence_good": "the cat sat", "sentence_bad": "cat the sat"}\n')
     Path("lists.txt").write_text("0 ||| the cat sat ||| 0 ||| -1\n0 ||| the dog sat ||| 0 ||| -2\n")
     Path("reference.txt").write_text("the cat sat\n")
     lmtool("export", f"run={runs}/kn3", "to=kn3.arpa", "hydra.run.dir=arpa")

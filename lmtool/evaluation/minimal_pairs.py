@@ -1,0 +1,142 @@
+"""Minimal pairs, of which one sentence is acceptable and one is not: the share in which a model prefers the acceptable
+one, by paradigm, phenomenon and field, as in BLiMP (Warstadt et al. 2020), with bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmtool.data.text_files import DownloadConfig, fetch, find_files, text_files
+from lmtool.data.text_records import blocks_of, record_blocks
+from lmtool.errors import UserError
+from lmtool.evaluation.text_scores import Rows, TextsScorer
+from lmtool.system.arrays import FloatArray, IntArray
+
+GOOD, BAD = "sentence_good", "sentence_bad"
+PARADIGM, PHENOMENON, FIELD = "UID", "linguistics_term", "field"
+BLIMP = "blimp"
+BLIMP_FILE, BLIMP_MEMBERS = "blimp/BLiMP.zip", "::data/*.jsonl"
+DOWNLOAD = DownloadConfig(
+    "https://raw.githubusercontent.com/alexwarstadt/blimp/f5949a22b36a0e3a90b9932d4abe35ca77c5e8c8/BLiMP.zip",
+    "sha256:172a1a714d72e72a89e8384dd531483f3d0f8a9aee3d33dccaf7992d8cecbb73",
+)
+TIE = 1e-5  # nats; sums of the same log-probabilities differ by less, through float32 networks and the order of adding
+LEVEL = 0.95  # of the intervals
+Pair = dict[str, Any]  # a record, whose GOOD, BAD and PARADIGM are text
+
+
+def pair_files(name: str, *, progress: bool) -> list[str]:
+    """Return the files of text=: those of BLiMP, downloaded unless they are here, or files as in text_files."""
+    if name != BLIMP:
+        return text_files(name, "text")
+    files = find_files(BLIMP_FILE) or [str(fetch(DOWNLOAD, progress=progress))]
+    return [f"{files[0]}{BLIMP_MEMBERS}"]
+
+
+def read_pairs(names: Iterable[str]) -> list[Pair]:
+    """Return the records of files of JSON Lines or Parquet; one without a paradigm has the name of its file.
+
+    Raises UserError, naming file and line, for a record without two sentences, and if there are no records.
+    """
+    pairs: list[Pair] = []
+    for block in record_blocks(names, GOOD):
+        fields, what = block.fields(), "line" if block.rows is None else "row"
+        records = fields if block.rows is None else fields.to_pylist()
+        numbers = [number for number, _ in block.lines()] if block.rows is None else range(block.first, 1 << 62)
+        for number, record in zip(numbers, records, strict=False):
+            for name in (GOOD, BAD):
+                if not isinstance(record.get(name), str):
+                    rule = f"each is an object with the sentences {GOOD} and {BAD}"
+                    raise UserError(f"{block.name}, {what} {number}: {name!r} is missing or not text: {rule}")
+            paradigm = record.get(PARADIGM) or PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
+            pairs.append(record | {PARADIGM: str(paradigm)})
+    if not pairs:
+        raise UserError(f"text={', '.join(names)}: there are no pairs")
+    return pairs
+
+
+def score_pairs(scorer: TextsScorer, pairs: Sequence[Pair], *, progress: bool) -> tuple[Rows, Rows]:
+    """Return the scores of the good and of the bad sentences, a row for each, with the fields of TEXT."""
+    texts = chain.from_iterable((pair[GOOD], pair[BAD]) for pair in pairs)
+    rows = np.concatenate([scorer(block, progress=progress) for block in blocks_of(texts)])
+    return rows[::2], rows[1::2]
+
+
+def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:
+    """Return 1 for each pair whose good sentence has the higher log p, 0.5 for a tie, else 0: float64 `[N]`.
+
+    per_token: compare the means per token instead of the sums.
+    """
+    scores = [rows["log_prob"] / (np.maximum(rows["tokens"], 1) if per_token else 1) for rows in (good, bad)]
+    with np.errstate(invalid="ignore"):  # both may be -inf
+        tie = (scores[0] == scores[1]) | (np.abs(scores[0] - scores[1]) <= TIE)
+    return np.where(tie, 0.5, scores[0] > scores[1])
+
+
+class Groups(NamedTuple):
+    """The rows of a table of accuracies. of_pairs: the paradigm of each pair, int64 `[N]`. names: level and name of
+    each of G groups. weights: float64 `[G, P]`, with which the accuracy of a group is a mean over paradigms.
+    """
+
+    of_pairs: IntArray
+    names: list[tuple[str, str]]
+    weights: FloatArray
+
+
+def group_pairs(pairs: Sequence[Pair]) -> Groups:
+    """Return overall (the mean over paradigms, then over pairs), fields, phenomena and paradigms, as far as the pairs
+    name them; field and phenomenon of a paradigm are those of its first pair.
+    """
+    first = {pair[PARADIGM]: pair for pair in reversed(pairs)}
+    paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
+    ids = {name: k for k, name in enumerate(paradigms)}
+    of_pairs = np.array([ids[pair[PARADIGM]] for pair in pairs])
+    names, members = [("overall", "mean over paradigms")], [np.ones(len(paradigms))]
+    if len(paradigms) > 1:
+        names.append(("overall", "mean over pairs"))
+        members.append(np.bincount(of_pairs).astype(np.float64))
+    for level, key in (("field", FIELD), ("phenomenon", PHENOMENON), ("paradigm", PARADIGM)):
+        values = [first[name].get(key) for name in paradigms]
+        for value in dict.fromkeys(value for value in values if value is not None):
+            names.append((level, str(value)))
+            members.append(np.array([each == value for each in values], dtype=np.float64))
+    weights = np.array(members)
+    return Groups(of_pairs, names, weights / weights.sum(axis=1, keepdims=True))
+
+
+class Accuracies(NamedTuple):
+    """Of each of G groups: the accuracy, the limits of its interval, and how many pairs are ties."""
+
+    accuracy: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    ties: IntArray
+
+
+def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int) -> Accuracies:
+    """Return the accuracies of outcomes `[N]`, with percentile intervals of the bootstrap.
+
+    The pairs of each paradigm are drawn with replacement: how many are won, tied and lost is multinomial.
+    """
+    rng = np.random.default_rng(seed)
+    won, tied, lost = (np.bincount(groups.of_pairs, outcome == value) for value in (1.0, 0.5, 0.0))
+    counts = np.stack([won, tied, lost], axis=1)  # [P, 3]
+    sizes = counts.sum(axis=1)
+    points = np.array([1.0, 0.5, 0.0])
+    drawn = np.zeros((resamples, len(groups.names)))
+    for k, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        shares = rng.multinomial(int(size), count / size, resamples) @ points / size  # [B]
+        (used,) = np.nonzero(groups.weights[:, k])
+        drawn[:, used] += shares[:, None] * groups.weights[used, k]
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return Accuracies(groups.weights @ (counts @ points / sizes), low, high, totals(outcome == 0.5, groups))
+
+
+def totals(flags: Any, groups: Groups) -> IntArray:
+    """Return how many pairs of each group have a flag, int64 `[G]`; flags: bool `[N]`."""
+    return np.asarray((groups.weights > 0) @ np.bincount(groups.of_pairs, flags)).astype(np.int64)

@@ -1,0 +1,193 @@
+"""`lmtool pairs` and `lmtool.pairs`: accuracies by hand, intervals, ties, OOVs, files and errors."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmtool as python
+from lmtool.evaluation import minimal_pairs
+from lmtool.evaluation.text_scores import TEXT
+from tests.test_arpa_alone import ARPA
+
+Run = Callable[..., str]
+# By hand, from ARPA, in log10: a b is -1.1, b a -2.7, a -1, b -1.8, b zzz a -3.9; x and y, two OOVs, are -2.2 each.
+PAIRS = [
+    ("a b", "b a", "one", "P", "F"),  # right
+    ("x", "y", "one", "P", "F"),  # a tie of OOVs
+    ("b", "a b", "two", "P", "F"),  # wrong
+    ("a b", "a", "two", "P", "F"),  # wrong by the sum; right by the mean, -1.1 / 3 against -1 / 2
+    ("a", "b zzz a", "three", "Q", "G"),  # right, with an OOV
+]
+NAMES = ("sentence_good", "sentence_bad", "UID", "linguistics_term", "field")
+KEYS = ("accuracy", "lower", "upper", "ties", "oov")
+
+
+def lines(pairs: list[tuple[str, ...]] = PAIRS) -> str:
+    return "".join(json.dumps(dict(zip(NAMES, pair, strict=False))) + "\n" for pair in pairs)
+
+
+@pytest.fixture
+def files(lmtool: Run) -> Run:
+    Path("de.arpa").write_text(ARPA)
+    Path("pairs.jsonl").write_text(lines())
+    return lmtool
+
+
+def table(name: str, delimiter: str = ",") -> dict[tuple[str, str], list[float]]:
+    with Path(name).open(newline="") as file:
+        header, *rows = csv.reader(file, delimiter=delimiter)
+    assert header == ["level", "name", "pairs", *KEYS]
+    return {(level, name): [float(value) for value in values] for level, name, *values in rows}
+
+
+def test_accuracies_by_hand(files: Run) -> None:
+    said = files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "to=out.csv", "items=items.jsonl.gz", "hydra.run.dir=out")
+    assert "de.arpa: 1 ties, each counted as half; 2 pairs with an OOV" in said
+    assert "pairs.jsonl: 5 pairs, by sums of log p; intervals of 95 %" in said
+    third = 1 / 3
+    assert table("out.csv") == {
+        # Of paradigm one, two pairs with 1 and 1/2, a quarter of the draws has the mean 1/2, and a quarter the mean 1.
+        ("overall", "mean over paradigms"): pytest.approx([5, 1.75 * third, 1.5 * third, 2 * third, 1, 2]),
+        ("overall", "mean over pairs"): pytest.approx([5, 0.5, 0.4, 0.6, 1, 2]),
+        ("field", "F"): [4, 0.375, 0.25, 0.5, 1, 1],
+        ("field", "G"): [1, 1, 1, 1, 0, 1],
+        ("phenomenon", "P"): [4, 0.375, 0.25, 0.5, 1, 1],
+        ("phenomenon", "Q"): [1, 1, 1, 1, 0, 1],
+        ("paradigm", "one"): [2, 0.75, 0.5, 1, 1, 1],
+        ("paradigm", "two"): [2, 0, 0, 0, 0, 0],
+        ("paradigm", "three"): [1, 1, 1, 1, 0, 1],
+    }
+    result = json.loads(Path("out/result.json").read_text())
+    assert (result["pairs"], result["criterion"]) == (5, "sum")
+    assert result["runs"] == [
+        {
+            "run": "de.arpa",
+            "accuracy": 1.75 * third,
+            "lower": 0.5,
+            "upper": pytest.approx(2 * third),
+            "ties": 1,
+            "oov": 2,
+        }
+    ]
+    items = [json.loads(line) for line in gzip.decompress(Path("items.jsonl.gz").read_bytes()).splitlines()]
+    assert [item["correct"] for item in items] == [1, 0.5, 0, 0, 1]
+    assert items[4].items() >= {"run": "de.arpa", "UID": "three", "tokens_bad": 4, "oov_good": 0, "oov_bad": 1}.items()
+    assert items[4]["log_prob_bad"] == pytest.approx(-3.9 * math.log(10))
+
+
+def test_means_per_token(files: Run) -> None:
+    files("pairs", "arpa=de.arpa", "data=pairs.jsonl", "criterion=mean", "to=out.tsv")  # also by its other name
+    found = table("out.tsv", "\t")
+    assert found["paradigm", "two"][1] == 0.5 and found["overall", "mean over pairs"][1] == 0.7
+
+
+@pytest.mark.filterwarnings("ignore:a high share is out of vocabulary")
+def test_several_runs_are_columns_of_one_table(files: Run, runs: Path) -> None:
+    members = [f"{runs}/kn3", f"{runs}/nplm", "de.arpa"]
+    said = files("pairs", f"runs=[{','.join(members)}]", "text=pairs.jsonl", "to=out.csv", "items=all.jsonl")
+    with Path("out.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["level", "name", "pairs", *(f"{run} {key}" for run in members for key in KEYS)]
+    assert len(rows) == 9 and "de.arpa accuracy" in said and "de.arpa oov" not in said, "the printed table is narrower"
+    assert [json.loads(line)["run"] for line in Path("all.jsonl").read_text().splitlines()] == np.repeat(
+        members, 5
+    ).tolist()
+    result = python.pairs(members, "pairs.jsonl")
+    assert result.rows[0]["de.arpa accuracy"] == pytest.approx(1.75 / 3)
+    assert result.metric == 1 - float(result.runs[members[0]]["accuracy"] or 0)
+
+
+@pytest.mark.filterwarnings("ignore:a high share is out of vocabulary")
+def test_equal_seeds_give_equal_intervals_whatever_other_runs_there_are(files: Run, runs: Path) -> None:
+    rng = np.random.default_rng(7)
+    words = [("a b", "b a")[:: rng.choice([1, -1], p=[0.7, 0.3])] for _ in range(200)]
+    Path("many.jsonl").write_text(lines([(*pair, "u") for pair in words]))
+    once, again, other = (python.pairs("de.arpa", "many.jsonl", seed=seed, resamples=101).runs for seed in (1, 1, 4))
+    beside = python.pairs([f"{runs}/kn3", "de.arpa"], "many.jsonl", seed=1, resamples=101).runs
+    assert once == again != other and beside["de.arpa"] == once["de.arpa"]
+    first = python.pairs("de.arpa", "many.jsonl").runs["de.arpa"]
+    accuracy, lower, upper = (float(first[key] or 0) for key in ("accuracy", "lower", "upper"))
+    half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 200)
+    assert (lower, upper) == pytest.approx((accuracy - half, accuracy + half), abs=0.011)
+
+
+def test_sums_in_another_order_are_ties() -> None:
+    good, bad = np.zeros(4, TEXT), np.zeros(4, TEXT)
+    good["log_prob"] = [0.1 + 0.2 + 0.3, -math.inf, -math.inf, -4.0]
+    bad["log_prob"] = [0.3 + 0.2 + 0.1, -math.inf, -5.0, -4.001]
+    assert minimal_pairs.outcomes(good, bad, per_token=False).tolist() == [0.5, 0.5, 0, 1]
+
+
+def test_files_of_all_kinds(files: Run) -> None:
+    plain = [pair[:2] for pair in PAIRS]
+    Path("own").mkdir()
+    Path("own/agreement.jsonl").write_text(lines(plain[:2]))
+    Path("own/binding.jsonl.gz").write_bytes(gzip.compress(lines(plain[2:]).encode()))
+    rows = [(row["level"], row["name"], row["pairs"]) for row in python.pairs("de.arpa", "own").rows]
+    assert rows[2:] == [("paradigm", "agreement", 2), ("paradigm", "binding", 3)], "a paradigm is a file"
+    with zipfile.ZipFile("pairs.zip", "w") as archive:
+        archive.writestr("data/one.jsonl", lines())
+        archive.writestr("README", "no pairs")
+    assert python.pairs("de.arpa", "pairs.zip::data/*.jsonl").rows == python.pairs("de.arpa", "pairs.jsonl").rows
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines().splitlines()]), "pairs.parquet")
+    assert python.pairs("de.arpa", "pairs.parquet").rows == python.pairs("de.arpa", "pairs.jsonl").rows
+
+
+def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("corpora/blimp").mkdir(parents=True)
+    with zipfile.ZipFile("corpora/blimp/BLiMP.zip", "w") as archive:
+        archive.writestr("data/one.jsonl", lines())
+        archive.writestr("data/.DS_Store", b"\xff\x00")
+        archive.writestr("__MACOSX/data/._.DS_Store", b"\xff\x00")
+    monkeypatch.setenv("LMTOOL_DATA", "corpora")
+    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "data=blimp")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"sentence_good": "a", "sentence_bad": "b"}\n\n{"sentence_good": "a"}\n',
+            "line 3: 'sentence_bad' is missing",
+        ),
+        ('{"sentence_good": 1, "sentence_bad": "b"}\n', "line 1: 'sentence_good' is missing or not text"),
+        ('["a", "b"]\n', "line 1: 'sentence_good' is missing or not text"),
+        ("\n", "there are no pairs"),
+    ],
+)
+def test_broken_records_are_named(files: Run, text: str, said: str) -> None:
+    Path("bad.jsonl").write_text(text)
+    assert said in files("pairs", "arpa=de.arpa", "text=bad.jsonl", code=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("text=none.jsonl", "no file none.jsonl for text"),
+        ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .csv or .tsv"),
+        ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
+        ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
+        ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
+    ],
+)
+def test_mistakes_have_one_line(files: Run, line: str, said: str) -> None:
+    assert said in files("pairs", "arpa=de.arpa", *line.split(), code=2)
+
+
+def test_settings_of_python_are_checked(files: Run) -> None:
+    given: Any = ["de.arpa", "de.arpa"]
+    with pytest.raises(python.UserError, match="name one or more that differ"):
+        python.pairs(given, "pairs.jsonl")
