@@ -1,4 +1,5 @@
-"""Examples of training a second on a GPU for ./scripts/measure, by lmtool's own training, in fp32 and bf16.
+"""Examples of training a second on a GPU for ./scripts/measure: by the plain formulas, one operation at a time, and by
+lmtool's own training, in fp32 and bf16.
 
 GPU_DEVICE=cpu: a dry run at tiny sizes with the plain formulas, whose figures mean nothing. GPU_SECONDS: maximum
 duration, 200 by default; cases that do not fit are listed.
@@ -12,7 +13,7 @@ from itertools import product
 
 import torch
 from measuring import head, rates_in_turns, row, turns
-from network_steps import OUTPUTS, network, precisions, with_ratios
+from network_steps import OUTPUTS, lmtool_step, network, with_ratios
 
 import lmtool
 from lmtool.neural.forms import only_plain
@@ -20,9 +21,11 @@ from lmtool.neural.forms import only_plain
 DEVICE = os.environ.get("GPU_DEVICE", "cuda")
 DRY = DEVICE == "cpu"
 SECONDS = float(os.environ.get("GPU_SECONDS", "200"))
-TURN = 0.6  # seconds of one case in one turn
+TURN = 0.15  # seconds of one case in one turn
 WORDS = (6000,) if DRY else (10_000, 1_000_000)
 BATCHES = (16,) if DRY else (1024, 8192)
+SIZES = [(words, batch) for words in WORDS for batch in BATCHES]
+SHAPES = ("30/100", "128/512")
 MAX_SCORES = 1 << 33  # words x examples of a step of the full softmax
 
 
@@ -39,12 +42,12 @@ def gpu() -> None:
             sizes = {"types": words, "tokens": 3 * max(WORDS), "valid_tokens": 1000, "test_tokens": 1000}
             text = lmtool.preprocess({"kind": "synthetic", "name": f"of{words}", **sizes}, progress=False)
             stores[words] = text.path
-        head("shape", "layer", "words", "batch", "fp32 examples/s", "bf16", "ratio", numbers=5)
+        head("shape", "layer", "words", "batch", "plain, examples/s", "fp32", "ratio", "bf16", "ratio", numbers=7)
         # The most important first; the shape of model=nplm is its own.
         left = [("nplm", "softmax", WORDS[0], batch) for batch in BATCHES]
         left += [
             case
-            for case in product(("30/100", "128/512"), OUTPUTS, WORDS, BATCHES)
+            for case in ((shape, layer, *sizes) for sizes, (shape, layer) in product(SIZES, product(SHAPES, OUTPUTS)))
             if case[1] != "softmax" or case[2] * case[3] <= MAX_SCORES
         ]
         while left and time.perf_counter() - begin < SECONDS:
@@ -53,8 +56,10 @@ def gpu() -> None:
             if shape != "nplm":
                 line = network(layer, *map(int, shape.split("/")), batch)
             try:
-                steps = precisions(stores[words], line, batch, ("fp32", "bf16"), DEVICE)
-                found = with_ratios(rates_in_turns(steps, TURN, turns()), "fp32", "bf16")
+                ways = {"plain": ["training.forms=plain"]}
+                ways |= {name: [f"training.precision={name}"] for name in ("fp32", "bf16")}
+                steps = {name: (lmtool_step(stores[words], [*line, *way], DEVICE), batch) for name, way in ways.items()}
+                found = with_ratios(rates_in_turns(steps, TURN, turns()), "plain", "fp32", "bf16")
             except RuntimeError as error:  # the others are still of use
                 found = [f"{type(error).__name__}: {str(error).splitlines()[0]}"]
             row(shape, layer, f"{words:,}", f"{batch:,}", *found)

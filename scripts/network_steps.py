@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import typed
-from lmtool.config.training import Forms
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.neural.forms import only_plain
@@ -85,10 +84,12 @@ def engine(store: Path, words: list[str], device: str = "cpu", processes: Proces
 
 def lmtool_step(store: Path, words: list[str], device: str = "cpu") -> Step:
     """Return a step of `lmtool train` with words on a store."""
-    training, stop = engine(store, words, device), StopRequest()
+    plain, stop = "training.forms=plain" in words, StopRequest()
+    with only_plain(plain):
+        training = engine(store, words, device)
 
     def step() -> None:
-        with only_plain(training.plan.training.forms is Forms.plain):
+        with only_plain(plain):
             training.advance(stop)
 
     return step

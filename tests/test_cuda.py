@@ -98,7 +98,7 @@ def float64() -> Iterator[None]:
 def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = OUTPUTS[name]()
     draws = {shape: torch.randint(O, shape) for shape in ((7,), (B, 7))}
-    monkeypatch.setattr(Noise, "draw", lambda self, *shape: draws[shape])
+    monkeypatch.setattr(Noise, "draw", lambda self, *shape, device=None: draws[shape].to(device))
     h, y = torch.randn(B, D), torch.randint(layer.word_count or 1, (B,))
 
     def results(device: str) -> list[Tensor]:
@@ -124,10 +124,17 @@ def both(lmtool: Run, line: list[str]) -> None:
     compare(Path("cpu"), Path("gpu"), 1e-4)
 
 
+def forms_of(run: str) -> list[str]:
+    """The forms that a run was trained by."""
+    found: list[str] = json.loads(Path(run, "result.json").read_text())["forms"]
+    return found
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training(name: str, lmtool: Run) -> None:
     line = [*MODELS[name], *FIFTY]
     both(lmtool, [word for word in line if "model=nplm" in line or word not in OF_NPLM])
+    assert DRY or "captured_step" in forms_of("gpu")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -146,10 +153,39 @@ def test_a_split_that_is_streamed(lmtool: Run) -> None:
 
 
 @pytest.mark.parametrize("output", ["nce", "sampled"])
-def test_noise(output: str, lmtool: Run) -> None:
-    # It is drawn on the CPU.
+def test_noise(output: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Noise.draw
     few = "output.num_noise=5" if output == "nce" else "output.num_samples=5"
-    both(lmtool, [*NPLM, f"output={output}", few, *FIFTY])
+    line = [*NPLM, f"output={output}", few, *FIFTY]
+    with monkeypatch.context() as patch:  # the same on both: drawn on the CPU
+        patch.setattr(Noise, "draw", lambda self, *shape, device=None: draw(self, *shape).to(device))
+        patch.setattr("lmtool.training.loop.can_capture", lambda model, optimizers: False)
+        both(lmtool, line)
+    with on_gpu():
+        lmtool("train", *line, f"device={DEVICE}", "hydra.run.dir=own")
+    compare(Path("cpu"), Path("own"), 0.2)
+    assert DRY or "captured_step" in forms_of("own")
+
+
+@pytest.mark.skipif(DRY, reason="needs a GPU; ./scripts/gpu runs it on one")
+def test_each_replay_of_a_graph_draws_other_words() -> None:
+    noise, stream = Noise(torch.ones(1000).log()), torch.cuda.Stream()
+    noise.draw(50, device=torch.device(DEVICE))
+    stream.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        drawn = noise.draw(50, device=torch.device(DEVICE))
+    found = []
+    for _ in range(2):
+        graph.replay()
+        found.append(drawn.tolist())
+    assert found[0] != found[1]
+
+
+def test_draws_have_their_probabilities() -> None:
+    noise = Noise(torch.tensor([0.5, 0.3, 0.2, 1e-9]).log())
+    share = noise.draw(1000, 1000, device=torch.device(DEVICE)).flatten().bincount(minlength=4).cpu() / 1e6
+    torch.testing.assert_close(share.double(), noise.log_q.exp(), atol=2.5e-3, rtol=0)
 
 
 def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:

@@ -89,6 +89,10 @@ class AliasTable:
         self.drawn = each * own
         np.add.at(self.drawn, self._alias, each * ((1 << 31) - own))
 
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the number of heights below each threshold `[W]`, of 2^31, and the aliases `[W]`."""
+        return self._threshold, self._alias
+
     def outcomes(self, bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the outcomes `[N]` that random bits `[N]`, from 0 to 2^63 - 1, give."""
         outcomes = np.empty_like(bits)

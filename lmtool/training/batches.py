@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmtool.config.training import default_batch_size
-from lmtool.data.split import MAX_POSITION, Split, StoredTokens
+from lmtool.data.split import MAX_POSITION, Split, StoredTokens, Windows
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
 
@@ -52,6 +52,7 @@ class Batches:
         self._consecutive = consecutive
         self._device = device or torch.device("cpu")
         self._part = part
+        self._on_device: DeviceWindows | None = None  # of a split in memory
         self._rng = np.random.default_rng(seed)
         self._taken = 0  # batches of this epoch
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
@@ -98,7 +99,10 @@ class Batches:
             return
         order = shuffled(self._rng, self._split.tokens, self._consecutive)
         order = order[skip * self.size : self.per_epoch * self.size]
-        yield from self._cut(self._split.windows, order)
+        windows: Any = self._split.windows
+        if self._device.type != "cpu" and self._context_size <= MAX_POSITION:
+            self._on_device = windows = self._on_device or DeviceWindows(self._split.in_memory, self._device)
+        yield from self._cut(windows, order)
 
     def _streamed(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._rng.permutation(split.blocks)
@@ -111,7 +115,8 @@ class Batches:
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
             some = np.random.default_rng(shuffles[number])
             examples = places[shuffled(some, len(places), self._consecutive)]
-            yield from self._cut(windows, examples[skip * self.size : counts[number] * self.size])
+            source: Any = windows if self._device.type == "cpu" else DeviceWindows(windows, self._device)
+            yield from self._cut(source, examples[skip * self.size : counts[number] * self.size])
             skip = 0
 
     def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
@@ -127,6 +132,21 @@ class Batches:
             )
             for at in range(0, len(targets), share):
                 yield contexts[at : at + share], targets[at : at + share]
+
+
+class DeviceWindows:
+    """Windows whose tokens are on a GPU, where contexts are then made: there they have no way to go."""
+
+    def __init__(self, windows: Windows, device: torch.device) -> None:
+        self._padded = torch.from_numpy(windows.padded.astype(np.int32)).to(device)
+        self._position = torch.from_numpy(windows.position).to(device)
+
+    def __call__(self, index: IntArray, size: int) -> tuple[Tensor, Tensor]:
+        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, as Windows does."""
+        at = torch.from_numpy(np.ascontiguousarray(index)).to(self._padded.device)
+        back = torch.arange(size, 0, -1, device=at.device)  # distance of each context word from the target
+        where = torch.where(back <= self._position[at][:, None], at[:, None] - back, len(self._padded) - 1)
+        return self._padded[where].long(), self._padded[at].long()
 
 
 def shuffled(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntArray:

@@ -16,12 +16,14 @@ from lmtool.config.training import Forms, Gradients, Precision
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural import forms
+from lmtool.neural.forms.network_step import NetworkStep
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
 from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import optimizers
 from lmtool.training.batches import Batches
+from lmtool.training.captured_step import CapturedStep, can_capture
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
@@ -103,9 +105,11 @@ class _Training:
         self.parameters = list(model.parameters())
         self.optimizers = optimizers.make_optimizers(model, plan.optim)
         self.shared = SharedModel(model, processes) if processes.size > 1 else None
-        self.network_step = None
+        self.whole_step: NetworkStep | CapturedStep | None = None
         if self.shared is None and not dense:
-            self.network_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.max_grad_norm)
+            self.whole_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.max_grad_norm)
+        if self.shared is None and not settings.compile and can_capture(model, self.optimizers):
+            self.whole_step = CapturedStep(model, self.optimizers, self.batch_size, settings.max_grad_norm)
         self.progress = Progress()
         self.reporter = Reporter(
             out if processes.first else None,
@@ -166,8 +170,8 @@ class _Training:
         )
 
         # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
-        if self.network_step is not None:  # a form of the whole step
-            value = self._converging(self.network_step.step(contexts, targets, progress.rate, MAX_LOSS))
+        if self.whole_step is not None:  # a form of the whole step
+            value = self._converging(self.whole_step.step(contexts, targets, progress.rate, MAX_LOSS))
         else:
             loss = self.model(contexts, targets) if self.shared is None else self.shared(contexts, targets)
             for parameter in self.parameters:  # as zero_grad, without its hooks
@@ -305,8 +309,8 @@ class _Training:
 
     def computed_by(self) -> dict[str, Any]:
         """Return the precision and the forms of the steps so far, under the names of Trained."""
-        used, before, whole = forms.used(self.model), self._computed_before, self.network_step
-        names = {*before["forms"], *(each.name for each in used), *(["network_step"] if whole else [])}
+        used, before, whole = forms.used(self.model), self._computed_before, self.whole_step
+        names = {*before["forms"], *(each.name for each in used), *([whole.name] if whole and whole.name else [])}
         bf16 = whole.bf16 if whole else self.model.encodes_in_bf16(self.batch_size)
         bf16 = bf16 or before["precision"] == "bf16" or any(each.bf16 for each in used)
         return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}

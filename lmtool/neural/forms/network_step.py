@@ -66,6 +66,8 @@ class Network:
 class NetworkStep:
     """Steps of one network, and the memory that they need."""
 
+    name = "network_step"
+
     def __init__(self, network: Network, decay: float, max_norm: float | None = None) -> None:
         """decay: of the weights. max_norm: of the gradients; None for no limit."""
         self._network, self._decay, self._max_norm = network, decay, max_norm

@@ -95,7 +95,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
     norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
     factor = max_norm / (norm + 1e-6)
-    if factor < 1:
+    if not factor.is_cpu or factor < 1:  # a GPU would have to report it
         scale = factor.clamp(max=1)
         for value in values:
             value.mul_(scale)

@@ -53,11 +53,23 @@ class Noise:
         """log_q: `[O]`, logarithms of the wanted probabilities."""
         self._table = AliasTable(log_q.exp().cpu().numpy())
         self.log_q = torch.from_numpy(np.maximum(self._table.drawn, 1) / 2**63).log()
+        self._on_device: tuple[Tensor, Tensor] | None = None  # the alias table
 
-    def draw(self, *shape: int) -> Tensor:
-        """Draw independent words of this shape, int64 on the CPU, by torch's random state."""
-        bits = torch.empty(shape, dtype=torch.int64).random_()  # of 63 bits, all values
-        return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
+    def draw(self, *shape: int, device: torch.device | None = None) -> Tensor:
+        """Draw independent words of this shape, int64, on a device, by its random state; None for the CPU."""
+        bits = torch.empty(shape, dtype=torch.int64, device=device).random_()  # of 63 bits, all values
+        if bits.is_cpu:
+            return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
+        if self._on_device is None or self._on_device[0].device != bits.device:
+            threshold, alias = (torch.from_numpy(array).to(bits.device) for array in self._table.arrays())
+            self._on_device = threshold, alias
+        return chosen_outcomes(bits, *self._on_device)
+
+
+def chosen_outcomes(bits: Tensor, threshold: Tensor, alias: Tensor) -> Tensor:
+    """Return the outcome for each of 63 random bits, as AliasTable.outcomes does, in torch and so on any device."""
+    place = ((bits >> 31) * len(threshold)) >> 32
+    return torch.where((bits & 0x7FFFFFFF) < threshold[place], place, alias[place])
 
 
 class DrawnWords(WordScores):
@@ -87,7 +99,7 @@ class DrawnWords(WordScores):
     def loss_of_draws(self, h: Tensor, y: Tensor, shape: tuple[int, ...], reduction: str) -> Tensor:
         """Compute the loss with words drawn in this shape; a custom drawn_loss may leave out `reduction`."""
         named = {} if reduction == "mean" else {"reduction": reduction}
-        return self.drawn_loss(h, y, self.table.draw(*shape).to(h.device), **named)
+        return self.drawn_loss(h, y, self.table.draw(*shape, device=h.device), **named)
 
     @public
     def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
