@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shlex
 import tomllib
+import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
@@ -44,6 +47,14 @@ def script() -> Any:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import a module of the scripts, where pandas is installed."""
+    pytest.importorskip("pandas")
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    return importlib.import_module
 
 
 def test_there_is_one_for_each() -> None:
@@ -133,3 +144,118 @@ def test_a_step_is_run_and_timed(script: Any, tmp_path: Path) -> None:
     script.run_step(tmp_path / "toy", {"name": "no", "command": "train model=ngram data=toy x=1", "optional": True}, 1)
     with pytest.raises(SystemExit):
         script.run_step(tmp_path / "toy", {"name": "no", "command": "eval run=nowhere"}, 1)
+
+
+def test_log_likelihood_of_held_out_stories_by_hand(imported: Any) -> None:
+    """Without predictors, the others' mean and variance: 4 and 4 for the first story, 2 and 1 for the second."""
+    y, story = np.array([1.0, 3.0, 2.0, 6.0]), np.array([1, 1, 2, 2])
+    wide, narrow = -0.5 * math.log(2 * math.pi * 4), -0.5 * math.log(2 * math.pi)
+    found = imported("reading_times").held_out_log_likelihood(np.empty((4, 0)), y, story)
+    assert found == pytest.approx([wide - 9 / 8, wide - 1 / 8, narrow, narrow - 8])
+
+
+def test_gain_of_a_predictor_is_that_of_its_variance(imported: Any) -> None:
+    """y = 1 + 2 a + 3 b + noise of variance 4: b, of variance 1, explains 9 of 13, half of log(13/4) nats."""
+    rng, story = np.random.default_rng(1), np.repeat(np.arange(10), 2000)
+    a, b, useless, noise = rng.normal(size=(4, 20000))
+    y = 1 + 2 * a + 3 * b + 2 * noise
+    mean, half = imported("reading_times").gain(a[:, None], b[:, None], y, story)
+    assert mean == pytest.approx(0.5 * math.log(13 / 4), abs=0.02) and abs(mean - 0.5 * math.log(13 / 4)) < half
+    mean, half = imported("reading_times").gain(a[:, None], useless[:, None], y, story)
+    assert abs(mean) < 0.001 and half < 0.001
+
+
+def test_words_of_stories_and_their_times_by_hand(
+    imported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = tmp_path / "natural_stories"
+    corpus.mkdir()
+    monkeypatch.setenv("LMTOOL_DATA", str(tmp_path))
+    words = ["ducks'", "'The", "sea!'", "he", "cried.", "None"]
+    times = [math.exp(k) for k in range(6)]
+    rows = [f"{word}\t{k}\t1" for k, word in enumerate(words, 1)]
+    (corpus / "all_stories.tok").write_text("\n".join(["word\tzone\titem", *rows]) + "\n")
+    rows = [f"{row}\t{time}" for row, time in zip(rows, times, strict=True)]
+    (corpus / "processed_wordinfo.tsv").write_text("\n".join(["word\tzone\titem\tgmeanItemRT", *reversed(rows)]) + "\n")
+    pieces = ["du", "cks", "'", " '", "The", " sea", "!'", " he", " cried", ".", " None"]
+    offsets = np.cumsum([0, *map(len, pieces)])
+    log_2 = math.log(2)
+    rows = [
+        f"{piece},{-k * log_2 if k else ''},{at},0" for k, (piece, at) in enumerate(zip(pieces, offsets, strict=False))
+    ]
+    (corpus / "all_stories_gpt3.csv").write_text("\n".join(["token,logprob,offset,story", *rows]) + "\n")
+    imported("reading_times").prepare(tmp_path)
+    lines = [line.split("\t") for line in (tmp_path / "stories.tsv").read_text().splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["item", "zone", "word"],
+        ["1", "1", "ducks'"],
+        ["1", "2", '"The'],
+        ["1", "3", 'sea!"'],
+        ["1", "4", "he"],
+        ["1", "5", "cried."],
+        ["1", "6", "None"],
+    ]
+    assert [line[3] for line in lines[1:3]] == ["", "0.0"]  # a word's time is in the row before it
+    assert lines[1][5] == ""
+    assert [float(line[5]) for line in lines[2:]] == [3 + 4, 5 + 6, 7, 8 + 9, 10]
+
+
+def test_table_of_minimal_pairs_by_hand(imported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "blimp").mkdir()
+    monkeypatch.setenv("LMTOOL_DATA", str(tmp_path))
+    pair = {"sentence_good": "Who's Amy's well-read boss?", "sentence_bad": "Amy.", "UID": "a_1"}
+    with zipfile.ZipFile(tmp_path / "blimp" / "BLiMP.zip", "w") as packed:
+        packed.writestr("data/a_1.jsonl", json.dumps(pair) + "\n")
+        packed.writestr("data/.DS_Store", b"\xff")
+    published = [("a_1", "a", 0.5, 0.75), ("a_2", "a", 0.25, 1), ("b_1", "b", 0.75, 0.5), ("overall", "b", 0, 0)]
+    rows = [dict(zip(("UID", "linguistics_term", "ngram", "lstm"), row, strict=True)) for row in published]
+    (tmp_path / "blimp" / "models_summary.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "blimp.csv").write_text(
+        "level,name,kn accuracy,kn lower,kn upper,kn ties\n"
+        "overall,mean over paradigms,.6,.55,.65,12\nphenomenon,c,.6,.5,.7,0\n"
+        "paradigm,a_1,.5,.4,.6,2\nparadigm,a_2,.6,.5,.7,10\nparadigm,b_1,.7,.6,.8,0\n"
+    )
+    script = imported("minimal_pairs")
+    script.prepare(tmp_path)
+    assert json.loads((tmp_path / "blimp.jsonl").read_text()) == pair | {
+        "sentence_good": "who's amy's well-read boss ?",
+        "sentence_bad": "amy .",
+    }
+    assert script.table(tmp_path, {"row": [{"what": "KN", "run": "kn"}]}) == [
+        "| | KN | n-gram | LSTM |",
+        "|---|--:|--:|--:|",
+        "| a | 0.550 | 0.375 | 0.875 |",
+        "| b | 0.700 | 0.750 | 0.500 |",
+        "| **all paradigms** | 0.600 | 0.500 | 0.750 |",
+        "| 95 % interval | 0.55 to 0.65 | | |",
+        "| ties, each half right | 12 | | |",
+    ]
+
+
+def test_table_of_reading_times(imported: Any, tmp_path: Path) -> None:
+    """Times are surprisal, frequency and noise of variance 1/4: surprisal explains half of log(5) nats."""
+    rng = np.random.default_rng(1)
+    lines = ["item zone word time listed_time gpt3 sentence position oov log_frequency_bits length surprisal_bits_kn"]
+    for item in range(1, 11):
+        for zone in range(1, 201):
+            bits, frequency, noise, listed = rng.normal(size=4)
+            sentence, position = divmod(zone - 1, 10)
+            word = "ab,"[: rng.integers(1, 4)]
+            time = bits + frequency + noise / 2
+            cells = item, zone, word, time, listed, -bits, sentence, position, int(zone == 15), frequency, len(word)
+            lines.append(" ".join(map(str, (*cells, bits))))
+    (tmp_path / "surprisal.tsv").write_text("\n".join(lines).replace(" ", "\t") + "\n")
+    (tmp_path / "kn").mkdir()
+    (tmp_path / "kn" / "result.json").write_text('{"valid_perplexity": 98.25}')
+    words, *_, frequency, model, gpt3 = imported("reading_times").table(
+        tmp_path, {"row": [{"what": "KN", "run": "kn"}]}
+    )
+    # Left out are the first and last of 10 words, an OOV and the word after it, and the second word of a story.
+    assert words == f"{10 * (20 * 8 - 2 - 1):,} of 2,000 words."
+    assert frequency.startswith("| log frequency alone |  | ") and gpt3.startswith("| GPT-3 (davinci) |  | ")
+    cells = model.split(" | ")
+    assert cells[:2] == ["| KN", "98.2"] and cells[5] == "-1.000 |"
+    mean, half, with_marks = (float(number) for number in f"{cells[2]} ± {cells[3]}".split(" ± "))
+    assert mean == pytest.approx(500 * math.log(5), abs=half) and mean == pytest.approx(with_marks, abs=20)
+    assert abs(float(cells[4])) < 20  # of times that have nothing to do with the words
+    assert gpt3.split(" | ")[2] == cells[2] and gpt3.endswith("| 1.000 |")
