@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 import random
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,8 @@ def test_states(arpa: Path) -> None:  # noqa: F811
     assert again.score("a b") == model.score("a b") and type(again) is ours.LanguageModel
 
 
-def test_models_that_are_none(tmp_path: Path) -> None:
+def test_models_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kenlm", None)  # not installed
     with pytest.raises(OSError, match=r"Cannot read model .*nowhere"):
         ours.Model(tmp_path / "nowhere")
     (tmp_path / "cut.arpa").write_text(ARPA[:200])
@@ -83,22 +85,25 @@ KENLM_BINARY = b"mmap lm http://kheafield.com/code format version 5\n\0" + bytes
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "remedy"),
     [
-        "eval arpa=kn5.bin text=kn5.bin",
-        "eval run=kn5.bin",
-        "predict a run=kn5.bin",
-        "score run=kn5.bin text=kn5.bin to=s.tsv",
-        "convert arpa=kn5.bin to=x.arpa",
-        "convert run=kn5.bin to=x.arpa",
-        "convert runs=[kn5.bin] to=x.arpa",
-        "convert arpa=kn5.bin data=toy",
+        ("eval arpa=kn5.bin text=kn5.bin", "pip install 'lmtool[kenlm]'), or use the ARPA file that it was made from"),
+        ("eval run=kn5.bin", "use arpa=kn5.bin, in lmtool eval, score or predict"),
+        ("predict a run=kn5.bin", "use arpa=kn5.bin"),
+        ("score run=kn5.bin text=kn5.bin to=s.tsv", "use arpa=kn5.bin"),
+        ("convert arpa=kn5.bin to=x.arpa", "use the ARPA file that it was made from"),
+        ("convert run=kn5.bin to=x.arpa", "use arpa=kn5.bin"),
+        ("convert runs=[kn5.bin] to=x.arpa", "use the ARPA file that it was made from"),
+        ("convert arpa=kn5.bin data=toy", "use the ARPA file that it was made from"),
     ],
 )
-def test_a_binary_of_kenlm_is_named(line: str, lmtool: Callable[..., str]) -> None:
+def test_a_binary_of_kenlm_is_named(
+    line: str, remedy: str, lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kenlm", None)  # not installed
     Path("kn5.bin").write_bytes(KENLM_BINARY)
     said = lmtool(*line.split(), code=2)
-    assert "kn5.bin is a KenLM binary" in said and "use the ARPA file that it was made from" in said
+    assert "kn5.bin is a KenLM binary" in said and remedy in said
     assert said.count("\n") == 1
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.data.unpacking import DAMAGES, open_files
@@ -164,7 +164,9 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 def check_text(block: bytes, name: str, line: int) -> None:
     """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
-    require_no_kenlm_binary(block, name)
+    if block.startswith(KENLM_BINARY):
+        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
+        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
     if b"\0" in block:
         line += block.count(b"\n", 0, block.index(b"\0"))
         raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
@@ -177,11 +179,10 @@ def check_text(block: bytes, name: str, line: int) -> None:
         ) from None
 
 
-def require_no_kenlm_binary(block: bytes, name: str) -> None:
-    """Raise UserError if the first bytes of a file are those of a binary file of KenLM."""
-    if block.startswith(KENLM_BINARY):
-        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
-        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
+def is_kenlm_binary(path: Path) -> bool:
+    """Return whether a file is one of KenLM's binary files."""
+    with path.open("rb") as file:
+        return file.read(len(KENLM_BINARY)) == KENLM_BINARY
 
 
 def read_bytes(name: str) -> bytes:

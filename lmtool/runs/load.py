@@ -14,6 +14,7 @@ from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import UNION, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
+from lmtool.data.readers import is_kenlm_binary
 from lmtool.data.remote import as_path
 from lmtool.data.store import Store
 from lmtool.data.text_files import also_below, text_files
@@ -40,8 +41,8 @@ def load(
     store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
-    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), or of an ARPA
-    file.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of an ARPA
+    file, or of a binary file of KenLM.
 
     device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: folder
     in which to rebuild a missing store for a run from before version 0.5, whose folder has no vocabulary (None: its
@@ -59,13 +60,14 @@ def load(
 
 
 def load_arpa(path: str) -> TextModel:
-    """Load the n-gram model of an ARPA file over its own words, separated by white space.
+    """Load the n-gram model of an ARPA file or a binary file of KenLM over its own words, separated by white space.
 
-    Raises UserError if the file is damaged or in another format.
+    Raises UserError if the file is damaged or in another format, and for a binary file without the module `kenlm`.
     """
     from lmtool.ngram.files.arpa_model import arpa_model
+    from lmtool.ngram.models.kenlm_binary import KenlmBinary
 
-    model = arpa_model(path)
+    model = KenlmBinary(path) if is_kenlm_binary(Path(path)) else arpa_model(path)
     return TextModel(model, TextForm(model.vocabulary, chars=False, lowercase=False), path)
 
 

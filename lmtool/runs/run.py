@@ -14,7 +14,7 @@ from typing import Any
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.settings import saved_settings
-from lmtool.data.readers import KENLM_BINARY, require_no_kenlm_binary
+from lmtool.data.readers import is_kenlm_binary
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
@@ -118,9 +118,7 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> Run:
         """Read a run folder. Raises UserError if it is not one or has another format."""
-        if folder.is_file():
-            with folder.open("rb") as file:
-                require_no_kenlm_binary(file.read(len(KENLM_BINARY)), str(folder))
+        _require_no_model_file(folder)
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
         if not (folder / "run.json").is_file():
@@ -209,10 +207,20 @@ def newest() -> Path:
 
 
 def run_folder(named: str | None) -> Path:
-    """Return the run folder of `run=`, or the newest one. Raises UserError if no run exists, and for an ARPA file."""
-    if named and ".arpa" in Path(named).suffixes and Path(named).is_file():
-        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, score, predict or convert")
+    """Return the run folder of `run=`, or the newest one. Raises UserError if no run exists, and for an ARPA file
+    and a binary file of KenLM.
+    """
+    if named:
+        _require_no_model_file(Path(named))
     return Path(named) if named else newest()
+
+
+def _require_no_model_file(path: Path) -> None:
+    """Raise UserError for a file that arpa= takes."""
+    if path.is_file() and is_kenlm_binary(path):
+        raise UserError(f"{path} is a KenLM binary: use arpa={path}, in lmtool eval, score or predict")
+    if path.is_file() and ".arpa" in path.suffixes:
+        raise UserError(f"{path} is an ARPA file: use arpa={path}, in lmtool eval, score, predict or convert")
 
 
 RATES = "lr_range.json"

@@ -51,15 +51,18 @@ def arpa_model(path: str) -> NgramModel:
     read_arpa and arpa_table do.
     """
     arpa = read_arpa(path)
-    vocabulary = _vocabulary(arpa)
+    vocabulary = vocabulary_of(arpa.words, sentences=_ends_sentences(arpa))
     return NgramModel(arpa_table(arpa, vocabulary), vocabulary)
 
 
-def _vocabulary(arpa: Arpa) -> Vocabulary:
-    words = [word for word in arpa.words if word not in (BOS, EOS)]
+def vocabulary_of(file_words: list[str], *, sentences: bool) -> Vocabulary:
+    """Return the vocabulary of a model file's words in their order, with counts of 0; sentences: whether it has
+    `</s>`.
+    """
+    words = [word for word in file_words if word not in (BOS, EOS)]
     if UNK not in words:
         words.append(UNK)
-    if _ends_sentences(arpa):
+    if sentences:
         words.append(EOS)
     ids = {word: k for k, word in enumerate(words)}
     words.append(BOS)
