@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from lmtool.config.rules import require, require_whole
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across
 from lmtool.language_model import LanguageModel
@@ -130,6 +131,32 @@ class TextModel:
         if not text.tokens:
             return [np.empty(0) for _ in sizes]
         return np.split(self.model.score_text(text), np.cumsum(sizes)[:-1])
+
+    def token_score(
+        self, sentences: str | Sentences, *, surprisal: bool = False, bits: bool = False
+    ) -> list[list[tuple[str, float]]]:
+        """Return for each sentence its tokens, `</s>` last, each with its log p, like the `token_score` of minicons.
+
+        surprisal: return -log p. bits: take log2 instead of the natural logarithm. Raises UserError as `score` does.
+        """
+        given = [sentences] if isinstance(sentences, str) else list(sentences)
+        scale = (-1 if surprisal else 1) / (math.log(2) if bits else 1)
+        end = [] if self.vocabulary.eos is None else [EOS]
+        tokens = [[*self.form.tokens(self._words_of(sentence)), *end] for sentence in given]
+        scores = [(scale * log_prob).tolist() for log_prob in self.score(given)]
+        return [list(zip(*pair, strict=True)) for pair in zip(tokens, scores, strict=True)]
+
+    def compare(self, good: str | Sentences, bad: str | Sentences) -> FloatArray:
+        """Return log p(good) - log p(bad) of each pair of sentences, in nats, float64 `[N]`: above 0 where the model
+        prefers the good one. Raises UserError as `score` does, and unless there are as many good sentences as bad ones.
+        """
+        sums = [
+            np.array([log_prob.sum() for log_prob in self.score([given] if isinstance(given, str) else given)])
+            for given in (good, bad)
+        ]
+        if len(sums[0]) != len(sums[1]):
+            raise UserError(f"compare: {len(sums[0]):,} good sentences and {len(sums[1]):,} bad ones: give pairs")
+        return np.asarray(sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
         """Return exp(-mean log p) over all tokens of sentences, as in `score`. Raises UserError for an empty text."""

@@ -191,3 +191,16 @@ def test_settings_of_python_are_checked(files: Run) -> None:
     given: Any = ["de.arpa", "de.arpa"]
     with pytest.raises(python.UserError, match="name one or more that differ"):
         python.pairs(given, "pairs.jsonl")
+
+
+def test_scores_of_tokens_and_of_pairs_in_python(files: Run) -> None:
+    model = python.load("de.arpa")
+    (scored,) = model.token_score(["a b"], surprisal=True, bits=True)
+    assert [token for token, _ in scored] == ["a", "b", "</s>"]
+    assert [value / math.log2(10) for _, value in scored] == pytest.approx([0.1, 0.4, 0.6], abs=1e-5)
+    assert model.token_score(["a zzz", []])[1] == [("</s>", pytest.approx(-math.log(10), abs=1e-4))]
+    assert [token for token, _ in model.token_score("a zzz")[0]] == ["a", "zzz", "</s>"]
+    assert model.compare("a b", "b a") == pytest.approx([1.6 * math.log(10)], abs=1e-4)
+    assert model.compare(["x", "b"], ["y", "a b"]) == pytest.approx([0, -0.7 * math.log(10)], abs=1e-4)
+    with pytest.raises(python.UserError, match="1 good sentences and 2 bad ones"):
+        model.compare("a", ["a", "b"])

@@ -1,0 +1,155 @@
+"""lmtool's models in EleutherAI's lm-evaluation-harness, as `--model lmtool`; the extra `harness` installs it.
+
+The harness knows no models of other packages: `python -m lmtool.harness` is its command `lm_eval` with this one added.
+Lines are sentences, each read alone: of the context, only the last line is read. `</s>` is scored after each line of a
+continuation that a newline ends, and after the last one if the context is empty, as for whole sentences (BLiMP).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lmtool.data.text_records import block_of
+from lmtool.errors import UserError, for_terminal
+from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
+from lmtool.runs.load import load_named
+from lmtool.system.arrays import IntArray
+
+try:
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+except ImportError:
+    raise UserError('lmtool.harness needs lm-eval: pip install "lmtool[harness]"') from None
+
+MAX_NEW_TOKENS = 256  # of generate_until, unless the task says otherwise
+
+
+@register_model("lmtool")
+class LmtoolLM(LM):  # type: ignore[misc]
+    """A run or an ARPA file as a model of the harness.
+
+    run, arpa, device: as in `lmtool score`. eos: whether `</s>` is scored after a continuation; "auto": after an empty
+    context. Raises UserError as `lmtool score` does.
+    """
+
+    def __init__(
+        self,
+        run: str | None = None,
+        arpa: str | None = None,
+        eos: bool | str = "auto",
+        device: str = "auto",
+        store_dir: str = "stores",
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+    ) -> None:
+        """batch_size, max_batch_size: given by the harness, and not used."""
+        super().__init__()
+        if eos not in (True, False, "auto"):
+            raise UserError(f"eos={eos}: must be true, false or auto")
+        self.text_model, self.eos = load_named(run, arpa, device, store_dir), eos
+        self._scorer = TextsScorer(ScoringModel(self.text_model.model, self.text_model.form, self.text_model.name))
+
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Return natural log p of each continuation after its context, and whether its tokens are the most likely."""
+        sentences: list[list[str]] = []
+        scored: list[tuple[int, int, int]] = []  # request, and the limits of what is scored in its sentence
+        for number, (context, continuation) in enumerate(request.args for request in requests):
+            for words, first, last in self._sentences(context, continuation):
+                sentences.append(words)
+                scored.append((number, first, last))
+        log_probs = self.text_model.score(sentences)
+        starts = np.cumsum([0, *map(len, log_probs)])
+        totals = np.zeros(len(requests))
+        tokens: list[list[int]] = [[] for _ in requests]  # their places in the text
+        for (number, first, last), log_prob, start in zip(scored, log_probs, starts.tolist(), strict=False):
+            totals[number] += log_prob[first:last].sum()
+            tokens[number] += range(start + first, start + last)
+        greedy = self._are_greedy(sentences, tokens)
+        found = list(zip(totals.tolist(), greedy, strict=True))
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Return natural log p of each text, with a `</s>` after each line, as `lmtool score` does."""
+        totals: list[float] = self._scorer(block_of(request.args[0] for request in requests))["log_prob"].tolist()
+        return totals
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Return the most likely continuation of each context, word by word, or a sample with `do_sample`, up to the
+        end of the sentence, one of the texts of `until`, or `max_gen_toks` words.
+        """
+        model, texts = self.text_model, []
+        for context, settings in (request.args for request in requests):
+            ids = model.ids(self._last_line(context), "unk")
+            (continuation,) = model.model.generate(
+                model.context(ids),
+                model.vocabulary.eos,
+                count=1,
+                length=int(settings.get("max_gen_toks", MAX_NEW_TOKENS)),
+                seed=0,
+                temperature=float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0,
+            )
+            text, until = model.form.join(continuation), settings.get("until") or []
+            for end in [until] if isinstance(until, str) else until:
+                text = text.partition(end)[0] if end else text
+            texts.append(text)
+        return texts
+
+    def _last_line(self, context: str) -> str:
+        return context if self.text_model.vocabulary.eos is None else context.rpartition("\n")[2]
+
+    def _sentences(self, context: str, continuation: str) -> list[tuple[list[str], int, int]]:
+        """Return the words of each sentence to score, and the limits of the tokens of the continuation in it."""
+        form, last_line = self.text_model.form, self._last_line(context)
+        before = form.words(last_line)
+        lines = [continuation] if form.vocabulary.eos is None else continuation.split("\n")
+        lines[0] = lines[0] if before else lines[0].lstrip()
+        ended = (not context.strip() if self.eos == "auto" else bool(self.eos)) and form.vocabulary.eos is not None
+        if len(lines) > 1 and not lines[-1].strip():  # the newline has ended the line before
+            lines, ended = lines[:-1], True
+        found = []
+        for number, line in enumerate(lines, start=1):
+            words = before + form.words(line)
+            first, last = len(form.tokens(before)), len(form.tokens(words))
+            found.append((words, first, last + (number < len(lines) or ended)))
+            before = []
+        return found
+
+    def _are_greedy(self, sentences: list[list[str]], tokens: list[list[int]]) -> list[bool]:
+        """Return whether all tokens of each request are the most likely ones: those that are so far go on to the next
+        one, so that a distribution is computed for few contexts.
+        """
+        greedy = [bool(places) for places in tokens]
+        text, position = self.text_model.split_of(sentences) if any(greedy) else None, 0
+        while text is not None:
+            at = [number for number, places in enumerate(tokens) if greedy[number] and position < len(places)]
+            if not at:
+                break
+            contexts, targets = self.text_model.model.contexts_of(text, np.array([tokens[n][position] for n in at]))
+            unique, place = np.unique(contexts, axis=0, return_inverse=True)
+            best: IntArray = self.text_model.model.argmax(unique)[place.reshape(-1)]
+            for number, is_best in zip(at, (best == targets).tolist(), strict=True):
+                greedy[number] = is_best
+            position += 1
+        return greedy
+
+
+def main() -> int:
+    """Run the command of lm-eval; a UserError is one line and exit code 2."""
+    from lm_eval.__main__ import cli_evaluate
+
+    try:
+        cli_evaluate()
+    except UserError as error:
+        print(for_terminal(f"lmtool: {error}"), file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

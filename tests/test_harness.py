@@ -1,0 +1,117 @@
+"""lmtool.harness, a model of lm-evaluation-harness: by hand, and the same scores as `lmtool pairs` for every item."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool as python
+from tests.test_arpa_alone import ARPA
+from tests.test_pairs import PAIRS, lines
+
+pytest.importorskip("lm_eval", reason='pip install "lmtool[harness]"')
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the harness and what it imports
+
+Run = Callable[..., str]
+# The template of lm-eval's tasks of BLiMP, on a local file.
+TASK = """task: local_pairs
+dataset_path: json
+dataset_kwargs: {data_files: {train: FOLDER/pairs.jsonl}}
+output_type: multiple_choice
+validation_split: train
+doc_to_text: ""
+doc_to_target: 0
+doc_to_choice: "{{[sentence_good, sentence_bad]}}"
+num_fewshot: 0
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+"""
+
+
+@pytest.fixture
+def files(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("HF_HOME", str(Path("hf").absolute()))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(Path("hf").absolute()))
+    Path("de.arpa").write_text(ARPA)
+    Path("pairs.jsonl").write_text(lines())
+    Path("task.yaml").write_text(TASK.replace("FOLDER", str(Path.cwd())))
+    return lmtool
+
+
+def asked(model: object, kind: str, *arguments: tuple[object, ...]) -> list[object]:
+    from lm_eval.api.instance import Instance
+
+    requests = [Instance(kind, {}, given, number) for number, given in enumerate(arguments)]
+    found: list[object] = getattr(model, kind)(requests)
+    return found
+
+
+def test_scores_by_hand(files: Run) -> None:
+    from lmtool.harness import LmtoolLM
+
+    model = LmtoolLM(arpa="de.arpa")
+    requests = [
+        ("", " a b"),  # a sentence: -.1 -.4 -.6
+        ("a", " b"),  # -.4, without </s>
+        ("b zzz a\na", " b\n"),  # after the newline a new sentence; the last one ends it: -.4 -.6
+        ("", "a b\na"),  # two sentences: -1.1, and -.1 -.9
+        ("a", ""),  # nothing
+    ]
+    found = asked(model, "loglikelihood", *requests)
+    assert [total / math.log(10) for total, _ in found] == pytest.approx([-1.1, -0.4, -1.0, -2.1, 0], abs=1e-5)  # type: ignore[misc]
+    # After <s> the likeliest word is a, after a it is b; after b it is </s>; after a </s> has -.9 and b -.4.
+    assert [greedy for _, greedy in found] == [True, True, True, False, False]  # type: ignore[misc]
+    assert asked(LmtoolLM(arpa="de.arpa", eos=True), "loglikelihood", ("a", "b"))[0][0] == pytest.approx(
+        -math.log(10), abs=1e-5
+    )  # type: ignore[index]
+    rolling = asked(model, "loglikelihood_rolling", ("a b\nb zzz a",), ("",))
+    assert rolling == [pytest.approx(-5 * math.log(10), abs=1e-4), 0]
+    settings = [{"until": ["\n"]}, {"until": "b"}, {"max_gen_toks": 1, "do_sample": True}]
+    assert asked(model, "generate_until", *(("x\n", each) for each in settings))[:2] == ["a b", "a "]
+
+
+@pytest.mark.parametrize("name", ["kn3", "nplm", "char"])
+def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> None:
+    from lm_eval import simple_evaluate
+
+    from lmtool.harness import LmtoolLM
+
+    words = [("the cat sat on the mat", "the cat on sat the mat"), ("a dog ran", "ran dog a"), *PAIRS]
+    Path("pairs.jsonl").write_text(lines(words))
+    found = simple_evaluate(LmtoolLM(run=f"{runs}/{name}"), tasks=["task.yaml"], log_samples=True, bootstrap_iters=0)
+    samples = sorted(found["samples"]["local_pairs"], key=lambda sample: sample["doc_id"])
+    theirs = [[response[0][0] for response in sample["resps"]] for sample in samples]
+    result = python.pairs(f"{runs}/{name}", "pairs.jsonl", items="items.jsonl")
+    items = [json.loads(line) for line in Path("items.jsonl").read_text().splitlines()]
+    ours = [[item["log_prob_good"], item["log_prob_bad"]] for item in items]
+    assert np.array(theirs, dtype=float) == pytest.approx(np.array(ours), rel=1e-6)
+    correct = [item["correct"] for item in items]
+    assert [sample["acc"] for sample in samples] == [1 if half else 0 for half in correct], "ties are right for it"
+    assert result.pairs == len(samples) == 7
+
+
+def test_the_command(files: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    from lmtool import harness
+
+    line = [
+        "lm_eval",
+        "--model",
+        "lmtool",
+        "--model_args",
+        "arpa=de.arpa",
+        "--tasks",
+        "task.yaml",
+        "--include_path",
+        ".",
+    ]
+    monkeypatch.setattr(sys, "argv", line)
+    assert harness.main() == 0
+    assert "|acc   |↑  |  0.6|" in capfd.readouterr().out.replace("     ", "   ")
+    monkeypatch.setattr(sys, "argv", [word.replace("de.arpa", "none.arpa") for word in line])
+    assert harness.main() == 2
+    assert capfd.readouterr().err.rstrip().endswith("check the path or set LMTOOL_DATA")
