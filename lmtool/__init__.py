@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
     from lmtool.api.texts import score_texts as score_texts
+    from lmtool.api.texts import surprisal as surprisal
     from lmtool.api.writing import convert as convert
     from lmtool.api.writing import distil as distil
     from lmtool.api.writing import distill as distill
@@ -44,7 +45,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "api.calls": "compare ensemble evaluate mix pairs preprocess rescore sweep train tree",
-        "api.texts": "score_texts",
+        "api.texts": "score_texts surprisal",
         "api.writing": "convert distil distill export merge report_page",
         "data.corpus": "Corpus",
         "errors": "UserError",

@@ -12,6 +12,7 @@ VERB_SETTINGS: dict[str, type] = {
     "train": verbs.TrainConfig,
     "eval": verbs.EvalConfig,
     "score": score_verb.ScoreConfig,
+    "surprisal": model_verbs.SurprisalConfig,
     "pairs": model_verbs.PairsConfig,
     "ensemble": verbs.EnsembleConfig,
     "compare": verbs.CompareConfig,

@@ -37,6 +37,7 @@ NEEDS = {
     "export": ["to=a"],
     "convert": ["runs=[a,b]"],
     "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
+    "surprisal": ["text=a"],
     "distil": ["run=a", "like=b"],
 }
 # Settings that may be 0, and what it means.
@@ -56,6 +57,7 @@ ZERO = {
     "model.input_dropout": "none",
     "output.unigram_power": "uniform noise",
     "most_oov": "no OOVs pass",
+    "spillover": "none",
     "smoother.gt_max": "nothing is discounted",
     "smoother.gt_max_unigram": "nothing is discounted",
     "absolute-smoother.discounts": "nothing is taken off",

@@ -57,9 +57,10 @@ def call(
     callback: Callback | None = None,
     keeps: bool = False,
     again: Again = None,
+    command: Callable[[Any, Session], object] | None = None,
 ) -> T:
     """Run a command and return its result, of a kind. keeps: whether its output folder is kept if `out` is None. again:
-    as in Session.
+    as in Session. command: what is run instead of the verb's own command, with its settings.
     """
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
@@ -89,7 +90,7 @@ def call(
             on_evaluation=callback,
             again=again,
         )
-        result = run_command(verb, config, session)
+        result = run_command(verb, config, session) if command is None else command(config, session)
         for warning in session.warnings:
             warnings.warn(warning, stacklevel=3)
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it

@@ -1,15 +1,18 @@
-"""Score the texts of an iterable one by one, as `lmtool score` does with files: `lmtool.score_texts`."""
+"""Score the texts of an iterable one by one, or the words of a text: `lmtool.score_texts`, `lmtool.surprisal`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lmtool.api.running import RunLike, model_of
+from lmtool.api.running import RunLike, call, folders_of, model_of, named_model
 from lmtool.errors import UserError
+from lmtool.results import Surprisals
 
 if TYPE_CHECKING:
+    import pandas
+
     from lmtool.evaluation.text_scores import TextScore
 
 
@@ -46,3 +49,53 @@ def _checked(texts: Iterable[Any]) -> Iterator[str]:
         if not isinstance(text, str):
             raise UserError(f"texts[{number}] must be a string; got {type(text).__name__}")
         yield text
+
+
+def surprisal(
+    run: RunLike | Sequence[RunLike],
+    text: str | PathLike[str] | Iterable[str | Sequence[str]] | pandas.DataFrame,
+    *,
+    progress: bool | None = None,
+    **settings: Any,
+) -> pandas.DataFrame:
+    """Return a DataFrame with a row per word as a reader sees it, with its surprisal, like `lmtool surprisal`.
+
+    run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file; or a list of these, each with
+    columns of its own. text: the path of a text or a table, as a pathlib.Path; sentences, each a string or a list of
+    words; or a DataFrame with a word per row, which is returned with new columns, and the same rows and index.
+    progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g. words="ptb", spillover=1,
+    entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string, for a row without a word,
+    and if pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        remedy = "pip install pandas, or write a table by lmtool surprisal to=FILE"
+        raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
+    from lmtool.commands.surprisal import score_rows
+    from lmtool.data.tokenizer import split_words
+    from lmtool.data.word_rows import rows_of_table
+
+    if isinstance(text, str):
+        raise UserError(f"text={text[:40]!r}: give a pathlib.Path, a DataFrame or a list of sentences")
+    several = isinstance(run, Sequence) and not isinstance(run, str)
+    given = ({"runs": folders_of(run)} if several else named_model(run)) | settings  # type: ignore[arg-type]
+    if isinstance(text, PathLike):
+        return call(Surprisals, "surprisal", given | {"text": str(text)}, None, progress).to_pandas()
+
+    if isinstance(text, pandas.DataFrame):
+        columns = {name: text[name].tolist() for name in text.columns}
+    else:
+        sentences = [split_words(each) if isinstance(each, str) else list(each) for each in text]
+        words = [(number, word) for number, sentence in enumerate(sentences, 1) for word in sentence]
+        columns = {"item": [1] * len(words), "sentence": [n for n, _ in words], "word": [word for _, word in words]}
+
+    def scored(config: Any, session: Any) -> Surprisals:
+        session.use_threads(config.threads)
+        named = config.word_column, config.item_column, config.sentence_column
+        return score_rows(config, session, rows_of_table(columns, "text", *named, config.sentences))
+
+    found = call(Surprisals, "surprisal", given | {"text": "text"}, None, progress, command=scored).to_pandas()
+    if isinstance(text, pandas.DataFrame):
+        return text.assign(**{name: found[name].array for name in found.columns if name not in text.columns})
+    return found

@@ -17,7 +17,8 @@ from lmtool.system.terminal import nearest
 # The verbs, each run by lmtool.commands.run_command, with the key of a word given without a key:
 # `words...` if several words are allowed.
 VERBS: dict[str, str | None] = {
-    **dict.fromkeys(("preprocess", "train", "eval", "score", "pairs", "ensemble", "compare", "distil", "tree")),
+    **dict.fromkeys(("preprocess", "train", "eval", "score", "surprisal", "pairs")),
+    **dict.fromkeys(("ensemble", "compare", "distil", "tree")),
     **{"predict": "text", "generate": "text", "neighbors": "words...", "report": "paths...", "verify": "paths..."},
     **dict.fromkeys(("export", "convert")),
 }

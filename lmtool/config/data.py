@@ -40,6 +40,14 @@ class BlankLines(Enum):
     sentence = "sentence"
 
 
+class WordRule(Enum):
+    """The rule by which a word as a reader sees it, with its punctuation, is cut into tokens."""
+
+    whitespace = "whitespace"
+    punctuation = "punctuation"
+    ptb = "ptb"
+
+
 class Oov(Enum):
     """The treatment of a word outside the vocabulary."""
 

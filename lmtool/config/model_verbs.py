@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any
 
-from lmtool.config.data import BlankLines, Oov
+from lmtool.config.data import BlankLines, Oov, WordRule
 from lmtool.config.rules import MISSING, Settings, number_or_share, require, setting
 from lmtool.config.verbs import (
     CompareConfig,
@@ -235,10 +235,21 @@ def _ascend(values: list[float] | None, count: int, above: float, below: float) 
 
 
 @dataclass(slots=True)
-class PairsConfig(ModelUserConfig):
-    """Settings of `lmtool pairs`."""
+class SeveralModelsConfig(ModelUserConfig):
+    """Settings of a verb that uses one model or several, side by side."""
 
     runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
+
+    def __post_init__(self) -> None:
+        ModelUserConfig.__post_init__(self)
+        if self.runs is not None and (not self.runs or len(set(self.runs)) < len(self.runs)):
+            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=[A,B]")
+
+
+@dataclass(slots=True)
+class PairsConfig(SeveralModelsConfig):
+    """Settings of `lmtool pairs`."""
+
     text: str = setting(was="data")
     criterion: str = setting(words=("sum", "mean"))
     resamples: int = setting(min=100, max=1_000_000)
@@ -246,10 +257,25 @@ class PairsConfig(ModelUserConfig):
     to: str | None = MISSING
     items: str | None = MISSING
 
-    def __post_init__(self) -> None:
-        ModelUserConfig.__post_init__(self)
-        if self.runs is not None and (not self.runs or len(set(self.runs)) < len(self.runs)):
-            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=[A,B]")
+
+@dataclass(slots=True)
+class SurprisalConfig(SeveralModelsConfig):
+    """Settings of `lmtool surprisal`."""
+
+    text: str = MISSING
+    word_column: str | None = MISSING
+    item_column: str | None = MISSING
+    sentence_column: str | None = MISSING
+    sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
+    words: WordRule = MISSING
+    marks: bool = MISSING
+    lowercase: bool = MISSING
+    unit: str = setting(words=("bits", "nats", "log10"))
+    entropy: bool = MISSING
+    spillover: int = setting(min=0, max=100)
+    end_of_sentence: str = setting(words=("drop", "add_to_last"))
+    across_sentences: bool = MISSING
+    to: str | None = MISSING
 
 
 SETTINGS: dict[str, type[VerbConfig]] = {
@@ -258,6 +284,7 @@ SETTINGS: dict[str, type[VerbConfig]] = {
     "eval": EvalConfig,
     "score": ScoreConfig,
     "pairs": PairsConfig,
+    "surprisal": SurprisalConfig,
     "ensemble": EnsembleConfig,
     "compare": CompareConfig,
     "distil": DistilConfig,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import operator
@@ -85,12 +87,14 @@ class Buckets:
         return [names[place] for place in self.put(rows).tolist()]
 
 
-def require_table(name: str) -> None:
-    """Raise UserError unless the suffix of a file's name is one of a table."""
+def require_table(name: str, texts: tuple[str, ...] = (".tsv",), rest: str = "; - is standard output") -> None:
+    """Raise UserError unless the suffix of a file's name is one of a table. texts: suffixes of plain text. rest: of the
+    message.
+    """
     path = PurePosixPath(name)
     plain = path.with_suffix("") if path.suffix in PACKED else path
-    if plain.suffix != ".tsv" and path.suffix != PARQUET and form_of(name) not in JSON_LINES:
-        rule = ".tsv or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
+    if plain.suffix not in texts and path.suffix != PARQUET and form_of(name) not in JSON_LINES:
+        rule = f"{', '.join(texts)} or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet{rest}"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
@@ -156,6 +160,11 @@ def _cell(value: Any) -> str:
     return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with None for numbers that are not finite."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+
+
 def _json_lines(
     rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None
 ) -> Iterator[bytes]:
@@ -165,8 +174,7 @@ def _json_lines(
         scores["bucket"] = buckets.named(rows)
     for record, *values in zip(records, *scores.values(), strict=True):
         both = {**record, **dict(zip(scores, values, strict=True))}
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in both.items()}
-        text = json.dumps(finite, ensure_ascii=False, default=str)
+        text = json.dumps(_finite(both), ensure_ascii=False, default=str)
         yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
 
 
@@ -209,6 +217,40 @@ def _write_parquet(
                 raise UserError(f"{name}: a column changes its type: write .jsonl ({first_line(error)})") from error
         if writer is None:
             pq.write_table(table(*empty), to)
+
+
+def write_columns(columns: dict[str, list[Any]], to: Path, name: str) -> None:
+    """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
+
+    to: the file. name: its final name, whose suffix decides the format.
+    """
+    plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
+    if form_of(name) == PARQUET:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to write it') from None
+        try:
+            pq.write_table(pa.table(plain), to)
+        except (ValueError, TypeError, OverflowError) as error:  # pyarrow's
+            raise UserError(f"{name}: a column has several types: write .jsonl ({first_line(error)})") from error
+        return
+    rows = zip(*plain.values(), strict=True)
+    with packed_file(to, name) as packed, io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="") as file:
+        if form_of(name) in JSON_LINES:
+            for row in rows:
+                file.write(
+                    f"{json.dumps(_finite(dict(zip(plain, row, strict=True))), ensure_ascii=False, default=str)}\n"
+                )
+        elif ".csv" in PurePosixPath(name).suffixes:
+            csv.writer(file, lineterminator="\n").writerows([list(plain), *(map(_digits, row) for row in rows)])
+        else:
+            file.writelines("\t".join(_cell(_digits(value)) for value in row) + "\n" for row in [tuple(plain), *rows])
+
+
+def _digits(value: Any) -> Any:
+    return f"{value:.10g}" if isinstance(value, float) else value
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:

@@ -16,3 +16,4 @@ from lmtool.results.scores import Evaluation as Evaluation
 from lmtool.results.scores import MinimalPairs as MinimalPairs
 from lmtool.results.scores import Rescored as Rescored
 from lmtool.results.scores import ScoredTexts as ScoredTexts
+from lmtool.results.scores import Surprisals as Surprisals

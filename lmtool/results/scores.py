@@ -371,3 +371,47 @@ class ScoredTexts(Figures):
             last.append((f"bucket {name}", f"{count:,} texts{to}, {100 * share:.2f} % OOVs"))
         last += [("kept", self.kept), ("  at most", self.most), ("  at least", self.least), ("OOVs at most", oov_limit)]
         return [*first, *((name, value) for name, value in last if value is not None)]
+
+
+@dataclass(repr=False)
+class Surprisals(TableResult):
+    """The result of `surprisal`: a row per word.
+
+    runs: the names of the models in the columns. words, sentences, items: their numbers. unit: bits, nats or log10.
+    mean_surprisal: of each model, over its words with tokens. oov: number of tokens outside each vocabulary. to: the
+    written file.
+    """
+
+    runs: list[str]
+    text: str
+    words: int
+    sentences: int
+    items: int
+    unit: str
+    mean_surprisal: dict[str, float]
+    oov: dict[str, int]
+    to: Path | None = None
+
+    @property
+    def metric(self) -> float:
+        """The mean surprisal by the first model."""
+        return self.mean_surprisal[self.runs[0]]
+
+    def heading(self) -> str:
+        """Return the text, its size and the mean surprisals."""
+        means = ", ".join(f"{name} {mean:.4f} {self.unit}" for name, mean in self.mean_surprisal.items())
+        return (
+            f"{self.text}: {self.words:,} words, {self.sentences:,} sentences, {self.items:,} items\n"
+            f"mean surprisal: {means}"
+        )
+
+    def table_text(self) -> str:
+        """Return the first rows in plain text."""
+        return text_table(self.header, self.table[:10])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        values = {name: getattr(self, name) for name in ("runs", "text", "words", "sentences", "items", "unit")}
+        means = finite_or_null(self.mean_surprisal)
+        models = [{"mean_surprisal": means[name], "oov": self.oov[name]} for name in self.runs]
+        return values | {"models": models, "to": self.to and str(self.to)}

@@ -136,6 +136,7 @@ LINES = [
     "eval run={runs}/kn3 nbest=lists.txt nbest_reference=reference.txt",
     "score run={runs}/kn3 run_out={runs}/mle text=text.txt filter=kept.txt share=0.5",
     "score run={runs}/kn3 text=text.txt to=scores.tsv buckets=[head,tail]",
+    "surprisal run={runs}/kn3 text=text.txt to=surprisal.tsv",
     "pairs run={runs}/kn3 text=pairs.jsonl",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] cache=neural",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] method=classes",

@@ -1,0 +1,183 @@
+"""Words as a reader sees them, in rows: read from text, or from a table with a word per row whose columns are kept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from lmtool.data.printed_words import sentence_numbers
+from lmtool.data.readers import PACKED, form_of, read_blocks
+from lmtool.data.text_records import record_blocks
+from lmtool.data.tokenizer import split_words
+from lmtool.errors import UserError
+from lmtool.system.arrays import IntArray
+
+WORD, ITEM, SENTENCE = "word", "item", "sentence"
+TABLES = (".tsv", ".csv")
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
+
+
+@dataclass(frozen=True, slots=True)
+class WordRows:
+    """W words in S sentences of items, which are texts such as stories.
+
+    columns: those of the table, in their order, with item, sentence, position (in the sentence, from 1) and word, as
+    far as the table lacks them. starts: int64 `[S + 1]`, the first row of each sentence, and W. item_starts: likewise
+    of each item.
+    """
+
+    columns: dict[str, list[Any]]
+    words: list[str]
+    starts: IntArray
+    item_starts: IntArray
+
+
+def read_word_rows(
+    files: Sequence[str], word: str | None, item: str | None, sentence: str | None, sentences: str | None
+) -> WordRows:
+    """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text.
+
+    word, item, sentence: names of columns; None: `word`, and `item` and `sentence` if there are such columns.
+    sentences: `punctuation` or `item`, instead of the lines of text or the column of sentences; None: these, and final
+    punctuation in a table without such a column. Raises UserError, naming the row, for a row without a word, or with
+    another number of cells than the header, and for an item whose rows are not together.
+    """
+    if word is None and not is_table(files[0]):
+        lines = [(n, words) for n, name in enumerate(files, 1) for words in _lines(name)]
+        words = [word for _, line in lines for word in line]
+        items: list[Any] = [n for n, line in lines for _ in line]
+        of_lines = [number for number, (_, line) in enumerate(lines) for _ in line]
+        return _word_rows({}, (WORD, ITEM, SENTENCE), words, items, of_lines, sentences)
+    if len(files) > 1:
+        raise UserError(f"{len(files):,} files are named for one table: name one")
+    return rows_of_table(_read_table(files[0], word or WORD), files[0], word, item, sentence, sentences)
+
+
+def rows_of_table(
+    columns: dict[str, list[Any]],
+    name: str,
+    word: str | None = None,
+    item: str | None = None,
+    sentence: str | None = None,
+    sentences: str | None = None,
+) -> WordRows:
+    """Return the rows of a table with a word in each. name: of the table, for errors. Other arguments and errors: as in
+    read_word_rows.
+    """
+    given = {"word": word or WORD, "item": item, "sentence": sentence}
+    for setting, column in given.items():
+        if column is not None and column not in columns:
+            named = ", ".join(map(str, columns))
+            raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
+    words = [_checked(value, name, row) for row, value in enumerate(columns[word or WORD], 1)]
+    if not words:
+        raise UserError(f"{name} has no rows: give a table with a word in each")
+    items = columns.get(item or ITEM, [1] * len(words))
+    seen: dict[Any, int] = {}
+    for row, (before, value) in enumerate(zip([object(), *items], items, strict=False), 1):
+        if before != value and seen.setdefault(value, row) != row:
+            remedy = "sort the table so that each item is one text, or name another item_column="
+            raise UserError(f"{name}, row {row}: item {value} began in row {seen[value]} and was interrupted: {remedy}")
+    names = word or WORD, item or ITEM, sentence or SENTENCE
+    return _word_rows(columns, names, words, items, columns.get(names[2]), sentences)
+
+
+def is_table(name: str) -> bool:
+    """Return whether a file is a table, by the suffix of its name."""
+    path = PurePosixPath(name)
+    return form_of(name) is not None or (path.with_suffix("") if path.suffix in PACKED else path).suffix in TABLES
+
+
+def _word_rows(
+    columns: dict[str, list[Any]],
+    names: tuple[str, str, str],
+    words: list[str],
+    items: list[Any],
+    given: list[Any] | None,
+    sentences: str | None,
+) -> WordRows:
+    """Return the rows of words. columns: those that are kept. names: of the columns of words, items and sentences.
+    items: the value of the item of each word. given: a value for each that changes where a sentence begins; None if
+    there is none. sentences: as in read_word_rows.
+    """
+    item_starts = _changes(items)
+    texts = [words[first:last] for first, last in pairwise(item_starts.tolist())]
+    if sentences == "punctuation" or (sentences is None and given is None):
+        numbers = [number for text in texts for number in sentence_numbers(text)]
+    else:
+        of_item = given if sentences is None and given is not None else items
+        numbers = [
+            number
+            for first, last in pairwise(item_starts.tolist())
+            for number, (_, same) in enumerate(groupby(of_item[first:last]), 1)
+            for _ in same
+        ]
+    starts = _changes(list(zip(items, numbers, strict=True)))
+    sizes = np.diff(starts)
+    position = (np.arange(len(words)) - np.repeat(starts[:-1], sizes) + 1).tolist()
+    own = {names[1]: items, names[2]: numbers, "position": position, names[0]: words}
+    return WordRows({**columns, **{k: v for k, v in own.items() if k not in columns}}, words, starts, item_starts)
+
+
+def _changes(values: Sequence[Any]) -> IntArray:
+    """Return where values differ from the one before, with 0 first and their number last."""
+    places = [k for k in range(1, len(values)) if values[k] != values[k - 1]]
+    return np.array([0, *places, len(values)], dtype=np.int64)
+
+
+def _lines(name: str) -> Iterable[list[str]]:
+    """Yield the words of each line that has some."""
+    for block in read_blocks(name):
+        yield from filter(None, map(split_words, block.decode("utf-8").splitlines()))
+
+
+def _read_table(name: str, word: str) -> dict[str, list[Any]]:
+    """Return the columns of a table. Raises UserError as read_word_rows does."""
+    if form_of(name) is not None:
+        records: list[dict[str, Any]] = []
+        for block in record_blocks([name], word):
+            block.texts()  # whose errors name the line or row
+            fields = block.fields()
+            records += fields if isinstance(fields, list) else fields.to_pylist()
+        names = dict.fromkeys(key for record in records for key in record)
+        return {key: [record.get(key) for record in records] for key in names}
+    content = b"".join(read_blocks(name)).decode("utf-8")
+    comma = ".csv" in PurePosixPath(name).suffixes
+    quoting: Any = csv.QUOTE_MINIMAL if comma or content.startswith('"') else csv.QUOTE_NONE
+    lines = csv.reader(io.StringIO(content, newline=""), delimiter="," if comma else "\t", quoting=quoting, strict=True)
+    try:
+        header, *rows = lines
+    except csv.Error as error:
+        raise UserError(f"{name}, line {lines.line_num}: not a table ({error}): check its quotes") from None
+    while rows and not rows[-1]:
+        rows.pop()
+    if len(set(header)) < len(header):
+        raise UserError(f"{name}: the header has a name twice ({', '.join(header)}): rename one")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise UserError(
+                f"{name}, row {number}: {len(row)} cells, but the header has {len(header)}: correct the row"
+            )
+    columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}
+    return {key: values if key == word else _numbers(values) for key, values in columns.items()}
+
+
+def _checked(value: Any, name: str, row: int) -> str:
+    if not isinstance(value, str) or not split_words(value):
+        raise UserError(f"{name}, row {row}: {value!r} is not a word: give one, or remove the row")
+    return value
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    """Return texts that are all whole numbers as numbers, other values unchanged."""
+    if all(isinstance(value, str) and WHOLE.fullmatch(value) for value in values):
+        return [int(value) for value in values]
+    return values

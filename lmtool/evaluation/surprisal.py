@@ -1,0 +1,202 @@
+"""Surprisals of words as a reader sees them, summed over their tokens; for pieces of words and letters, p of the word.
+
+Tokenizers put the space before a word into its first piece, so that the product of a word's pieces is not the
+probability that the word is there and ends. With B, the tokens that begin a word or end the text,
+
+    p(w | c) = p(t1 .. tk | c) * sum over b in B of p(b | c t1 .. tk) / sum over b in B of p(b | c)
+
+sums to one over all words and the end of the text (Pimentel & Meister 2024, arXiv 2406.14561; Oh & Schuler 2024, arXiv
+2406.10851).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.config.data import WordRule
+from lmtool.data.printed_words import cut_word, has_letters, known_form
+from lmtool.data.split import Split
+from lmtool.data.text_form import TextForm
+from lmtool.data.word_rows import WordRows
+from lmtool.errors import UserError
+from lmtool.evaluation.metrics import require_across
+from lmtool.evaluation.text_scores import ScoringModel
+from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class WordScores:
+    """The scores of W words by one model.
+
+    tokens: those of each word. oov: int64 `[W]`, how many of them are outside the vocabulary. surprisal: -log p, in
+    nats, float64 `[W]`; nan for a word without tokens. entropy: of the next token before each word, in nats. frequency:
+    log of the relative frequency in train of the rarest token, with one added to each count; None for tokens that are
+    not words and for models without counts.
+    """
+
+    tokens: list[list[str]]
+    oov: IntArray
+    surprisal: FloatArray
+    entropy: FloatArray | None
+    frequency: FloatArray | None
+
+
+def score_words(
+    scoring: ScoringModel,
+    rows: WordRows,
+    rule: WordRule,
+    *,
+    marks: bool = True,
+    entropy: bool = False,
+    add_end: bool = False,
+    across: bool = False,
+    progress: bool = False,
+) -> WordScores:
+    """Return the scores of words.
+
+    rule: by which a word becomes tokens. marks: whether tokens of punctuation are kept. entropy: whether it is
+    computed, from whole distributions. add_end: whether the last word of a sentence has the surprisal of `</s>`, too.
+    across: whether contexts continue from each sentence of an item to the next. Raises UserError for `across` if the
+    model reads single sentences, and for `<s>` and `</s>` as words, naming the row.
+    """
+    model, form, name = scoring
+    vocabulary, spaced = form.vocabulary, form.chars or form.subwords is not None
+    if across:
+        require_across(model, vocabulary.eos, name)
+    tokens = _tokens(form, rows, rule, marks)
+    by_item = vocabulary.eos is None and across
+    segments = rows.item_starts if by_item else rows.starts
+    if form.chars:
+        _add_separators(tokens, segments, rows.starts)
+    lengths = np.array(list(map(len, tokens)), dtype=np.int64)
+    # After each segment its </s>, or, so that there is a distribution at its end, a token that counts nowhere.
+    closes = np.zeros(len(tokens), dtype=bool)
+    closes[segments[1:] - 1] = True
+    ends = np.cumsum(lengths + closes) - closes  # of each word, in the text
+    begins = ends - lengths
+    flat = [token for word, closing in zip(tokens, closes.tolist(), strict=True) for token in [*word, *[""] * closing]]
+    ids, known = vocabulary.encode(flat), np.array([token in vocabulary.ids for token in flat])
+    ids[ends[closes]], known[ends[closes]] = vocabulary.unk if vocabulary.eos is None else vocabulary.eos, True
+    word_of = np.repeat(np.arange(len(tokens)), lengths)
+    inside = np.ones(len(ids), dtype=bool)
+    inside[ends[closes]] = False
+    text = Split(
+        ids,
+        np.append(begins[segments[:-1]], len(ids)),
+        np.flatnonzero(~known),
+        0,
+        vocabulary.bos,
+        independent_sentences=not across,
+        documents=np.append(begins[rows.item_starts[:-1]], len(ids)) if across else None,
+    )
+    log_prob = model.score_text(text, progress=progress)
+    of_words = np.bincount(word_of, log_prob[inside], len(tokens)).astype(np.float64)
+    entropies, places = None, begins
+    if entropy or spaced:
+        places = np.unique(np.concatenate([begins, ends]) if spaced else begins)
+        at_begin, at_end = np.searchsorted(places, begins), np.searchsorted(places, ends)
+        fresh = np.isin(places, begins[segments[:-1]])
+        masks = _masks(form) if spaced else None
+        found, mass = _of_distributions(model, text, places, masks, fresh)
+        entropies = np.where(lengths > 0, found[at_begin], np.nan) if entropy else None
+        if masks is not None:
+            with np.errstate(invalid="ignore"):  # of a context after which no word can begin
+                of_words += np.where(lengths > 0, mass[at_end] - mass[at_begin], 0.0)
+                log_prob[ends[closes]] -= mass[at_end[closes]]
+    empty = lengths == 0
+    if add_end and vocabulary.eos is not None:
+        of_words[closes] += log_prob[ends[closes]]
+        empty &= ~closes
+    frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
+    oov = np.bincount(word_of, ~known[inside], len(tokens)).astype(np.int64)
+    return WordScores(tokens, oov, np.where(empty, np.nan, 0.0 - of_words), entropies, frequency)
+
+
+def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list[list[str]]:
+    """Return the tokens of each word."""
+    known: dict[tuple[str, bool], list[str]] = {}
+    last = set((rows.starts[1:] - 1).tolist())
+    found = []
+    for row, word in enumerate(rows.words):
+        key = word, row in last
+        if key not in known:
+            try:
+                parts = cut_word(word, rule, is_last=key[1])
+                parts = form.words(" ".join(part for part in parts if marks or has_letters(part)))
+                plain = rule is WordRule.whitespace or form.chars or form.subwords is not None
+                known[key] = form.tokens(parts if plain else known_form(parts, form.vocabulary.ids))
+            except UserError as error:
+                raise UserError(f"row {row + 1}, {word!r}: {error}") from None
+        found.append(known[key])
+    return found
+
+
+def _add_separators(tokens: list[list[str]], segments: IntArray, sentences: IntArray) -> None:
+    """Put a space before each word of letters but the first of a segment, and a line end where a sentence begins."""
+    lines = set(sentences.tolist())
+    for first, last in pairwise(segments.tolist()):
+        begun = False
+        for row in range(first, last):
+            if tokens[row]:
+                tokens[row] = [*(["\n" if row in lines else " "] if begun else []), *tokens[row]]
+                begun = True
+
+
+def _masks(form: TextForm) -> tuple[Mask, Mask]:
+    """Return which tokens `[V]` begin a word or end the text: after a word, and where a text begins."""
+    words, subwords = form.vocabulary.words, form.subwords
+    if subwords is None:
+        begin = np.array([word.isspace() for word in words])
+        first = ~begin
+    else:
+        numbers = subwords.numbers
+        begin = np.array([word in numbers and subwords.addition(numbers[word]).startswith(" ") for word in words])
+        first = begin
+    for mask in (begin, first):
+        if form.vocabulary.eos is not None:
+            mask[form.vocabulary.eos] = True
+        mask[form.vocabulary.bos] = False
+    return begin, first
+
+
+def _of_distributions(
+    model: LanguageModel, text: Split, places: IntArray, masks: tuple[Mask, Mask] | None, fresh: Mask
+) -> tuple[FloatArray, FloatArray]:
+    """Return the entropy before tokens `places` `[P]`, ascending, and log p of the tokens of a mask, both `[P]`.
+
+    fresh: `[P]`, where a text begins: the second mask holds there.
+    """
+    entropy, mass = np.empty(len(places)), np.zeros(len(places))
+    for part, log_dist in _distributions(model, text, places):
+        p = np.exp(log_dist)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            entropy[part] = 0.0 - np.nansum(p * log_dist, axis=1)  # 0 times -inf is nan
+            if masks is not None:
+                mass[part] = np.log(np.where(fresh[part], p @ masks[1], p @ masks[0]))
+    return entropy, mass
+
+
+def _distributions(model: LanguageModel, text: Split, places: IntArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield log p of all words before tokens `places`, ascending, part by part, `[part, V]`."""
+    for part in in_chunks(len(places), max(1, SAMPLED_PER_CHUNK // model.vocabulary_size)):
+        here = places[part]
+        if model.dynamic:  # its distributions depend on the text, not on contexts alone
+            first = int(here[0])
+            yield part, model.log_dist_text(text, first, int(here[-1]) + 1)[here - first]
+        else:
+            yield part, model.log_dist(model.contexts_of(text, here)[0])
+
+
+def _log_frequency(form: TextForm, tokens: list[list[str]]) -> FloatArray:
+    ids, counts = form.vocabulary.ids, form.vocabulary.counts
+    rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
+    result: FloatArray = np.log((np.array(rarest) + 1) / (counts.sum() + len(counts)))
+    return result

@@ -1,0 +1,244 @@
+"""`lmtool surprisal` and `lmtool.surprisal`: by hand, against score, tables row by row, pieces that sum to one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool as python
+from lmtool.config.data import WordRule
+from lmtool.data.printed_words import cut_word, known_form, sentence_numbers
+from lmtool.data.subwords import Subwords
+from lmtool.data.text_form import TextForm
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.word_rows import rows_of_table
+from lmtool.errors import UserError
+from lmtool.evaluation.surprisal import score_words
+from lmtool.evaluation.text_scores import ScoringModel
+from lmtool.language_model import LanguageModel
+
+Run = Callable[..., str]
+LOG2_10 = math.log2(10)
+# Five words, and all bigrams after <s> and a that matter: each context sums to one.
+ARPA = """\\data\\
+ngram 1=6
+ngram 2=5
+
+\\1-grams:
+-1	<unk>
+-99	<s>	0
+-0.69897	</s>
+-0.30103	a	-0.30103
+-0.69897	b	-0.30103
+-1	.
+
+\\2-grams:
+-0.30103	<s> a
+-0.60206	<s> b
+-0.30103	a b
+-0.12494	b .
+-0.04576	. </s>
+
+\\end\\
+"""
+# p(a | <s>) 1/2, p(b | a) 1/2, p(. | b) 3/4, p(</s> | .) 9/10; p(<unk> | a) = 1/2 * 1/10.
+TEXT = "A b. zzz\nb\n"
+
+
+@pytest.fixture
+def files(lmtool: Run) -> Run:
+    Path("de.arpa").write_text(ARPA)
+    Path("text.txt").write_text(TEXT)
+    return lmtool
+
+
+def table(name: str) -> list[dict[str, str]]:
+    header, *rows = [line.split("\t") for line in Path(name).read_text().splitlines()]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_a_text_by_hand(files: Run) -> None:
+    words = ("arpa=de.arpa", "text=text.txt", "words=punctuation", "lowercase=true", "to=s.tsv", "spillover=1")
+    files("surprisal", *words)
+    rows = table("s.tsv")
+    assert [(r["item"], r["sentence"], r["position"], r["word"], r["tokens"], r["oov"], r["length"]) for r in rows] == [
+        ("1", "1", "1", "A", "a", "0", "1"),
+        ("1", "1", "2", "b.", "b .", "0", "2"),
+        ("1", "1", "3", "zzz", "zzz", "1", "3"),
+        ("1", "2", "1", "b", "b", "0", "1"),
+    ]
+    # after "." there is no bigram but </s>, and no weight: <unk> has 1/10
+    by_hand = [1.0, 1 + math.log2(4 / 3), LOG2_10, 2.0]
+    assert [float(r["surprisal_bits"]) for r in rows] == pytest.approx(by_hand, abs=1e-4)
+    assert [r["surprisal_bits_prev1"] for r in rows] == ["", *(r["surprisal_bits"] for r in rows[:-1])]
+
+
+@pytest.mark.parametrize("name", ["kn3", "nplm", "hs", "mix", "char"])
+def test_sums_with_the_end_are_those_of_score(name: str, runs: Path) -> None:
+    model = python.load(runs / name)
+    sentences = ["ann", "hanna", "a"] if name == "char" else ["the cat sat on the mat", "a dog zzz"]
+    total = sum(float(scores.sum()) for scores in model.score(sentences))
+    found = python.surprisal(runs / name, sentences, unit="nats", end_of_sentence="add_to_last")
+    assert found["surprisal_nats"].sum() == pytest.approx(-total, rel=1e-7)
+    without = python.surprisal(runs / name, sentences, unit="nats", entropy=True)
+    # Letters: no name has a space after it, and that a name ends is part of its own probability.
+    assert (without["surprisal_nats"].sum() < -total - 0.01) == (name != "char")
+    first = model.log_dist(model.context(np.empty(0, dtype=np.int64))[None])[0]
+    of_first = -sum(math.exp(p) * p for p in first if p > -math.inf)
+    assert without["entropy_nats"][0] == pytest.approx(of_first, rel=1e-6)
+
+
+def test_several_runs_side_by_side(runs: Path, lmtool: Run) -> None:
+    Path("t.csv").write_text('story,word,"rt, ms"\n1,The,210.5\n1,cat.,300\n2,"""A",250\n2,"dog""",240\n')
+    words = (f"runs=[{runs}/kn3,{runs}/nplm]", "text=t.csv", "item_column=story", "words=ptb", "lowercase=true")
+    said = lmtool("surprisal", *words, "to=t.jsonl", "unit=log10", "hydra.run.dir=out")
+    assert "t.csv: 4 words, 2 sentences, 2 items\nmean surprisal: kn3 " in said
+    rows = [json.loads(line) for line in Path("t.jsonl").read_text().splitlines()]
+    assert list(rows[0])[:5] == ["story", "word", "rt, ms", "sentence", "position"]
+    assert [(row["story"], row["word"], row["rt, ms"], row["tokens"]) for row in rows] == [
+        (1, "The", "210.5", "the"),
+        (1, "cat.", "300", "cat ."),
+        (2, '"A', "250", "`` a"),
+        (2, 'dog"', "240", "dog ''"),
+    ]
+    model = python.load(runs / "nplm")
+    by_hand = [model.score(text)[:-1] for text in ("the cat .", '" a dog "')]
+    sums = [-by_hand[0][0], -by_hand[0][1:].sum(), -by_hand[1][:2].sum(), -by_hand[1][2:].sum()]
+    assert [row["surprisal_log10_nplm"] * math.log(10) for row in rows] == pytest.approx(sums, rel=1e-9)
+    assert {"surprisal_log10_kn3", "oov", "log_frequency_log10"} < rows[0].keys()
+    assert json.loads(Path("out/result.json").read_text())["runs"] == ["kn3", "nplm"]
+
+
+def test_a_frame_comes_back_as_it_was(runs: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"w": ["the", "cat", "a", "dog"], "rt": [1.5, 2, 3, 4], "s": list("xxyy")}, list("abcd"))
+    found = python.surprisal(runs / "kn3", frame, word_column="w", sentence_column="s", spillover=2)
+    assert list(found.index) == list("abcd") and found[["w", "rt", "s"]].equals(frame)
+    assert found["position"].tolist() == [1, 2, 1, 2] and found["length_prev2"].tolist()[2:] == [3, 3]
+    scores = python.load(runs / "kn3").score(["the cat", "a dog"])
+    by_hand = [-p / math.log(2) for sentence in scores for p in sentence[:-1]]
+    assert found["surprisal_bits"].tolist() == pytest.approx(by_hand, rel=1e-12)
+    with pytest.raises(UserError, match=r"text, row 3: nan is not a word"):
+        python.surprisal(runs / "kn3", frame.assign(w=["a", "b", math.nan, "c"]), word_column="w")
+    with pytest.raises(UserError, match=r"give a pathlib\.Path"):
+        python.surprisal(runs / "kn3", "the cat")
+
+
+BAD = {
+    "w\n": ("word_column=w", "t.tsv has no rows"),
+    "word\titem\na\t1\n\t1\n": ("", "t.tsv, row 2: '' is not a word"),
+    "word\titem\na\t1\nb\n": ("", "t.tsv, row 2: 1 cells, but the header has 2: correct"),
+    "word\titem\na\t1\nb\t2\na\t1\n": ("", "t.tsv, row 3: item 1 began in row 1 and was interrupted"),
+    "token\na\n": ("", "word_column=word: t.tsv has no such column, but token"),
+    "word\na\n<s>\n": ("", "row 2, '<s>': <s> is in the text"),
+    "word\tsurprisal_bits\na\t1\n": ("", "it has a column surprisal_bits already"),
+    'word\titem\n"a\t1\nb\t1\n': ("to=t.txt", "to=t.txt: the suffix decides what is written: .tsv, .csv or .jsonl"),
+    "word\na\n": ("across_sentences=true", "across_sentences=true: de.arpa reads single sentences"),
+}
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_what_cannot_be_aligned_is_named(content: str, files: Run) -> None:
+    Path("t.tsv").write_text(content)
+    setting, message = BAD[content]
+    said = files("surprisal", "arpa=de.arpa", "text=t.tsv", *setting.split(), code=2)
+    assert message in said
+
+
+def test_quotes_in_tab_separated_words_are_letters(files: Run) -> None:
+    Path("t.tok").write_text('word\tzone\n"a\t1\nb"\t2\n')
+    files("surprisal", "arpa=de.arpa", "text=t.tok", "word_column=word", "words=punctuation", "marks=false", "to=o.tsv")
+    rows = table("o.tsv")
+    assert [(row["word"], row["zone"], row["tokens"]) for row in rows] == [('"a', "1", "a"), ('b"', "2", "b")]
+    assert [float(row["surprisal_bits"]) for row in rows] == pytest.approx([1, 1], abs=1e-4)
+
+
+class Bigrams(LanguageModel):
+    """Bigrams of probabilities `[V, V]`."""
+
+    def __init__(self, p: np.ndarray) -> None:
+        self.p = p
+
+    vocabulary_size = property(lambda self: len(self.p))
+    context_size = 1
+
+    def log_dist(self, contexts: np.ndarray) -> np.ndarray:
+        return np.log(self.p[contexts[:, -1]])
+
+
+@pytest.mark.parametrize("unit", ["char", "bpe"])
+def test_words_of_pieces_sum_to_one(unit: str) -> None:
+    """All words of a and b, up to a length beyond which next to nothing continues, and the end of the text."""
+    words, begin, subwords = ["</s>", " ", "a", "b", "<unk>", "<s>"], [0, 2, 3], None
+    if unit == "bpe":
+        pytest.importorskip("tokenizers")
+        pieces = ["\u2581a", "\u2581b", "a", "b"]
+        words, begin = ["</s>", *pieces, "<unk>", "<s>"], [0, 1, 2]
+        numbers = {piece: number for number, piece in enumerate([*pieces, "\u2581", *"the"])}
+        model = {"type": "BPE", "vocab": numbers, "merges": [["\u2581", "a"], ["\u2581", "b"]]}
+        step = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+        text = {"version": "1.0", "model": model, "pre_tokenizer": step, "decoder": step, "added_tokens": []}
+        subwords = Subwords.parse(json.dumps(text), "two letters")
+    vocabulary = Vocabulary(tuple(words), np.ones(len(words), dtype=np.int64), 0, len(words) - 2)
+    p = np.random.default_rng(3).random((len(words), len(words))) + 0.05
+    p[:, [words.index("a"), words.index("b")]] *= 0.25  # words are short
+    p[:, -2:] = 1e-300
+    if unit == "char":
+        p[1, :2] = 1e-300  # a space is followed by a letter
+    p /= p.sum(axis=1, keepdims=True)
+    form = TextForm(vocabulary, unit == "char", False, subwords=subwords)
+    scoring = ScoringModel(Bigrams(p), form, "bigrams")
+    every = ["".join(letters) for n in range(1, 10) for letters in product("ab", repeat=n)]
+    for before in ([], ["ab"], ["b", "ba"]):
+        table = [(number, word) for number, last in enumerate(every) for word in [*before, last]]
+        columns = {"item": [number for number, _ in table], "word": [word for _, word in table]}
+        rows = rows_of_table(columns, "t", sentences="item")
+        surprisal = score_words(scoring, rows, WordRule.whitespace).surprisal[len(before) :: len(before) + 1]
+        end = p[-1, 0] / p[-1, begin].sum()  # of a text without words
+        if before:
+            rows = rows_of_table({"word": before}, "t", sentences="item")
+            drop, add = (
+                score_words(scoring, rows, WordRule.whitespace, add_end=end).surprisal for end in (False, True)
+            )
+            end = math.exp(drop[-1] - add[-1])
+        assert end > 0.05 and np.exp(-surprisal).sum() + end == pytest.approx(1, abs=1e-5)
+
+
+PTB = {
+    "don't": "do n't", "can't": "ca n't", "won't": "wo n't", "cannot": "can not", "I'm": "I 'm", "they've": "they 've",
+    "Elvis's": "Elvis 's", "boys'": "boys '", "Mr.": "Mr.", "U.S.": "U.S.", "p.m.,": "p.m. ,", "J.": "J.",
+    '"Hello,"': "`` Hello , ''", "'Admiral": "` Admiral", "'tis": "'t is", "'90s": "'90s", "saucer'.": "saucer ' .",
+    "hunger!'": "hunger ! '", "(now)": "( now )", "wait--what": "wait -- what", "well...": "well ...",
+    "1,000": "1,000", "50%": "50 %", "$5": "$ 5", "o'clock": "o'clock", "long-bearded": "long-bearded",
+    "\u201cNo\u201d": "`` No ''", "don\u2019t": "do n't", "England ,": "England ,", "--": "--", "AT&T": "AT&T",
+    "gonna": "gon na",
+}  # fmt: skip
+
+
+def test_words_are_cut_as_in_the_penn_treebank() -> None:
+    assert {word: " ".join(cut_word(word, WordRule.ptb)) for word in PTB} == PTB
+    last = {word: " ".join(cut_word(word, WordRule.ptb, is_last=True)) for word in ("etc.", "U.S.", "I.", "end.'")}
+    assert last == {"etc.": "etc .", "U.S.": "U.S.", "I.": "I .", "end.'": "end . '"}
+    marks = {word: " ".join(cut_word(word, WordRule.punctuation)) for word in ("\"don't", "Mr.", "well...", "x-ray)")}
+    assert marks == {"\"don't": "\" don't", "Mr.": "Mr .", "well...": "well ...", "x-ray)": "x-ray )"}
+    known = {'"', "-LRB-", "don't", ".", "``"}
+    assert known_form(["``", "''", "(", "don\u2019t", "...", "zzz"], known) == [
+        "``",
+        '"',
+        "-LRB-",
+        "don't",
+        *"...",
+        "zzz",
+    ]
+
+
+def test_sentences_end_at_final_punctuation() -> None:
+    text = "Mr. J. Fox said 'No!' loudly. Then he (a fox.) left... Who knows?\" It ended."
+    assert sentence_numbers(text.split()) == [1] * 6 + [2] * 5 + [3] * 2 + [4] * 2
+    assert sentence_numbers(["the", "end.", "a", "fox", "ran.", "so"]) == [1, 1, 2, 2, 2, 3]
