@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -425,3 +426,72 @@ def test_models_that_cannot_score_texts(files: Run, runs: Path) -> None:
     assert "do not cut text into the same tokens" in said
     said = files("score", f"run={runs}/kn3", "run_out=de.arpa", "text=t.txt", "to=out.tsv")
     assert "the two runs have different words" in said
+
+
+def test_fields_named_as_scores_are_refused(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be replaced: as soon as the first records are read, else when they are written."""
+    record = {"text": "a b", "perplexity": 9.5, "bucket": "x"}
+    Path("own.jsonl").write_text('{"text": "a"}\n' + json.dumps(record) + "\n")
+    words = ("score", "arpa=de.arpa", "text=own.jsonl", "column=text")
+    filtered = ("filter=kept.jsonl", "most=1e9", "filter_scores=true")
+    for name, *given in (("out.jsonl", "to=out.jsonl"), ("kept.jsonl", *filtered)):
+        said = files(*words, *given, code=2)
+        assert said.startswith(f"lmtool: {name}: records have a field 'perplexity', which its score would replace")
+        assert said.count("\n") == 1 and not list(Path().glob(f"{name}*"))
+    files(*words, "columns=[text]", "to=out.jsonl", "filter=plain.jsonl", "most=1e9")
+    assert [next(iter(json.loads(line))) for line in Path("out.jsonl").read_text().splitlines()] == ["text", "text"]
+    Path("own.jsonl").write_text('{"text": "a", "bucket": 1}\n')
+    assert "'bucket'" in files(*words, "to=out.jsonl", "buckets=[a,b]", code=2)
+    files(*words, "to=out.jsonl")
+    monkeypatch.setattr(readers, "BLOCK", 8)
+    Path("own.jsonl").write_text('{"text": "a"}\n{"text": "a", "oov": 1}\n')
+    assert "a field 'oov'" in files(*words, "to=out.jsonl", code=2), "not in the first block"
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": ["a"], "tokens": [5]}), "own.parquet")
+    words = ("score", "arpa=de.arpa", "text=own.parquet", "column=text")
+    for to in (("to=out.jsonl",), ("filter=kept.parquet", "most=1e9", "filter_scores=true")):
+        assert "a field 'tokens'" in files(*words, *to, code=2)
+
+
+def test_objects_and_bytes_of_records(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    records = [{"text": "a", "m": {"k": 1}}, {"text": "b", "m": {"k": 2, "later": "x"}}, {"text": "b", "m": None}]
+    Path("m.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    monkeypatch.setattr(readers, "BLOCK", 8)
+    files("score", "arpa=de.arpa", "text=m.jsonl", "column=text", "columns=[m]", "to=m.parquet")
+    found = pq.read_table("m.parquet")["m"].to_pylist()
+    assert [cell and json.loads(cell) for cell in found] == [record["m"] for record in records]
+    pq.write_table(pa.table({"text": ["a"], "b": [b"caf\xc3\xa9"], "bad": [b"\xff"]}), "b.parquet")
+    words = ("score", "arpa=de.arpa", "text=b.parquet", "column=text")
+    files(*words, "columns=[b]", "to=out.jsonl")
+    assert json.loads(Path("out.jsonl").read_text())["b"] == "caf\u00e9"
+    files(*words, "columns=[b]", "to=out.tsv")
+    assert table("out.tsv")[1][0] == "caf\u00e9"
+    for to in ("out.jsonl", "out.tsv"):
+        said = files(*words, "columns=[bad]", f"to={to}", code=2)
+        assert "a binary column has no values as text" in said and said.count("\n") == 1
+
+
+def test_a_broken_record_of_an_archive_is_named_by_its_member(files: Run) -> None:
+    with zipfile.ZipFile("docs.zip", "w") as archive:
+        archive.writestr("a.jsonl", '{"text": "a"}\n' * 3)
+        archive.writestr("b.jsonl", '{"text": "a"}\n{"text\n')
+        archive.writestr("c.txt", "a b\nb\n")
+        archive.writestr("d.txt", "a\n\0\n")
+    words = ("score", "arpa=de.arpa", "column=text", "to=out.tsv")
+    assert "docs.zip::b.jsonl, line 2: not JSON" in files(*words, "text=docs.zip::*.jsonl", code=2)
+    assert "docs.zip::d.txt, line 2: a NUL byte" in files(*words[:2], "text=docs.zip::*.txt", "to=out.tsv", code=2)
+    for verb in (("eval", "arpa=de.arpa"), ("preprocess", "data=text", "data.name=z")):
+        key = "text" if verb[0] == "eval" else "data.train"
+        column = "column=text" if verb[0] == "eval" else "data.column=text"
+        assert "docs.zip::b.jsonl, line 2: not JSON" in files(*verb, f"{key}=docs.zip::*.jsonl", column, code=2)
+
+
+def test_one_file_is_named_where_one_is_read(files: Run) -> None:
+    Path("t.txt").write_text("a b\n")
+    for name in ("w1", "w2"):
+        Path(name).write_text("a\n")
+    line = ("train", "model=ngram", "data=toy", "limit_vocabulary=w?")
+    assert "limit_vocabulary=w? names 2 files: name one" in files(*line, code=2)
+    line = ("score", "arpa=de.arpa", "text=t.txt", "to=out.tsv", "tokenizer=w?")
+    assert "tokenizer=w? names 2 files: name one" in files(*line, code=2)

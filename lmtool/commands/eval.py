@@ -125,7 +125,7 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     if across:
         require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
     if name == "-":
-        blocks = read_stream(iter([sys.stdin.buffer]), "standard input")
+        blocks = read_stream(sys.stdin.buffer, "standard input")
     else:
         at_once = 0 if documents else DOCUMENT_BLOCK
         blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)

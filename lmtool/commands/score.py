@@ -22,11 +22,19 @@ from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import JSON_LINES, MEMBER, form_of
 from lmtool.data.remote import is_address
-from lmtool.data.text_files import file_stamp, file_stamps, text_files
+from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
 from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks, require_writable, write_records
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import READ_ALONE
-from lmtool.evaluation.score_table import Buckets, quantiles, require_new_names, require_table, write_table
+from lmtool.evaluation.score_table import (
+    Buckets,
+    quantiles,
+    require_new_fields,
+    require_new_names,
+    require_table,
+    score_names,
+    write_table,
+)
 from lmtool.evaluation.text_scores import Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
 from lmtool.runs.corpus import open_run_corpus
@@ -115,7 +123,7 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
+    first = text_file(config.arpa, "arpa") if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     blank_lines = None if config.blank_lines is None else config.blank_lines.value
     settings: dict[str, Any] = {
@@ -124,7 +132,7 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
         "across_sentences": config.across_sentences,
         "device": config.device,
     }
-    pieces = None if config.tokenizer is None else file_stamps(text_files(config.tokenizer, "tokenizer"))
+    pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
     settings |= {"broken": config.broken, "tokenizer": pieces}
     settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
     return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
@@ -155,7 +163,7 @@ def _scored(
     blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
     if config.tokenizer is not None:
-        in_pieces = piece_writer(text_files(config.tokenizer, "tokenizer")[0])
+        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
     with token_bar(None, shown=progress) as bar:
         for block, texts, broken in read_ahead(read):
@@ -225,6 +233,14 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
         if path in used:
             raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
         used[path] = f"{key}={name}"
+    whole = config.columns is None and _carries(config)
+    to = config.to if whole else config.filter if config.filter_scores else None
+    if to is not None and STANDARD not in (config.text, to):  # of the first records, before all are scored
+        scores = score_names(config.run_out is not None, whole and config.buckets is not None)
+        for block in islice(record_blocks(names, config.column), 1):
+            fields = block.fields()
+            for record in fields if isinstance(fields, list) else [fields.schema.names]:
+                require_new_fields(record, scores, to)
 
 
 def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:

@@ -15,7 +15,7 @@ from lmtool.data.derived_corpus import limited
 from lmtool.data.oov import report_oov_rates
 from lmtool.data.readers import read_text
 from lmtool.data.split import Split
-from lmtool.data.text_files import text_files
+from lmtool.data.text_files import text_file
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
@@ -64,7 +64,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         require_splits(whole, "train")
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
-            text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
+            text = read_text(text_file(config.limit_vocabulary, "limit_vocabulary"))
             corpus = limited(whole, split_words(text.lower() if config.data.vocabulary.lowercase else text))
             listed = ~corpus.oov
         if finished:

@@ -71,16 +71,22 @@ def _file_blocks(name: str, column: str | None, setting: str, at_once: int) -> I
     path, _, member = name.partition(MEMBER)
     require_column(name, column, setting)
     with read_errors(name):
-        if column is None:
-            yield from checked_blocks(open_files(path, member), name)
-            return
         for handle in open_files(path, member):
+            called = name_of(handle, name)
+            if column is None:
+                yield from checked_blocks(handle, called)
+                continue
             if form_of(name) == PARQUET:
-                documents = parquet_texts(handle, member or path, column, setting)
+                documents = parquet_texts(handle, called, column, setting)
             else:
-                lines = chain.from_iterable(map(io.BytesIO, whole_lines(handle, name)))
-                documents = json_texts(lines, member or path, column, setting)
-            yield from blocks_of_documents(documents, name, at_once)
+                lines = chain.from_iterable(map(io.BytesIO, whole_lines(handle, called)))
+                documents = json_texts(lines, called, column, setting)
+            yield from blocks_of_documents(documents, called, at_once)
+
+
+def name_of(handle: IO[bytes], name: str) -> str:
+    """Return what errors call an open file of a name: the member of a .zip, whose lines are numbered from 1."""
+    return handle.name if name.partition(MEMBER)[0].endswith(".zip") else name
 
 
 def require_column(name: str, column: str | None, setting: str) -> None:
@@ -102,12 +108,12 @@ def read_errors(name: str) -> Iterator[None]:
         raise UserError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines of open files, such as standard input; `name` is what errors call them.
+def read_stream(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it.
 
     Raises UserError if the text is empty or is not UTF-8.
     """
-    return _not_empty(checked_blocks(handles, name), name)
+    return _not_empty(checked_blocks(handle, name), name)
 
 
 def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
@@ -119,17 +125,14 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
         raise UserError(f"{what} is empty: give a file with text in it")
 
 
-def checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines of open files. Raises UserError, naming the line, if the text is not UTF-8."""
+def checked_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield blocks of whole lines of an open file. Raises UserError, naming the line, if the text is not UTF-8."""
     line = 1
-    for handle in handles:
-        first = True
-        for block in whole_lines(handle, name):
-            text = FileLines.of(_without_mark(block, name) if first else block, name, line)
-            check_text(text, name, line)
-            line += block.count(b"\n")
-            first = False
-            yield text
+    for block in whole_lines(handle, name):
+        text = FileLines.of(_without_mark(block, name) if line == 1 else block, name, line)
+        check_text(text, name, line)
+        line += block.count(b"\n")
+        yield text
 
 
 def _without_mark(block: bytes, name: str) -> bytes:

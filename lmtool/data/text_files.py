@@ -45,6 +45,14 @@ def text_files(name: str, key: str) -> list[str]:
     return files
 
 
+def text_file(name: str, key: str) -> str:
+    """Return the file that a setting names. Raises UserError, naming the key, if there is none or there are several."""
+    file, *others = text_files(name, key)
+    if others:
+        raise UserError(f"{key}={name} names {len(others) + 1:,} files: name one")
+    return file
+
+
 def find_files(name: str) -> list[str]:
     """Return the files of a name, each with the name's `::MEMBER` if it has one; [] if there are none.
 

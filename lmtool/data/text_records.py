@@ -28,6 +28,7 @@ from lmtool.data.readers import (
     document_lines,
     form_of,
     json_value,
+    name_of,
     parquet_batches,
     read_errors,
     require_column,
@@ -137,14 +138,14 @@ def record_blocks(names: Iterable[str], column: str | None, others: list[str] | 
     for name in names:
         require_column(name, column, SETTING)
         path, _, member = name.partition(MEMBER)
-        called = "standard input" if name == STANDARD else name
-        with read_errors(called):
+        file = "standard input" if name == STANDARD else name
+        with read_errors(file):
             for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
+                called, line = name_of(handle, file), 1
                 if column is not None and form_of(name) == PARQUET:
-                    yield from _row_blocks(handle, name, column, others)
+                    yield from _row_blocks(handle, called, column, others)
                     continue
-                line, texts = 1, column is None
-                for content in checked_blocks(iter([handle]), called) if texts else whole_lines(handle, called):
+                for content in checked_blocks(handle, called) if column is None else whole_lines(handle, called):
                     yield RecordBlock(called, column, others or [], line, content)
                     line += content.count(b"\n")
 

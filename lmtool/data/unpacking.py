@@ -120,7 +120,7 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
         """before: unpacked bytes of the file's other members."""
-        self._file, self._packed, self._name = file, packed, name
+        self._file, self._packed, self.name = file, packed, name
         self.size = before
         self._ratio = _ratio()
 
@@ -132,7 +132,7 @@ class _Limited(io.RawIOBase):
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
             raise UserError(
-                f"{self._name} unpacks to over {self._ratio:g} times its size, {self.size >> 20:,} MiB so far: such "
+                f"{self.name} unpacks to over {self._ratio:g} times its size, {self.size >> 20:,} MiB so far: such "
                 f"files fill disks; if it is right, set {RATIO_VARIABLE}=1e9"
             )
         return size
@@ -179,7 +179,7 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
             except (RuntimeError, struct.error, ValueError) as error:  # with a password, or packed in an unusual way
                 raise UserError(f"{path}: {name} cannot be unpacked ({error}): pack it without") from error
             with opened:
-                limited = _Limited(opened, file, path, size)
+                limited = _Limited(opened, file, f"{path}::{name}", size)
                 yield io.BufferedReader(limited, BUFFER)
                 size = limited.size
 

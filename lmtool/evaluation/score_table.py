@@ -105,6 +105,20 @@ def require_new_names(names: list[str]) -> None:
             raise UserError(f"columns={names}: {name!r} is a column of the scores, or occurs twice; leave it out")
 
 
+def score_names(two: bool, buckets: bool) -> list[str]:
+    """Return the names of the columns of scores. two: whether there are two models. buckets: whether there are any."""
+    return [*(column.name for column in (OF_TWO if two else COLUMNS)), *(["bucket"] if buckets else [])]
+
+
+def require_new_fields(fields: Iterable[str], scores: Sequence[str], name: str) -> None:
+    """Raise UserError if a field of a record has the name of a score. name: of the file that would have both."""
+    if taken := [field for field in fields if field in scores]:
+        raise UserError(
+            f"{name}: records have a field {taken[0]!r}, which its score would replace: rename it in them, or choose "
+            "other fields for to= by columns="
+        )
+
+
 def write_table(
     parts: Iterable[tuple[Rows, Any]],
     dtype: np.dtype[Any],
@@ -127,7 +141,7 @@ def write_table(
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
         if form_of(name) not in JSON_LINES:
-            header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
+            header = [*names, *score_names(dtype == TWO, buckets is not None)]
             file.write(("\t".join(map(_cell, header)) + "\n").encode())
         for rows, fields in parts:
             records: Any = fields
@@ -139,7 +153,7 @@ def write_table(
                         f"{name}: a column has no values as text ({error}): choose others by columns="
                     ) from error
             if form_of(name) in JSON_LINES:
-                file.writelines(_json_lines(rows, records, columns, buckets))
+                file.writelines(_json_lines(rows, records, columns, buckets, name))
                 continue
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = np.empty((len(rows), 0), dtype=np.int64)
@@ -156,7 +170,7 @@ def write_table(
 def _cell(value: Any) -> str:
     """Return a value as a cell: nothing for None, JSON for lists, objects and booleans; tabs and line ends escaped."""
     structured = isinstance(value, dict | list | bool)
-    text = json.dumps(value, ensure_ascii=False, default=str) if structured else "" if value is None else str(value)
+    text = json.dumps(value, ensure_ascii=False, default=_text) if structured else "" if value is None else _text(value)
     return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -165,16 +179,25 @@ def _finite(record: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
 
 
+def _text(value: Any) -> str:
+    """Return a value that JSON lacks, such as a date, as text. Raises UserError for bytes that are not UTF-8."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise UserError(f"a binary column has no values as text ({error}): choose others by columns=") from None
+
+
 def _json_lines(
-    rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None
+    rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None, name: str
 ) -> Iterator[bytes]:
     """Yield records with their scores as lines of JSON; numbers that are not finite, which JSON lacks, are null."""
     scores = {column.name: column.values(rows).tolist() for column in columns}
     if buckets:
         scores["bucket"] = buckets.named(rows)
     for record, *values in zip(records, *scores.values(), strict=True):
+        require_new_fields(record, list(scores), name)
         both = {**record, **dict(zip(scores, values, strict=True))}
-        text = json.dumps(_finite(both), ensure_ascii=False, default=str)
+        text = json.dumps(_finite(both), ensure_ascii=False, default=_text)
         yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
 
 
@@ -197,9 +220,13 @@ def _write_parquet(
         arrays = {}
         if isinstance(fields, pa.RecordBatch):
             arrays = dict(zip(fields.schema.names, fields.columns, strict=True))
-        for key in names if isinstance(fields, list) else ():  # of JSON, with the types of the first part
-            array = pa.array([record[key] for record in fields], writer and writer.schema.field(key).type)
-            arrays[key] = array.cast(pa.string()) if pa.types.is_null(array.type) else array
+        for key in names if isinstance(fields, list) else ():  # of JSON lines, with the types of the first part
+            values = [record[key] for record in fields]
+            kind = writer.schema.field(key).type if writer else pa.array(values).type
+            if "struct" in str(kind) or kind in (pa.null(), pa.string()):  # JSON: later objects may have other keys
+                kind, values = pa.string(), [_cell(v) if isinstance(v, dict | list) else v for v in values]
+            arrays[key] = pa.array(values, kind)
+        require_new_fields(arrays, score_names(columns is OF_TWO, buckets is not None), name)
         for column in columns:
             kind = pa.float64() if column.decimals else pa.int64()
             arrays[column.name] = pa.array(column.values(rows), kind, from_pandas=True)  # nan is null

@@ -17,7 +17,7 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import is_kenlm_binary
 from lmtool.data.remote import as_path
 from lmtool.data.store import Store
-from lmtool.data.text_files import also_below, text_files
+from lmtool.data.text_files import also_below, text_file
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
@@ -78,10 +78,7 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
     """
     if arpa is None:
         return load(run_folder(run), device, store_dir=store_dir)
-    files = text_files(arpa, "arpa")
-    if len(files) > 1:
-        raise UserError(f"arpa={arpa} names {len(files):,} files: name one")
-    return load_arpa(files[0])
+    return load_arpa(text_file(arpa, "arpa"))
 
 
 def text_model_of(

@@ -66,7 +66,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_word(block: int, tmp_path: Pa
     want = b"a\n\xef\xbb\xbfb\n"
     assert b"".join(read_blocks(f"{tmp_path}/a.txt")) == want
     assert b"".join(read_blocks(f"{tmp_path}/a.zip")) == want * 2
-    assert b"".join(read_stream(iter([io.BytesIO(marked)]), "standard input")) == want
+    assert b"".join(read_stream(io.BytesIO(marked), "standard input")) == want
     assert read_text(f"{tmp_path}/a.txt") == "a\n\ufeffb\n"
     (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF8)
     with pytest.raises(UserError, match=r"a\.txt is empty"):
