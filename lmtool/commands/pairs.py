@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -26,12 +25,11 @@ from lmtool.evaluation.minimal_pairs import (
 )
 from lmtool.evaluation.text_scores import TEXT, Rows
 from lmtool.results import MinimalPairs
-from lmtool.runs.load import load, load_named
+from lmtool.runs.load import load_each
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text
-from lmtool.text_model import TextModel
 
 KEYS = ("accuracy", "lower", "upper", "ties", "oov")  # columns of a run
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -49,7 +47,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     ]
     result = MinimalPairs(header=header, table=[], text=config.text, criterion=config.criterion, pairs=len(pairs))
     scored: dict[str, tuple[Rows, Rows, FloatArray]] = {}
-    for name, model in _models(config):
+    for name, model in load_each(config):
         scorer = scorer_of([model], across=False)
         good, bad = score_pairs(scorer, pairs, progress=session.progress)
         outcome = outcomes(good, bad, per_token=config.criterion == "mean")
@@ -77,15 +75,6 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         if written is not None:
             session.say(f"wrote {written}")
     return result
-
-
-def _models(config: PairsConfig) -> Iterator[tuple[str, TextModel]]:
-    """Load the models one after the other, each with the name that it has in the table."""
-    if config.runs is None:
-        model = load_named(config.run, config.arpa, config.device, config.store_dir)
-        yield model.name, model
-    for name in config.runs or ():
-        yield name, load(name, config.device, store_dir=config.store_dir)
 
 
 def _require_outputs(config: PairsConfig) -> None:

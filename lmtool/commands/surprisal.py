@@ -18,7 +18,7 @@ from lmtool.evaluation.score_table import require_table, write_columns
 from lmtool.evaluation.surprisal import WordScores, score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.results import NOT_COMPARABLE, Surprisals
-from lmtool.runs.load import load, load_named
+from lmtool.runs.load import load_each
 from lmtool.session import Session
 from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, write_json
@@ -69,10 +69,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
 
 def _load(config: SurprisalConfig) -> dict[str, TextModel]:
     """Return the models by the names of their columns: the last part of their paths if these differ."""
-    if config.runs is None:
-        models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
-    else:
-        models = [load(each, config.device, store_dir=config.store_dir) for each in config.runs]
+    models = [model for _, model in load_each(config)]
     if config.lowercase:
         models = [replace(model, form=replace(model.form, lowercase=True)) for model in models]
     names = [Path(model.name).name.removesuffix(".gz").removesuffix(".arpa") for model in models]

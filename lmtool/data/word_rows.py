@@ -15,7 +15,7 @@ import numpy as np
 
 from lmtool.data.printed_words import sentence_numbers
 from lmtool.data.readers import PACKED, form_of, read_blocks
-from lmtool.data.text_records import record_blocks
+from lmtool.data.text_records import SETTING, record_blocks
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -143,10 +143,13 @@ def _read_table(name: str, word: str) -> dict[str, list[Any]]:
     """Return the columns of a table. Raises UserError as read_word_rows does."""
     if form_of(name) is not None:
         records: list[dict[str, Any]] = []
-        for block in record_blocks([name], word):
-            block.texts()  # whose errors name the line or row
-            fields = block.fields()
-            records += fields if isinstance(fields, list) else fields.to_pylist()
+        try:
+            for block in record_blocks([name], word):
+                block.texts()  # whose errors name the line or row
+                fields = block.fields()
+                records += fields if isinstance(fields, list) else fields.to_pylist()
+        except UserError as error:
+            raise UserError(str(error).replace(f" {SETTING} names", f" word_{SETTING} names")) from None
         names = dict.fromkeys(key for record in records for key in record)
         return {key: [record.get(key) for record in records] for key in names}
     content = b"".join(read_blocks(name)).decode("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
+from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import UNION, require_device
 from lmtool.data.corpus import Corpus
@@ -79,6 +81,18 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
     if arpa is None:
         return load(run_folder(run), device, store_dir=store_dir)
     return load_arpa(text_file(arpa, "arpa"))
+
+
+def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
+    """Load the models that a command line names, one after the other, each with its name: of run=, arpa= or runs=.
+
+    Raises UserError as `load` does.
+    """
+    if config.runs is None:
+        model = load_named(config.run, config.arpa, config.device, config.store_dir)
+        yield model.name, model
+    for name in config.runs or ():
+        yield name, load(name, config.device, store_dir=config.store_dir)
 
 
 def text_model_of(
