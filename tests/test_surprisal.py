@@ -22,6 +22,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import LanguageModel
+from tests.conftest import NEURAL
 
 Run = Callable[..., str]
 LOG2_10 = math.log2(10)
@@ -92,6 +93,31 @@ def test_sums_with_the_end_are_those_of_score(name: str, runs: Path) -> None:
     first = model.log_dist(model.context(np.empty(0, dtype=np.int64))[None])[0]
     of_first = -sum(math.exp(p) * p for p in first if p > -math.inf)
     assert without["entropy_nats"][0] == pytest.approx(of_first, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "words", [["model=ngram", "data.sentences=false"], ["model=nplm", "model.across_sentences=true"]]
+)
+def test_contexts_across_sentences_and_text_without_them(words: list[str], lmtool: Run) -> None:
+    network = [word for word in NEURAL if words[0] == "model=nplm" or word == "data=toy"]
+    lmtool("train", *words, *network, "hydra.run.dir=run")
+    sentences = ["the cat sat on the mat", "a dog ran"]
+    sums = []
+    for across in (False, True):
+        total = sum(float(scores.sum()) for scores in python.load("run").score(sentences, across_sentences=across))
+        settings = {"across_sentences": across, "unit": "nats", "end_of_sentence": "add_to_last", "entropy": True}
+        found = python.surprisal("run", sentences, **settings)
+        assert found["surprisal_nats"].sum() == pytest.approx(-total, rel=1e-6)
+        sums.append((total, found["entropy_nats"].tolist()))
+    assert abs(sums[0][0] - sums[1][0]) > 1e-3
+    assert sums[0][1][:6] == pytest.approx(sums[1][1][:6], rel=1e-6) and abs(sums[0][1][6] - sums[1][1][6]) > 1e-4
+    items = [{"item": n, "word": word} for n, text in enumerate(sentences) for word in text.split()]
+    Path("items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    lmtool("surprisal", "run=run", "text=items.jsonl", "across_sentences=true", "unit=nats", "to=apart.parquet")
+    pandas = pytest.importorskip("pandas")
+    apart = pandas.read_parquet("apart.parquet")["surprisal_nats"]  # no context leaves an item
+    alone = python.surprisal("run", sentences, unit="nats")["surprisal_nats"]
+    assert apart.tolist() == pytest.approx(alone.tolist(), rel=1e-6)
 
 
 def test_several_runs_side_by_side(runs: Path, lmtool: Run) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,52 +73,78 @@ def score_words(
     if across:
         require_across(model, vocabulary.eos, name)
     tokens = _tokens(form, rows, rule, marks)
-    by_item = vocabulary.eos is None and across
-    segments = rows.item_starts if by_item else rows.starts
+    if not any(tokens):
+        raise UserError("no word has a token: set marks=true, or another rule by words=")
+    segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
     if form.chars:
         _add_separators(tokens, segments, rows.starts)
+    at = _layout(form, tokens, rows, segments, across)
+    log_prob = model.score_text(at.text, progress=progress)
+    end_log_prob = log_prob[at.ends[at.closes]]
+    of_words = np.bincount(at.word_of, log_prob[at.inside], len(tokens)).astype(np.float64)
+    empty, entropies = at.lengths == 0, None
+    if entropy or spaced:
+        places = np.unique(np.concatenate([at.begins, at.ends]) if spaced else at.begins[~empty])
+        begins, ends = (np.minimum(np.searchsorted(places, each), len(places) - 1) for each in (at.begins, at.ends))
+        fresh = np.isin(places, at.begins[segments[:-1]])
+        found, mass = _of_distributions(model, at.text, places, _masks(form) if spaced else None, fresh)
+        entropies = np.where(empty, np.nan, found[begins]) if entropy else None
+        with np.errstate(invalid="ignore"):  # of a context after which no word can begin
+            of_words += np.where(empty, 0.0, mass[ends] - mass[begins])
+            end_log_prob = end_log_prob - mass[ends[at.closes]]
+    if add_end and vocabulary.eos is not None:
+        of_words[at.closes] += end_log_prob
+        empty &= ~at.closes
+    frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
+    return WordScores(tokens, at.oov, np.where(empty, np.nan, 0.0 - of_words), entropies, frequency)
+
+
+class _Layout(NamedTuple):
+    """Where W words are among the tokens of a text.
+
+    lengths: int64 `[W]`, numbers of their tokens. begins, ends: int64 `[W]`, their first tokens, and those after the
+    last. closes: `[W]`, whether a token that is in no word follows. inside: `[N]`, which tokens are in words. word_of:
+    the word of each of these. oov: int64 `[W]`, the number of OOVs in each word.
+    """
+
+    text: Split
+    lengths: IntArray
+    begins: IntArray
+    ends: IntArray
+    closes: Mask
+    inside: Mask
+    word_of: IntArray
+    oov: IntArray
+
+
+def _layout(form: TextForm, tokens: list[list[str]], rows: WordRows, segments: IntArray, across: bool) -> _Layout:
+    """Return the text of words. segments: the first word of each stretch that is followed by `</s>`, or, in text of
+    pieces or letters without sentences, by a token that counts nowhere, so that there is a distribution at the end.
+    """
+    vocabulary = form.vocabulary
     lengths = np.array(list(map(len, tokens)), dtype=np.int64)
-    # After each segment its </s>, or, so that there is a distribution at its end, a token that counts nowhere.
     closes = np.zeros(len(tokens), dtype=bool)
-    closes[segments[1:] - 1] = True
-    ends = np.cumsum(lengths + closes) - closes  # of each word, in the text
+    closes[segments[1:] - 1] = vocabulary.eos is not None or form.chars or form.subwords is not None
+    ends = np.cumsum(lengths + closes) - closes
     begins = ends - lengths
-    flat = [token for word, closing in zip(tokens, closes.tolist(), strict=True) for token in [*word, *[""] * closing]]
-    ids, known = vocabulary.encode(flat), np.array([token in vocabulary.ids for token in flat])
-    ids[ends[closes]], known[ends[closes]] = vocabulary.unk if vocabulary.eos is None else vocabulary.eos, True
-    word_of = np.repeat(np.arange(len(tokens)), lengths)
-    inside = np.ones(len(ids), dtype=bool)
+    inside = np.ones(int((lengths + closes).sum()), dtype=bool)
     inside[ends[closes]] = False
+    flat = [token for word in tokens for token in word]
+    unknown = np.array([token not in vocabulary.ids for token in flat])
+    ids = np.full(len(inside), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)
+    ids[inside] = vocabulary.encode(flat)
+    word_of = np.repeat(np.arange(len(tokens)), lengths)
     text = Split(
         ids,
-        np.append(begins[segments[:-1]], len(ids)),
-        np.flatnonzero(~known),
+        np.unique(np.append(begins[segments[:-1]], len(ids))),
+        np.flatnonzero(inside)[unknown],
         0,
         vocabulary.bos,
         independent_sentences=not across,
-        documents=np.append(begins[rows.item_starts[:-1]], len(ids)) if across else None,
+        documents=np.unique(np.append(begins[rows.item_starts[:-1]], len(ids))) if across else None,
     )
-    log_prob = model.score_text(text, progress=progress)
-    of_words = np.bincount(word_of, log_prob[inside], len(tokens)).astype(np.float64)
-    entropies, places = None, begins
-    if entropy or spaced:
-        places = np.unique(np.concatenate([begins, ends]) if spaced else begins)
-        at_begin, at_end = np.searchsorted(places, begins), np.searchsorted(places, ends)
-        fresh = np.isin(places, begins[segments[:-1]])
-        masks = _masks(form) if spaced else None
-        found, mass = _of_distributions(model, text, places, masks, fresh)
-        entropies = np.where(lengths > 0, found[at_begin], np.nan) if entropy else None
-        if masks is not None:
-            with np.errstate(invalid="ignore"):  # of a context after which no word can begin
-                of_words += np.where(lengths > 0, mass[at_end] - mass[at_begin], 0.0)
-                log_prob[ends[closes]] -= mass[at_end[closes]]
-    empty = lengths == 0
-    if add_end and vocabulary.eos is not None:
-        of_words[closes] += log_prob[ends[closes]]
-        empty &= ~closes
-    frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
-    oov = np.bincount(word_of, ~known[inside], len(tokens)).astype(np.int64)
-    return WordScores(tokens, oov, np.where(empty, np.nan, 0.0 - of_words), entropies, frequency)
+    oov = np.bincount(word_of, unknown, len(tokens)).astype(np.int64)
+    return _Layout(text, lengths, begins, ends, closes, inside, word_of, oov)
 
 
 def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list[list[str]]:
