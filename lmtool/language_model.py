@@ -24,6 +24,7 @@ LN10 = math.log(10)  # log-probabilities in files of other tools are often decad
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
 SAMPLED_PER_CHUNK = 1 << 22  # probabilities computed at once when sampling
+HIDDEN_PER_CHUNK = 8192  # tokens whose hidden units are computed at once
 SENTENCES_PER_CHUNK = 1 << 10  # sentences whose states advance together
 
 
@@ -299,6 +300,11 @@ class LanguageModel(ABC):
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
         """Return the hidden units after contexts `[N, C]`, float32 `[N, D]`."""
         raise NotImplementedError(f"{self._name} has no hidden units")
+
+    def hidden_text(self, text: Split, first: int, last: int) -> npt.NDArray[np.float32]:
+        """Return the hidden units before the tokens `first` to `last` - 1 of a text, `[last - first, D]`."""
+        parts = (np.arange(first + part.start, first + part.stop) for part in in_chunks(last - first, HIDDEN_PER_CHUNK))
+        return np.concatenate([self.hidden(self.contexts_of(text, index)[0]) for index in parts])
 
     def _score_by_states(self, text: Split) -> FloatArray:
         """Return log p of all tokens `[N]`, one word of each sentence (or stream) at a time."""

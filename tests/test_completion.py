@@ -57,7 +57,7 @@ LINES = {
     "eval nbest=t": ["nbest=text.txt"],
     "report ru": ["runs/"],
     "train --config-dir own model=m": ["model=mine"],
-    f"train options={EXAMPLE} model=g": ["model=gru"],
+    f"train options={EXAMPLE} model=w": ["model=window_gru"],
     "train model.activation=": [f"model.activation={name}" for name in ("tanh", "gelu", "relu", "sigmoid")],
     "train -m model.activation=gelu,r": ["model.activation=gelu,relu"],
     "train -m model=ngram,np": ["model=ngram,nplm"],

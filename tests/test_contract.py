@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import ClassMixture, Mixture
 from lmtool.mixtures.log_linear import LogLinear
 from lmtool.mixtures.vocabularies import OverVocabulary
-from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.options import CbowModel, Cell, LblModel, LstmModel
 from lmtool.neural.model import build_neural
 from lmtool.neural.outputs.options import (
     AdaptiveOutput,
@@ -69,6 +71,11 @@ def with_output(corpus: Corpus, output: OutputConfig, **changes: object) -> Lang
 def other_encoder(corpus: Corpus, model: EncoderConfig) -> LanguageModel:
     torch.manual_seed(7)
     return build_neural(model, SOFTMAX, corpus.vocabulary)
+
+
+def lstm(**changes: Any) -> LstmModel:
+    settings: dict[str, Any] = {"embedding_dim": 6, "hidden_dim": 5, "dropout": 0.3, "tied": None}
+    return LstmModel(**settings | changes)
 
 
 NCE = NceOutput("nce", 5, True, 0.75, True)
@@ -181,6 +188,13 @@ MODELS = {
     "classes": lambda corpus: with_output(corpus, ClassesOutput("classes", 4)),
     "lbl": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, True, 0.2, False)),
     "lbl-diagonal": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, None, 0.2, True)),
+    "lstm": lambda corpus: other_encoder(corpus, lstm(layers=2, across_sentences=False)),
+    "gru": lambda corpus: other_encoder(corpus, lstm(cell=Cell.gru, layers=2, tied=False, across_sentences=False)),
+    "rnn": lambda corpus: other_encoder(corpus, lstm(cell=Cell.rnn, across_sentences=False)),
+    "lstm-across": lambda corpus: other_encoder(corpus, lstm(across_sentences=True)),
+    "mixture-lstm": lambda corpus: Mixture(
+        [ngram(corpus, 3), other_encoder(corpus, lstm(across_sentences=False))], np.array([0.4, 0.6])
+    ),
     "cbow": lambda corpus: other_encoder(corpus, CbowModel("cbow", 3, 6, False, 0.2)),
     "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
     "mixture-classes": lambda corpus: class_mixture(corpus),

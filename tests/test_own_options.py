@@ -61,11 +61,11 @@ def result(folder: str) -> dict[str, object]:
 
 def test_every_group_from_a_folder(lmtool: Run, jsonl: list[str]) -> None:
     lmtool("train", OPTIONS, "model=ngram", "smoother=dirichlet", "model.order=2", *jsonl, "hydra.run.dir=kn")
-    words = [OPTIONS, "model=gru", "model.hidden_dim=6", *SMALL, *jsonl]
+    words = [OPTIONS, "model=window_gru", "model.hidden_dim=6", *SMALL, *jsonl]
     lmtool("train", *words, "output=self_normalised", "hydra.run.dir=gru")
     lmtool("train", *words, "output=hierarchical", "tree=endings", "hydra.run.dir=tree")
     run = json.loads(Path("gru/run.json").read_text())
-    assert (run["config"]["model"]["kind"], run["choices"]["model"]) == ("gru", "gru")
+    assert (run["config"]["model"]["kind"], run["choices"]["model"]) == ("window_gru", "window_gru")
     assert run["origins"] == {group: f"the folder {EXAMPLE}" for group in ("data", "model", "output")}
     perplexities = [result(name)["valid_perplexity"] for name in ("kn", "gru", "tree")]
     for name, perplexity in zip(("kn", "gru", "tree"), perplexities, strict=True):
@@ -121,7 +121,7 @@ def test_a_sweep_over_them_resumes(lmtool: Run) -> None:
 
 
 def test_a_training_resumes_when_the_folder_is_named_again(lmtool: Run) -> None:
-    lmtool("train", OPTIONS, "model=gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru")
+    lmtool("train", OPTIONS, "model=window_gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru")
     assert "name it again" in lmtool("train", "resume=gru", "training.epochs=2", code=2)
     lmtool("train", "resume=gru", "training.epochs=2", OPTIONS)
     assert result("gru")["epochs"] == pytest.approx(2)
@@ -129,9 +129,11 @@ def test_a_training_resumes_when_the_folder_is_named_again(lmtool: Run) -> None:
 
 def test_a_run_executes_nothing_by_itself(lmtool: Run) -> None:
     lmtool("train", OPTIONS, "model=ngram", "smoother=dirichlet", "data=toy", "model.order=2", "hydra.run.dir=d")
-    lmtool("train", OPTIONS, "model=gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru")
+    lmtool("train", OPTIONS, "model=window_gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru")
     said = lmtool("eval", "run=gru", code=2)
-    assert said.startswith(f"lmtool: model=gru came from the folder {EXAMPLE}, which is not in use here: name it with")
+    assert said.startswith(
+        f"lmtool: model=window_gru came from the folder {EXAMPLE}, which is not in use here: name it with"
+    )
     with pytest.raises(UserError, match="which is not in use here"):
         lmtool_load("gru")
     assert lmtool_load("gru", options=EXAMPLE).vocabulary
@@ -144,14 +146,14 @@ def lmtool_load(path: str, **options: object) -> lmtool.TextModel:
 
 
 def test_an_installed_package(site: dict[str, str], lmtool: Run, tmp_path: Path) -> None:
-    words = ["train", "model=gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru"]
+    words = ["train", "model=window_gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru"]
     later = [["eval", "run=gru"], ["train", "resume=gru", "training.epochs=2"], ["tree", "--help"]]
     said = in_process([words, *later], site, tmp_path)
     assert "endings" in said
     run = json.loads((tmp_path / "gru/run.json").read_text())
     assert run["origins"] == {"model": "the package own_options"}
     without = lmtool("eval", "run=gru", code=2)  # this process has no such package
-    assert "model=gru came from the package own_options, which is not in use here: install it" in without
+    assert "model=window_gru came from the package own_options, which is not in use here: install it" in without
 
 
 def test_yaml_of_ones_own_without_python(lmtool: Run, tmp_path: Path) -> None:

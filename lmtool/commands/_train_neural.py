@@ -14,7 +14,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import BATCH_SIZE, Forms, Precision, TrainingConfig, default_batch_size
+from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size, default_rows
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
@@ -37,7 +37,7 @@ from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 from lmtool.system.process import keep_freed_memory
-from lmtool.training.batches import Batches
+from lmtool.training.batches import make_batches
 from lmtool.training.loop import train
 from lmtool.training.optimizers import make_optimizers, range_test, use_gradients
 from lmtool.training.plan import Plan
@@ -94,7 +94,9 @@ def _run(
                 session.choices["tree"] = config.tree.kind
         tokens = corpus.tokens("train")
         model.suit(config.data.vocabulary.unit, tokens)
-        batch_size = training.batch_size or default_batch_size(tokens)
+        length = training.bptt if model.recurrent else 1
+        default = default_rows(tokens, length) if model.recurrent else default_batch_size(tokens)
+        batch_size = training.batch_size or default
         assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
         config.optim.suit(config.output)
         training.batch_size, unchosen = batch_size, training.batch_size is None
@@ -102,16 +104,16 @@ def _run(
         if processes.first:
             report_oov_rates(corpus, session.say, session.warn)
         if state is None and not config.lr_range:
-            _require_within_budget(config, tokens, batch_size)
-        if processes.first and batch_size > tokens:
+            _require_within_budget(config, tokens, batch_size * length)
+        if processes.first and batch_size * length > tokens:
             session.note(
                 f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "
                 "one step, which learns little; training.batch_size=null chooses a size for short text"
             )
-        elif processes.first and unchosen and batch_size < BATCH_SIZE:
+        elif processes.first and unchosen and batch_size < (usual := ROWS if model.recurrent else BATCH_SIZE):
             session.note(
-                f"training.batch_size={batch_size}, not {BATCH_SIZE}, as train has only {tokens:,} examples: an epoch "
-                f"has {tokens // batch_size} steps"
+                f"training.batch_size={batch_size}, not {usual}, as train has only {tokens:,} examples: an epoch "
+                f"has {tokens // (batch_size * length)} steps"
             )
         if state is not None:
             about = state.values["about"]
@@ -222,7 +224,11 @@ def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Proc
 
 def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
     across, reset_share = bool(model.across_sentences), model.context_reset_prob
-    if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
+    if (
+        memory is not None
+        and not model.recurrent
+        and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory")
+    ):
         return corpus.stored("train", across_sentences=across, reset_share=reset_share)
     return corpus.split("train").as_stream(across, reset_share)
 
@@ -267,7 +273,7 @@ def _try_rates(
     assert config.optim is not None, "each neural conf/model/*.yaml chooses one"
     low, high = config.lr_range_limits
     use_gradients(model, training.embedding_gradients)
-    batches = Batches(train_split, training.batch_size, model.context_size, config.seed, device=model.device)
+    batches = make_batches(train_split, training, model.encoder, config.seed, model.device)
     with only_plain(training.forms is Forms.plain):
         test = range_test(
             model,

@@ -72,9 +72,13 @@ class CountModelConfig(ModelConfig, ABC):
 
 @dataclass(slots=True)
 class EncoderConfig(ModelConfig, ABC):
-    """A neural model: an encoder of contexts, which any output layer can follow."""
+    """A neural model: an encoder of contexts, which any output layer can follow.
+
+    recurrent: whether it reads running text word by word, so that training has rows of training.bptt words each.
+    """
 
     files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
+    recurrent: ClassVar[bool] = False
 
     context_size: int = setting(min=1)
     embedding_dim: int = setting(min=1)

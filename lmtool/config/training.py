@@ -12,6 +12,7 @@ from lmtool.errors import UserError
 AUTO = "auto"
 EPOCHS, MINUTES = 8.0, 10.0  # default budget
 BATCH_SIZE, MIN_STEPS = 512, 16  # default batch size, and steps per epoch for which a short text has smaller batches
+ROWS = 32  # default batch size of a recurrent network
 
 
 class Precision(Enum):
@@ -54,6 +55,7 @@ class TrainingConfig(Settings):
     minutes: Any = setting(above=0, words=(AUTO, "null"))
     patience: int | None = setting(min=1)
     batch_size: int | None = setting(min=1)
+    bptt: int = setting(35, min=1)
     shuffle_block: int | None = setting(1, min=1, was="consecutive")
     evaluate_every: float = setting(above=0)
     accuracy_tokens: int = setting(min=0, was="accuracy_on")
@@ -88,3 +90,10 @@ def default_batch_size(tokens: int) -> int:
     as one step per epoch learns nothing.
     """
     return min(BATCH_SIZE, 1 << max(0, (tokens // MIN_STEPS).bit_length() - 1))
+
+
+def default_rows(tokens: int, length: int) -> int:
+    """Return ROWS, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch, each
+    row of `length` tokens.
+    """
+    return min(ROWS, 1 << max(0, (tokens // (MIN_STEPS * length)).bit_length() - 1))

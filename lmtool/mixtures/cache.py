@@ -24,7 +24,6 @@ from lmtool.mixtures.linear import LinearMixture, checked_weights, mix
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
-TOKENS_PER_CHUNK = 8192  # tokens whose hidden units are computed at once
 Hidden = npt.NDArray[np.float32]
 
 
@@ -89,14 +88,14 @@ class NeuralCache(Cache):
     encoder: LanguageModel
 
     def log_prob(self, split: Split) -> FloatArray:
-        log_prob: FloatArray = neural_cache(hidden_units(self.encoder, split), split.ids, self.size, [self.theta])[0]
+        log_prob: FloatArray = neural_cache(
+            self.encoder.hidden_text(split, 0, split.tokens), split.ids, self.size, [self.theta]
+        )[0]
         return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
         begin = max(0, first - self.size)
-        index = np.arange(begin, last)
-        contexts, ids = self.encoder.contexts_of(split, index)
-        hidden = self.encoder.hidden(contexts)
+        hidden, ids = self.encoder.hidden_text(split, begin, last), split.ids[begin:last]
         p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
             held = slice(max(0, t - self.size) - begin, t - begin)
@@ -104,12 +103,6 @@ class NeuralCache(Cache):
             weights = np.exp(scores - scores.max())
             p[t - first] = np.bincount(ids[held], weights / weights.sum(), minlength=vocabulary_size)
         return p
-
-
-def hidden_units(encoder: LanguageModel, split: Split) -> Hidden:
-    """Return the hidden units before each token, float32 `[N, D]`."""
-    units: Hidden = encoder.map_text(lambda contexts, _: encoder.hidden(contexts), split, TOKENS_PER_CHUNK)
-    return units
 
 
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:

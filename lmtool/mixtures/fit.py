@@ -15,7 +15,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import cloze_log_prob, with_one_unk
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, UnigramCache, hidden_units, neural_cache
+from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, UnigramCache, neural_cache
 from lmtool.mixtures.linear import (
     TOLERANCE,
     ClassMixture,
@@ -222,7 +222,7 @@ def _cached(config: EnsembleConfig, models: Models, split: Split, log_prob: Floa
     if config.cache is CacheKind.unigram:
         cached = UnigramCache(config.cache_size).log_prob(split)
     else:
-        hidden = hidden_units(models[_encoder(models)], split)
+        hidden = models[_encoder(models)].hidden_text(split, 0, split.tokens)
         if theta is None:
             theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached)[1])
             result["theta"] = theta

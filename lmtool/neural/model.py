@@ -8,7 +8,8 @@ candidates, V words of the vocabulary, of which `<s>`, the last, is never predic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,8 @@ class NeuralModel(nn.Module, LanguageModel):
         return self._bos + 1
 
     @property
-    def context_size(self) -> int:
-        """C, the number of words before the predicted one that the encoder reads."""
+    def context_size(self) -> int | None:
+        """C, the number of words before the predicted one that the encoder reads; None for all."""
         return self.encoder.context_size
 
     @property
@@ -133,10 +134,20 @@ class NeuralModel(nn.Module, LanguageModel):
         else:
             with torch.autocast(self.device.type, dtype=torch.bfloat16):
                 hidden = self.encoder(contexts).float()
+        return self._loss(hidden, targets)
+
+    def _loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         # All targets count; a layer with its own forward may not know that setting.
         named = {"ignore_index": None} if type(self.output).forward is OutputLayer.forward else {}
         loss: Tensor = self.output(hidden, targets, **named)
         return loss
+
+    def carried_state(self) -> dict[str, Tensor]:
+        """Return what a recurrent model carries from one training step to the next, for a checkpoint."""
+        return {}
+
+    def carry(self, state: dict[str, Tensor]) -> None:
+        """Continue from what carried_state returned."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Return log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
@@ -227,6 +238,16 @@ class NeuralModel(nn.Module, LanguageModel):
             return super().unnormalized_log_prob(contexts, targets)
         return self._in_chunks("unnormalized_log_prob", self.output.unnormalized_log_prob, contexts, targets=targets)
 
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Run the block without dropout."""
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(training)
+
     def _log_prob(self, h: Tensor, words: Tensor) -> Tensor:
         log_prob = self.output.log_prob(h, words.clamp(max=self._bos - 1))
         return log_prob.masked_fill(words == self._bos, -torch.inf)
@@ -241,24 +262,20 @@ class NeuralModel(nn.Module, LanguageModel):
         ids.
         """
         where, vocabulary = f"NeuralModel.{method}", self.vocabulary_size
-        contexts = whole_numbers(f"{where}: contexts", contexts, ("N", self.context_size), below=vocabulary)
+        contexts = whole_numbers(f"{where}: contexts", contexts, ("N", self.context_size or "C"), below=vocabulary)
         size = len(contexts)
         beside = [
             whole_numbers(f"{where}: {name}", ids, (size, "K") if name == "candidates" else (size,), below=vocabulary)
             for name, ids in words.items()
         ]
-        training = self.training
-        self.eval()
         chunks = []
-        try:
+        with self._evaluating():
             # Without contexts, one empty chunk gives the result its shape.
             for first in range(0, max(size, 1), CONTEXTS_PER_CHUNK):
                 last = first + CONTEXTS_PER_CHUNK
                 ids = (torch.from_numpy(array[first:last]).to(self.device) for array in (contexts, *beside))
                 hidden = self.encoder(next(ids))
                 chunks.append(answer(hidden, *ids).cpu().numpy())
-        finally:
-            self.train(training)
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
@@ -282,7 +299,12 @@ def build_neural(
     vectors = next(encoder.embedding.parameters()) if tied else None
     counts = torch.from_numpy(np.asarray(vocabulary.counts[:-1]))
     layer = output.build(encoder.output_dim, counts, vectors, tree)
-    network = NeuralModel(encoder, layer, len(vocabulary))
+    kind = NeuralModel
+    if encoder.context_size is None:
+        from lmtool.neural.recurrent import RecurrentModel
+
+        kind = RecurrentModel
+    network = kind(encoder, layer, len(vocabulary))
     model.initialise(network)
     return network
 

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lmtool.config.training import default_batch_size
+from lmtool.config.training import TrainingConfig, default_batch_size, default_rows
 from lmtool.data.split import MAX_POSITION, Split, StoredTokens, Windows
 from lmtool.errors import UserError
+from lmtool.neural.encoders.base import Encoder
 from lmtool.system.arrays import IntArray
 
 Rows = npt.NDArray[np.int64]
@@ -132,6 +133,63 @@ class Batches:
             )
             for at in range(0, len(targets), share):
                 yield contexts[at : at + share], targets[at : at + share]
+
+
+class Streams(Batches):
+    """An endless iterator over batches of running text: words int64 `[B, T]` and targets int64 `[B, T]`, the words
+    after them; each row continues that of the batch before.
+
+    In each epoch the rows begin elsewhere, with `<s>`. The tokens at its end that do not fill a batch are left out.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        rows: int,
+        length: int,
+        seed: int,
+        *,
+        device: torch.device | None = None,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        """rows: B of all processes together. length: T. Raises UserError if processes cannot share the rows evenly."""
+        self._rows, self._length = min(rows, split.tokens), min(length, max(1, split.tokens // min(rows, split.tokens)))
+        super().__init__(split, self._rows, 1, seed, device=device, part=part)
+        self.size = self._rows * self._length
+        self.per_epoch = max(1, (split.tokens - self._length) // self.size)
+
+    def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+        assert isinstance(self._split, Split), "it is kept in memory"
+        length, columns = self._length, self.per_epoch * self._length
+        begin = int(self._rng.integers(max(1, min(length, self._split.tokens - self._rows * columns + 1))))
+        rank, processes = self._part
+        share = self._rows // processes
+        starts = begin + columns * np.arange(rank * share, (rank + 1) * share)
+        for step in range(skip, self.per_epoch):
+            index = starts[:, None] + step * length + np.arange(length)
+            words, targets = self._split.windows(index.ravel(), 1)
+            words = words.reshape(index.shape)
+            if step == 0:
+                words[:, 0] = self._split.bos
+            yield tuple(torch.from_numpy(array).to(self._device) for array in (words, targets.reshape(index.shape)))  # type: ignore[misc]
+
+
+def make_batches(
+    split: Split | StoredTokens,
+    training: TrainingConfig,
+    encoder: Encoder,
+    seed: int,
+    device: torch.device,
+    part: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Return the batches of a training, as its encoder reads them. part: as in Batches."""
+    size = encoder.context_size
+    if size is None:
+        assert isinstance(split, Split), "it is kept in memory"
+        rows = training.batch_size or default_rows(split.tokens, training.bptt)
+        return Streams(split, rows, training.bptt, seed, device=device, part=part)
+    consecutive = training.shuffle_block or encoder.consecutive
+    return Batches(split, training.batch_size, size, seed, consecutive=consecutive, device=device, part=part)
 
 
 class DeviceWindows:

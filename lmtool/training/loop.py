@@ -22,7 +22,7 @@ from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
 from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import optimizers
-from lmtool.training.batches import Batches
+from lmtool.training.batches import make_batches
 from lmtool.training.captured_step import CapturedStep, can_capture
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
@@ -85,15 +85,8 @@ class _Training:
         settings = plan.training
         self.model, self.plan, self.out, self.processes = model, plan, out, processes
         self.train_split, self.valid_split = train_split, valid_split
-        self.batches = Batches(
-            train_split,
-            settings.batch_size,
-            model.context_size,
-            plan.seed,
-            consecutive=settings.shuffle_block or model.encoder.consecutive,
-            device=model.device,
-            part=(processes.rank, processes.size),
-        )
+        part = (processes.rank, processes.size)
+        self.batches = make_batches(train_split, settings, model.encoder, plan.seed, model.device, part)
         self.examples = iter(self.batches)
         self.batch_size = self.batches.size // processes.size  # of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
@@ -247,10 +240,12 @@ class _Training:
     def save(self) -> None:
         """Write a checkpoint."""
         random = self.processes.everything(random_states(self.model.device))
+        carried = self.processes.everything(self.model.carried_state())
         loss_sums = self.processes.everything(self.progress.loss_sum)  # of each process's examples
         if not self.processes.first:
             return
         parts = {"model": model_tensors(self.model), "optimiser": optimizers.optimizer_state_dict(self.optimizers)}
+        parts |= {f"carried.{rank}": state for rank, state in enumerate(carried)}
         parts |= {f"random.{rank}": states for rank, states in enumerate(random)}
         tensors = {f"{part}.{name}": tensor for part, of_it in parts.items() for name, tensor in of_it.items()}
         values = {
@@ -286,6 +281,7 @@ class _Training:
             setattr(self.progress, each.name, values["progress"][each.name])
         if "loss_sums" in values:  # missing before 0.6
             self.progress.loss_sum = values["loss_sums"][self.processes.rank]
+        self.model.carry(state.part(f"carried.{self.processes.rank}."))
         set_random_states(state.part(f"random.{self.processes.rank}."), self.model.device)
         self._computed_before = values.get("computed_by", self._computed_before)  # missing before 0.7
         self.reporter.rewind(self.progress.step)

@@ -19,6 +19,7 @@ from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import METRICS
+from lmtool.system.arrays import in_chunks
 from lmtool.system.files import atomic_write, cannot_write, sync, sync_names
 from lmtool.system.terminal import fitting, progress_bar, write_above
 from lmtool.training.processes import Processes
@@ -49,10 +50,16 @@ def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Cal
 def share_most_likely(
     model: NeuralModel, split: Split | StoredTokens, tokens: int, processes: Processes
 ) -> float | None:
-    """Return the share of evenly spread tokens that are the most likely word; None for no tokens."""
+    """Return the share of evenly spread tokens, or for a recurrent model of the first ones, that are the most likely
+    word; None for no tokens.
+    """
     count = min(tokens, max(MIN_PREDICTIONS, MAX_SCORES // model.vocabulary_size), split.tokens)
     if count == 0:
         return None
+    if model.context_size is None and isinstance(split, Split):
+        parts = (model.log_dist_text(split, part.start, part.stop) for part in in_chunks(count, MIN_PREDICTIONS))
+        return float((np.concatenate([part[:, :-1].argmax(1) for part in parts]) == split.ids[:count]).mean())
+    assert model.context_size is not None, "only such splits are streamed"
     index = np.unique(np.linspace(0, split.tokens - 1, count).astype(np.int64))
     first, last = processes.share(len(index))
     contexts, targets = split.windows(index[first:last], model.context_size)

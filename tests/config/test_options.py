@@ -123,7 +123,7 @@ def test_the_names_are_what_they_were() -> None:
     """They are public; runs keep them."""
     assert {group: kinds(group) for group in HOMES} == {
         "data": ["hub", "pydoc", "synthetic", "text", "texts", "toy"],
-        "model": ["cbow", "class_ngram", "lbl", "ngram", "nplm", "skip_ngram"],
+        "model": ["cbow", "class_ngram", "lbl", "lstm", "ngram", "nplm", "skip_ngram"],
         "output": ["adaptive", "classes", "hierarchical", "nce", "sampled", "softmax"],
         "tree": [
             *("balanced", "brown", "classes", "clusters", "file", "frequency", "huffman", "random"),

@@ -22,10 +22,11 @@ from lmtool.neural.forms import Formed
 class Encoder(Formed, ABC):
     """Contexts `[B, C]` -> hidden states `[B, D]`, through embeddings `[V, E]`; the contract of the group `model`.
 
-    config: the settings that it is built from. context_size: C, the words that forward reads. output_dim: D, which is E
-    unless the encoder sets another one. across_sentences: whether contexts extend into earlier sentences. consecutive:
-    number of consecutive examples in a batch that make forward faster. embedding: the vectors of the words, in torch's
-    default dtype; they start with unit length on average, so that tied logits start at the scale of the hidden states.
+    config: the settings that it is built from. context_size: C, the words that forward reads; None for all.
+    output_dim: D, which is E unless the encoder sets another one. across_sentences: whether contexts extend into
+    earlier sentences. consecutive: number of consecutive examples in a batch that make forward faster. embedding: the
+    vectors of the words, in torch's default dtype; they start with unit length on average, so that tied logits start at
+    the scale of the hidden states.
 
     A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode if it
     does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
@@ -38,7 +39,7 @@ class Encoder(Formed, ABC):
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__()
         self.config = config
-        self.context_size = config.context_size
+        self.context_size: int | None = config.context_size
         self.output_dim = config.embedding_dim
         self.across_sentences = bool(config.across_sentences)
         self.embedding = nn.Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
@@ -51,7 +52,7 @@ class Encoder(Formed, ABC):
         ids of V or more or below 0; they may also be an array or a list.
         """
         weight = self.embedding.weight
-        shapes = (("B", self.context_size),)
+        shapes = (("B", self.context_size or "C"),)
         return self.encode(require_ids(self, ".forward: contexts", contexts, shapes, len(weight), weight))
 
     def encode(self, contexts: Tensor) -> Tensor:

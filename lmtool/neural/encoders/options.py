@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from lmtool.config.data import Unit
 from lmtool.config.groups import EncoderConfig
@@ -78,6 +78,70 @@ class LblModel(EncoderConfig):
         """Count the weights of the embeddings `[V, E]` and of the matrices of the positions."""
         matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
         return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
+
+
+class Cell(Enum):
+    """The recurrent cell: long short-term memory, gated recurrent unit, or Elman's."""
+
+    lstm = "lstm"
+    gru = "gru"
+    rnn = "rnn"
+
+
+def _unbounded(size: int, key: str) -> None:
+    raise UserError(f"{key}={size}: a recurrent network reads all words before; leave it out")
+
+
+@dataclass(slots=True)
+class LstmModel(EncoderConfig):
+    r"""Long short-term memory and other recurrent cells: the hidden state depends on all words before.
+
+    .. math::
+
+        i, f, o &= \sigma(W x_t + U h_{t-1} + b) \qquad g = \tanh(W_g x_t + U_g h_{t-1} + b_g) \\
+        c_t &= f \odot c_{t-1} + i \odot g \qquad h_t = o \odot \tanh(c_t)
+
+    x_t is the embedding of w_t, or the layer below's h_t. Training reads rows of running text side by side, with
+    gradients through the last `training.bptt` words of each (truncated back-propagation through time).
+
+    Source: Hochreiter & Schmidhuber (1997), "Long short-term memory", Neural Computation 9; Zaremba et al. (2014),
+        "Recurrent neural network regularization"; cell=gru: Cho et al. (2014), EMNLP; cell=rnn: Elman (1990), Mikolov
+        et al. (2010), Interspeech; dropout: Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), ICLR.
+    Complexity: O(layers H (E + H)) for each word, four matrices for an LSTM, three for gru, one for rnn; V E weights
+        beside these.
+    """
+
+    recurrent: ClassVar[bool] = True
+
+    kind: str = "lstm"
+    context_size: int | None = setting(None, check=_unbounded)  # type: ignore[assignment]
+    cell: Cell = Cell.lstm
+    hidden_dim: int = setting(min=1)
+    layers: int = setting(1, min=1, max=100)
+    input_dropout: float = setting(0.0, min=0, below=1)
+    embedding_dropout: float = setting(0.0, min=0, below=1)
+    weight_dropout: float = setting(0.0, min=0, below=1)
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
+        """Build the encoder; if tied, its last layer has the dimension of the embeddings."""
+        from lmtool.neural.encoders.recurrent import Recurrent
+
+        return Recurrent(self, vocabulary_size, tied=tied, sparse=sparse)
+
+    def suit(self, unit: Unit, tokens: int) -> None:
+        """Carry the state across sentences unless it is set otherwise."""
+        self.across_sentences = self.across_sentences is not False
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """Count the weights of the embeddings `[V, E]` and of the cells' matrices."""
+        gates = {Cell.lstm: 4, Cell.gru: 3, Cell.rnn: 1}[self.cell]
+        inputs = self.embedding_dim + (self.layers - 1) * self.hidden_dim
+        cells = gates * self.hidden_dim * (inputs + self.layers * self.hidden_dim)
+        return EncoderConfig.weight_count(self, vocabulary_size) + cells
+
+    def size_settings(self) -> list[str]:
+        """Return the names of the settings that weight_count depends on."""
+        return ["embedding_dim", "layers", "hidden_dim"]
 
 
 class Activation(Enum):

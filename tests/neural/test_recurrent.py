@@ -1,0 +1,235 @@
+"""Recurrent networks against their equations, and how they read text, train and resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
+from lmtool.errors import UserError
+from lmtool.neural.encoders.options import Cell, LstmModel
+from lmtool.neural.encoders.recurrent import Recurrent
+from lmtool.neural.model import build_neural
+from lmtool.neural.outputs.options import SoftmaxOutput
+from lmtool.neural.recurrent import RecurrentModel
+from lmtool.training.batches import Streams
+
+V = 7  # words, `<s>` the last
+Run = Callable[..., str]
+
+
+def config(**changes: Any) -> LstmModel:
+    settings: dict[str, Any] = {"embedding_dim": 3, "hidden_dim": 4, "layers": 2, "dropout": 0.0, "tied": False}
+    settings |= {"across_sentences": True}
+    return LstmModel(**settings | changes)
+
+
+def encoder(**changes: Any) -> Recurrent:
+    torch.manual_seed(0)
+    made = config(**changes).build(V, tied=bool(changes.get("tied")), sparse=False).double()
+    assert isinstance(made, Recurrent)
+    return made
+
+
+def written_out(encoder: Recurrent, words: list[int]) -> Tensor:
+    """The equations of the module's docstring, word by word: h after each word, `[T, D]`."""
+    cell, states = encoder.config.cell, []
+    h = c = [torch.zeros(1)] * len(encoder.cells)
+    for word in words:
+        if word == V - 1:
+            sizes = [each.hidden_size for each in encoder.cells]
+            h, c = ([torch.zeros(size, dtype=torch.float64) for size in sizes] for _ in range(2))
+        x = encoder.embedding.weight[word]
+        h, c = list(h), list(c)
+        for k, each in enumerate(encoder.cells):
+            own, before = each.weight_ih_l0 @ x + each.bias_ih_l0, each.weight_hh_l0 @ h[k] + each.bias_hh_l0
+            if cell is Cell.lstm:
+                i, f, g, o = (own + before).chunk(4)
+                c[k] = f.sigmoid() * c[k] + i.sigmoid() * g.tanh()
+                h[k] = o.sigmoid() * c[k].tanh()
+            elif cell is Cell.gru:
+                (r, z, n), (r_, z_, n_) = own.chunk(3), before.chunk(3)
+                gate = (z + z_).sigmoid()
+                h[k] = (1 - gate) * (n + (r + r_).sigmoid() * n_).tanh() + gate * h[k]
+            else:
+                h[k] = (own + before).tanh()
+            x = h[k]
+        states.append(x)
+    return torch.stack(states)
+
+
+ROWS = [[6, 1, 2, 3, 4], [6, 0, 6, 5, 1], [6, 6, 2, 2, 6]]  # `<s>` also within rows
+
+
+@pytest.mark.parametrize("cell", Cell)
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1]], ids=["segments", "whole"])
+def test_the_equations(cell: Cell, rows: list[list[int]]) -> None:
+    model = encoder(cell=cell)
+    h, after = model.read(torch.tensor(rows), model.zero_state(len(rows)))
+    want = torch.stack([written_out(model, row) for row in rows])
+    torch.testing.assert_close(h, want, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.top(after), want[:, -1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model(torch.tensor(rows)), want[:, -1], rtol=1e-12, atol=1e-12)
+    factor = torch.randn_like(h)
+    found, wanted = (torch.autograd.grad((x * factor).sum(), list(model.parameters())) for x in (h, want))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_a_text_in_parts_is_read_as_a_whole() -> None:
+    model, rows = encoder(), torch.tensor(ROWS)
+    whole, last = model.read(rows, model.zero_state(3))
+    first, state = model.read(rows[:, :2], model.zero_state(3))
+    second, after = model.read(rows[:, 2:], state)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(after, last)
+
+
+def test_dropout_is_the_same_for_all_words_of_a_row() -> None:
+    torch.manual_seed(1)
+    model = encoder(dropout=0.5, hidden_dim=50)
+    h, _ = model.read(torch.tensor([[6, 1, 2, 3], [6, 2, 2, 1]]), model.zero_state(2))
+    dropped = h == 0
+    assert (dropped == dropped[:, :1]).all() and 0.3 < dropped.double().mean() < 0.7
+    assert (dropped[0] != dropped[1]).any()
+    model.eval()
+    assert (model.read(torch.tensor([[6, 1]]), model.zero_state(1))[0] != 0).all()
+
+
+def test_dropped_words_and_weights() -> None:
+    torch.manual_seed(2)
+    model = encoder(embedding_dropout=0.5)
+    x = model._embedded(torch.tensor([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]))
+    zero = (x == 0).all(2)
+    assert (zero[0] == zero[1]).all() and zero.any() and not zero.all()
+    kept = ~zero[0]
+    torch.testing.assert_close(x[0][kept], 2 * model.embedding.weight[:6][kept])
+    weights = encoder(weight_dropout=0.5)
+    once, again = (weights.read(torch.tensor([[6, 1, 2]]), weights.zero_state(1))[0] for _ in range(2))
+    assert not torch.equal(once[0, 1:], again[0, 1:])
+    weights.eval()
+    once, again = (weights.read(torch.tensor([[6, 1, 2]]), weights.zero_state(1))[0] for _ in range(2))
+    assert torch.equal(once, again)
+
+
+def network(corpus: Corpus, **changes: Any) -> RecurrentModel:
+    torch.manual_seed(0)
+    made = build_neural(config(**changes), SoftmaxOutput("softmax"), corpus.vocabulary)
+    assert isinstance(made, RecurrentModel)
+    return made
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_text_and_its_states(across: bool, toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, valid = network(toy, across_sentences=across), toy.split("valid")
+    want = model.score_text(valid)
+    special, states = toy.vocabulary.special_tokens, model.begin(toy.vocabulary.special_tokens)[None]
+    one_by_one = []
+    for word in valid.ids.tolist():
+        log_prob, states = model.advance(states, np.array([word]), special)
+        one_by_one.append(log_prob[0])
+    np.testing.assert_allclose(one_by_one, want, rtol=1e-5)
+    dist = np.concatenate([model.log_dist_text(valid, k, min(k + 5, valid.tokens)) for k in range(0, valid.tokens, 5)])
+    np.testing.assert_allclose(dist[np.arange(valid.tokens), valid.ids], want, rtol=1e-5)
+    np.testing.assert_allclose(model.score_tokens(valid, 3, 17), want[3:17], rtol=1e-5)
+    monkeypatch.setattr("lmtool.neural.recurrent.ROWS", 2)
+    monkeypatch.setattr("lmtool.neural.recurrent.WORDS_PER_CHUNK", 3)
+    np.testing.assert_allclose(model.score_text(valid), want, rtol=1e-5)
+
+
+def test_long_texts_in_training_are_scored_in_pieces(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, valid = network(toy), toy.split("valid")
+    monkeypatch.setattr("lmtool.neural.recurrent.PIECE", 4)
+    monkeypatch.setattr("lmtool.neural.recurrent.WARM_UP", 2)
+    found = model.score_tokens(valid, 0, valid.tokens)
+    contexts, targets = valid.as_stream(True).windows(np.arange(4, 8), 3)
+    # the first token of the second piece is scored after 2 words and `<s>`
+    context = contexts[0].copy()
+    context[0] = toy.vocabulary.bos
+    np.testing.assert_allclose(found[4], model.log_prob(context[None], targets[:1])[0], rtol=1e-5)
+
+
+def test_a_step_continues_the_last_one(toy: Corpus) -> None:
+    model = network(toy)
+    words = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
+    targets = torch.tensor([[1, 2, 3, 4], [2, 1, 0, 4]])
+    whole = model(words, targets)
+    model.carry({})
+    parts = [model(words[:, k : k + 2], targets[:, k : k + 2]) for k in (0, 2)]
+    torch.testing.assert_close((parts[0] + parts[1]) / 2, whole)
+    kept = model.carried_state()
+    again = network(toy)
+    again.carry(kept)
+    torch.testing.assert_close(again(words, targets), model(words, targets))
+
+
+def stream(ids: list[int], sentences: list[int]) -> Split:
+    return Split(np.array(ids, dtype=np.uint8), np.array(sentences), np.empty(0, dtype=np.int64), 0, 9)
+
+
+def test_rows_of_running_text() -> None:
+    batches = Streams(stream(list(range(9)) * 3, [0, 27]), 2, 4, seed=1)
+    assert batches.size == 8 and batches.per_epoch == 2
+    (words, targets), (more, after) = [batch for batch, _ in zip(batches, range(2), strict=False)]
+    first = targets[:, 0].tolist()
+    assert words[:, 0].tolist() == [9, 9]  # `<s>`
+    assert words[:, 1:].tolist() == targets[:, :-1].tolist()
+    assert more[:, 0].tolist() == targets[:, -1].tolist() and more[:, 1:].tolist() == after[:, :-1].tolist()
+    assert first[1] == (first[0] + 8) % 9  # 8 tokens further on
+    sentences = Streams(stream([1, 2, 3, 1, 2, 3], [0, 3, 6]), 1, 6, seed=1)
+    words, targets = next(iter(sentences))
+    assert words.tolist() == [[9, 1, 2, 9, 1, 2]] and targets.tolist() == [[1, 2, 3, 1, 2, 3]]
+
+
+def test_going_to_a_position() -> None:
+    split = stream(list(range(9)) * 9, [0, 81])
+    batches = Streams(split, 2, 3, seed=1)
+    examples = iter(batches)
+    for _ in range(17):
+        next(examples)
+    position = json.loads(json.dumps(batches.position()))
+    want = [next(examples)[1].tolist() for _ in range(20)]
+    other = Streams(split, 2, 3, seed=5)
+    other.go_to(position)
+    assert [targets.tolist() for _, (__, targets) in zip(range(20), other, strict=False)] == want
+
+
+SMALL = ["data=toy", "model.hidden_dim=8", "model.embedding_dim=6", "training.batch_size=4", "training.bptt=5"]
+SMALL += ["training.minutes=null", "training.epochs=6", "optim.lr=0.02"]
+
+
+@pytest.mark.parametrize("words", [[], ["output=hierarchical", "tree=huffman", "model.across_sentences=false"]])
+def test_commands(words: list[str], lmtool: Run) -> None:
+    lmtool("train", "model=lstm", *SMALL, *words, "hydra.run.dir=run", "model.weight_dropout=0.2")
+    said = lmtool("eval", "run=run", "split=valid", "hydra.run.dir=eval", "accuracy=true")
+    trained, found = (json.loads(Path(name, "result.json").read_text()) for name in ("run", "eval"))
+    assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-5)
+    assert "perplexity" in said and found["perplexity"] < 14
+    assert lmtool("predict", "a", "run=run", "top=2", "oov=unk")
+    assert lmtool("generate", "run=run", "count=2", "length=5")
+
+
+def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
+    line = ["model=gru", *SMALL, "training.save_every=0", "model.dropout=0.3"]
+    lmtool("train", *line, "hydra.run.dir=whole")
+    lmtool("train", *line, "hydra.run.dir=parts")
+    Path("parts/state.safetensors").unlink()  # of the end: the one before it is a step older
+    lmtool("train", "resume=parts")
+    whole, parts = (Path(name, "metrics.jsonl").read_text().splitlines() for name in ("whole", "parts"))
+    keys = "step", "train_loss", "valid_loss"
+    assert [[json.loads(x)[k] for k in keys] for x in parts] == [[json.loads(x)[k] for k in keys] for x in whole]
+
+
+def test_a_context_size_is_refused() -> None:
+    with pytest.raises(UserError, match=r"model.context_size=5: a recurrent network reads all words before"):
+        config(context_size=5)
+    assert replace(config(), cell=Cell.gru).cell is Cell.gru
