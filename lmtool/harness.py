@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from lmtool.config.data import WordRule
+from lmtool.config.rules import require
+from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.text_records import block_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
@@ -32,15 +36,19 @@ MAX_NEW_TOKENS = 256  # of generate_until, unless the task says otherwise
 class LmtoolLM(LM):  # type: ignore[misc]
     """A run or an ARPA file as a model of the harness.
 
-    run, arpa, device: as in `lmtool score`. eos: whether `</s>` is scored after a continuation; "auto": after an empty
-    context. Raises UserError as `lmtool score` does.
+    run, arpa, device, words, marks, lowercase: as in `lmtool pairs`. eos: whether `</s>` is scored after a
+    continuation; "auto": after an empty context. Raises UserError as `lmtool score` does.
     """
 
     def __init__(
         self,
         run: str | None = None,
         arpa: str | None = None,
+        *,
         eos: bool | str = "auto",
+        words: str = "whitespace",
+        marks: bool = True,
+        lowercase: bool = False,
         device: str = "auto",
         store_dir: str = "stores",
         batch_size: int | str | None = None,
@@ -48,10 +56,14 @@ class LmtoolLM(LM):  # type: ignore[misc]
     ) -> None:
         """batch_size, max_batch_size: given by the harness, and not used."""
         super().__init__()
-        if eos not in (True, False, "auto"):
-            raise UserError(f"eos={eos}: must be true, false or auto")
-        self.text_model, self.eos = load_named(run, arpa, device, store_dir), eos
-        self._scorer = TextsScorer(ScoringModel(self.text_model.model, self.text_model.form, self.text_model.name))
+        require(eos in (True, False, "auto"), "eos", eos, "True, False or auto")
+        require(words in WordRule.__members__, "words", words, "whitespace, punctuation or ptb")
+        model = load_named(run, arpa, device, store_dir)
+        if lowercase:
+            model = replace(model, form=replace(model.form, lowercase=True))
+        self.text_model, self._eos = model, eos
+        self._scorer = TextsScorer(ScoringModel(model.model, model.form, model.name))
+        self._cut = sentence_cutter(model.form, WordRule(words), marks=marks)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return natural log p of each continuation after its context, and whether its tokens are the most likely."""
@@ -76,7 +88,8 @@ class LmtoolLM(LM):  # type: ignore[misc]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return natural log p of each text, with a `</s>` after each line, as `lmtool score` does."""
-        totals: list[float] = self._scorer(block_of(request.args[0] for request in requests))["log_prob"].tolist()
+        texts = ("\n".join(map(self._cut, request.args[0].split("\n"))) for request in requests)
+        totals: list[float] = self._scorer(block_of(texts))["log_prob"].tolist()
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
@@ -85,7 +98,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         """
         model, texts = self.text_model, []
         for context, settings in (request.args for request in requests):
-            ids = model.ids(self._last_line(context), "unk")
+            ids = model.ids(self._cut(self._last_line(context)), "unk")
             (continuation,) = model.model.generate(
                 model.context(ids),
                 model.vocabulary.eos,
@@ -106,15 +119,15 @@ class LmtoolLM(LM):  # type: ignore[misc]
     def _sentences(self, context: str, continuation: str) -> list[tuple[list[str], int, int]]:
         """Return the words of each sentence to score, and the limits of the tokens of the continuation in it."""
         form, last_line = self.text_model.form, self._last_line(context)
-        before = form.words(last_line)
+        before = form.words(self._cut(last_line))
         lines = [continuation] if form.vocabulary.eos is None else continuation.split("\n")
         lines[0] = lines[0] if before else lines[0].lstrip()
-        ended = (not context.strip() if self.eos == "auto" else bool(self.eos)) and form.vocabulary.eos is not None
+        ended = (not context.strip() if self._eos == "auto" else bool(self._eos)) and form.vocabulary.eos is not None
         if len(lines) > 1 and not lines[-1].strip():  # the newline has ended the line before
             lines, ended = lines[:-1], True
         found = []
         for number, line in enumerate(lines, start=1):
-            words = before + form.words(line)
+            words = before + form.words(self._cut(line))
             first, last = len(form.tokens(before)), len(form.tokens(words))
             found.append((words, first, last + (number < len(lines) or ended)))
             before = []

@@ -52,7 +52,7 @@ def table(name: str, delimiter: str = ",") -> dict[tuple[str, str], list[float]]
 
 def test_accuracies_by_hand(files: Run) -> None:
     said = files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "to=out.csv", "items=items.jsonl.gz", "hydra.run.dir=out")
-    assert "de.arpa: 1 ties, each counted as half; 2 pairs with an OOV" in said
+    assert "de: 1 ties, each counted as half; 2 pairs with an OOV" in said
     assert "pairs.jsonl: 5 pairs, by sums of log p; intervals of 95 %" in said
     third = 1 / 3
     assert table("out.csv") == {
@@ -71,7 +71,7 @@ def test_accuracies_by_hand(files: Run) -> None:
     assert (result["pairs"], result["criterion"]) == (5, "sum")
     assert result["runs"] == [
         {
-            "run": "de.arpa",
+            "run": "de",
             "accuracy": 1.75 * third,
             "lower": 0.5,
             "upper": pytest.approx(2 * third),
@@ -81,7 +81,7 @@ def test_accuracies_by_hand(files: Run) -> None:
     ]
     items = [json.loads(line) for line in gzip.decompress(Path("items.jsonl.gz").read_bytes()).splitlines()]
     assert [item["correct"] for item in items] == [1, 0.5, 0, 0, 1]
-    assert items[4].items() >= {"run": "de.arpa", "UID": "three", "tokens_bad": 4, "oov_good": 0, "oov_bad": 1}.items()
+    assert items[4].items() >= {"run": "de", "UID": "three", "tokens_bad": 4, "oov_good": 0, "oov_bad": 1}.items()
     assert items[4]["log_prob_bad"] == pytest.approx(-3.9 * math.log(10))
 
 
@@ -97,14 +97,15 @@ def test_several_runs_are_columns_of_one_table(files: Run, runs: Path) -> None:
     said = files("pairs", f"runs=[{','.join(members)}]", "text=pairs.jsonl", "to=out.csv", "items=all.jsonl")
     with Path("out.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == ["level", "name", "pairs", *(f"{run} {key}" for run in members for key in KEYS)]
-    assert len(rows) == 9 and "de.arpa accuracy" in said and "de.arpa oov" not in said, "the printed table is narrower"
+    names = ["kn3", "nplm", "de"]
+    assert header == ["level", "name", "pairs", *(f"{run} {key}" for run in names for key in KEYS)]
+    assert len(rows) == 9 and "de accuracy" in said and "de oov" not in said, "the printed table is narrower"
     assert [json.loads(line)["run"] for line in Path("all.jsonl").read_text().splitlines()] == np.repeat(
-        members, 5
+        names, 5
     ).tolist()
     result = python.pairs(members, "pairs.jsonl")
-    assert result.rows[0]["de.arpa accuracy"] == pytest.approx(1.75 / 3)
-    assert result.metric == 1 - float(result.runs[members[0]]["accuracy"] or 0)
+    assert result.rows[0]["de accuracy"] == pytest.approx(1.75 / 3)
+    assert result.metric == 1 - float(result.runs[names[0]]["accuracy"] or 0)
 
 
 @pytest.mark.filterwarnings("ignore:a high share is out of vocabulary")
@@ -114,11 +115,22 @@ def test_equal_seeds_give_equal_intervals_whatever_other_runs_there_are(files: R
     Path("many.jsonl").write_text(lines([(*pair, "u") for pair in words]))
     once, again, other = (python.pairs("de.arpa", "many.jsonl", seed=seed, resamples=101).runs for seed in (1, 1, 4))
     beside = python.pairs([f"{runs}/kn3", "de.arpa"], "many.jsonl", seed=1, resamples=101).runs
-    assert once == again != other and beside["de.arpa"] == once["de.arpa"]
-    first = python.pairs("de.arpa", "many.jsonl").runs["de.arpa"]
+    assert once == again != other and beside["de"] == once["de"]
+    first = python.pairs("de.arpa", "many.jsonl").runs["de"]
     accuracy, lower, upper = (float(first[key] or 0) for key in ("accuracy", "lower", "upper"))
     half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 200)
     assert (lower, upper) == pytest.approx((accuracy - half, accuracy + half), abs=0.011)
+
+
+def test_printed_sentences_are_cut_as_the_model_needs_them(files: Run) -> None:
+    Path("printed.jsonl").write_text(lines([("A b.", "B a!", "u"), ("a-b, b", "a, b b", "u")]))
+    settings = ["words=punctuation", "marks=false", "lowercase=true"]
+    files("pairs", "arpa=de.arpa", "text=printed.jsonl", *settings, "items=items.jsonl")
+    items = [json.loads(line) for line in Path("items.jsonl").read_text().splitlines()]
+    assert items[0]["sentence_good"] == "A b." and items[1]["tokens_good"] == 3
+    found = [items[0][key] / math.log(10) for key in ("log_prob_good", "log_prob_bad")]
+    assert found == pytest.approx([-1.1, -2.7], abs=1e-5), "those of a b and b a"
+    assert (items[1]["oov_good"], items[1]["oov_bad"]) == (1, 0)
 
 
 def test_sums_in_another_order_are_ties() -> None:
@@ -177,7 +189,7 @@ def test_broken_records_are_named(files: Run, text: str, said: str) -> None:
     ("line", "said"),
     [
         ("text=none.jsonl", "no file none.jsonl for text"),
-        ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .csv or .tsv"),
+        ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
         ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),

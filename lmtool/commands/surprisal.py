@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
         require_table(config.to, (".tsv", ".csv"), "")
-    models = _load(config)
+    models = dict(load_each(config))
     names = list(models)
     scores = {name: _scores(config, model, rows, session) for name, model in models.items()}
     table = _table(config, rows, list(models.values()), scores)
@@ -65,15 +64,6 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     if result.to is not None:
         session.say(f"wrote {result.to}")
     return result
-
-
-def _load(config: SurprisalConfig) -> dict[str, TextModel]:
-    """Return the models by the names of their columns: the last part of their paths if these differ."""
-    models = [model for _, model in load_each(config)]
-    if config.lowercase:
-        models = [replace(model, form=replace(model.form, lowercase=True)) for model in models]
-    names = [Path(model.name).name.removesuffix(".gz").removesuffix(".arpa") for model in models]
-    return dict(zip(names if len(set(names)) == len(names) else [m.name for m in models], models, strict=True))
 
 
 def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: Session) -> WordScores:

@@ -236,9 +236,12 @@ def _ascend(values: list[float] | None, count: int, above: float, below: float) 
 
 @dataclass(slots=True)
 class SeveralModelsConfig(ModelUserConfig):
-    """Settings of a verb that uses one model or several, side by side."""
+    """Settings of a verb that uses one model or several, side by side, and cuts printed words for them."""
 
     runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
+    words: WordRule = MISSING
+    marks: bool = MISSING
+    lowercase: bool = MISSING
 
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)
@@ -267,9 +270,6 @@ class SurprisalConfig(SeveralModelsConfig):
     item_column: str | None = MISSING
     sentence_column: str | None = MISSING
     sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
-    words: WordRule = MISSING
-    marks: bool = MISSING
-    lowercase: bool = MISSING
     unit: str = setting(words=("bits", "nats", "log10"))
     entropy: bool = MISSING
     spillover: int = setting(min=0, max=100)

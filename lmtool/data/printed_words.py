@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import cache, partial
 
 from lmtool.config.data import WordRule
+from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 
 PARTS = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)  # marks, letters and what is between them, marks
@@ -70,6 +72,28 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
         else:
             found.append(best or token)
     return found
+
+
+def words_of(word: str, form: TextForm, rule: WordRule, *, marks: bool, is_last: bool) -> list[str]:
+    """Return the words of a model (or characters) that a printed word becomes. form: of the model. marks: whether marks
+    of punctuation are kept. Raises UserError as TextForm.words does.
+    """
+    parts = cut_word(word, rule, is_last=is_last)
+    parts = form.words(" ".join(part for part in parts if marks or has_letters(part)))
+    plain = rule is WordRule.whitespace or form.chars or form.subwords is not None
+    return parts if plain else known_form(parts, form.vocabulary.ids)
+
+
+def sentence_cutter(form: TextForm, rule: WordRule, *, marks: bool = True) -> Callable[[str], str]:
+    """Return a function from a sentence as printed to the text with the words of a model. Arguments: as in words_of."""
+    space, words_of_word = "" if form.chars else " ", cache(partial(words_of, form=form, rule=rule, marks=marks))
+
+    def cut(sentence: str) -> str:
+        words = split_words(sentence)
+        parts = (words_of_word(word, is_last=k == len(words)) for k, word in enumerate(words, start=1))
+        return " ".join(space.join(part) for part in parts if part)
+
+    return (lambda sentence: sentence) if rule is WordRule.whitespace and marks else cut
 
 
 def has_letters(token: str) -> bool:

@@ -4,7 +4,7 @@ one, by paradigm, phenomenon and field, as in BLiMP (Warstadt et al. 2020), with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -60,9 +60,13 @@ def read_pairs(names: Iterable[str]) -> list[Pair]:
     return pairs
 
 
-def score_pairs(scorer: TextsScorer, pairs: Sequence[Pair], *, progress: bool) -> tuple[Rows, Rows]:
-    """Return the scores of the good and of the bad sentences, a row for each, with the fields of TEXT."""
-    texts = chain.from_iterable((pair[GOOD], pair[BAD]) for pair in pairs)
+def score_pairs(
+    scorer: TextsScorer, pairs: Sequence[Pair], cut: Callable[[str], str], *, progress: bool
+) -> tuple[Rows, Rows]:
+    """Return the scores of the good and of the bad sentences, a row for each, with the fields of TEXT. cut: turns a
+    sentence as printed into the text of the model.
+    """
+    texts = map(cut, chain.from_iterable((pair[GOOD], pair[BAD]) for pair in pairs))
     rows = np.concatenate([scorer(block, progress=progress) for block in blocks_of(texts)])
     return rows[::2], rows[1::2]
 
@@ -87,6 +91,10 @@ class Groups(NamedTuple):
     names: list[tuple[str, str]]
     weights: FloatArray
 
+    def totals(self, flags: Any) -> list[int]:
+        """Return how many pairs of each group have a flag; flags: bool `[N]`."""
+        return [int(total) for total in (self.weights > 0) @ np.bincount(self.of_pairs, flags)]
+
 
 def group_pairs(pairs: Sequence[Pair]) -> Groups:
     """Return overall (the mean over paradigms, then over pairs), fields, phenomena and paradigms, as far as the pairs
@@ -96,47 +104,28 @@ def group_pairs(pairs: Sequence[Pair]) -> Groups:
     paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
     ids = {name: k for k, name in enumerate(paradigms)}
     of_pairs = np.array([ids[pair[PARADIGM]] for pair in pairs])
-    names, members = [("overall", "mean over paradigms")], [np.ones(len(paradigms))]
+    groups = {("overall", "mean over paradigms"): np.ones(len(paradigms))}
     if len(paradigms) > 1:
-        names.append(("overall", "mean over pairs"))
-        members.append(np.bincount(of_pairs).astype(np.float64))
+        groups["overall", "mean over pairs"] = np.bincount(of_pairs).astype(np.float64)
     for level, key in (("field", FIELD), ("phenomenon", PHENOMENON), ("paradigm", PARADIGM)):
-        values = [first[name].get(key) for name in paradigms]
-        for value in dict.fromkeys(value for value in values if value is not None):
-            names.append((level, str(value)))
-            members.append(np.array([each == value for each in values], dtype=np.float64))
-    weights = np.array(members)
-    return Groups(of_pairs, names, weights / weights.sum(axis=1, keepdims=True))
+        for k, name in enumerate(paradigms):
+            if (value := first[name].get(key)) is not None:
+                groups.setdefault((level, str(value)), np.zeros(len(paradigms)))[k] = 1
+    weights = np.array(list(groups.values()))
+    return Groups(of_pairs, list(groups), weights / weights.sum(axis=1, keepdims=True))
 
 
-class Accuracies(NamedTuple):
-    """Of each of G groups: the accuracy, the limits of its interval, and how many pairs are ties."""
-
-    accuracy: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    ties: IntArray
-
-
-def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int) -> Accuracies:
-    """Return the accuracies of outcomes `[N]`, with percentile intervals of the bootstrap.
+def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int) -> dict[str, list[float]]:
+    """Return the accuracy of each group, given the outcomes `[N]`, and the limits of its interval by the bootstrap.
 
     The pairs of each paradigm are drawn with replacement: how many are won, tied and lost is multinomial.
     """
-    rng = np.random.default_rng(seed)
-    won, tied, lost = (np.bincount(groups.of_pairs, outcome == value) for value in (1.0, 0.5, 0.0))
-    counts = np.stack([won, tied, lost], axis=1)  # [P, 3]
-    sizes = counts.sum(axis=1)
-    points = np.array([1.0, 0.5, 0.0])
+    rng, points = np.random.default_rng(seed), np.array([1.0, 0.5, 0.0])
+    counts = np.stack([np.bincount(groups.of_pairs, outcome == value) for value in points], axis=1)  # [P, 3]
     drawn = np.zeros((resamples, len(groups.names)))
-    for k, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+    for k, (count, size) in enumerate(zip(counts, counts.sum(axis=1), strict=True)):
         shares = rng.multinomial(int(size), count / size, resamples) @ points / size  # [B]
         (used,) = np.nonzero(groups.weights[:, k])
         drawn[:, used] += shares[:, None] * groups.weights[used, k]
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return Accuracies(groups.weights @ (counts @ points / sizes), low, high, totals(outcome == 0.5, groups))
-
-
-def totals(flags: Any, groups: Groups) -> IntArray:
-    """Return how many pairs of each group have a flag, int64 `[G]`; flags: bool `[N]`."""
-    return np.asarray((groups.weights > 0) @ np.bincount(groups.of_pairs, flags)).astype(np.int64)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).tolist()
+    return {"accuracy": (groups.weights @ (counts @ points / counts.sum(axis=1))).tolist(), "lower": low, "upper": high}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import WordRule
-from lmtool.data.printed_words import cut_word, has_letters, known_form
+from lmtool.data.printed_words import words_of
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.word_rows import WordRows
@@ -156,10 +156,7 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
         key = word, row in last
         if key not in known:
             try:
-                parts = cut_word(word, rule, is_last=key[1])
-                parts = form.words(" ".join(part for part in parts if marks or has_letters(part)))
-                plain = rule is WordRule.whitespace or form.chars or form.subwords is not None
-                known[key] = form.tokens(parts if plain else known_form(parts, form.vocabulary.ids))
+                known[key] = form.tokens(words_of(word, form, rule, marks=marks, is_last=key[1]))
             except UserError as error:
                 raise UserError(f"row {row + 1}, {word!r}: {error}") from None
         found.append(known[key])

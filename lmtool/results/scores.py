@@ -279,7 +279,7 @@ class MinimalPairs(TableResult):
     text: str
     criterion: str
     pairs: int
-    runs: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    runs: dict[str, dict[str, Cell]]
 
     @property
     def metric(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,15 +85,23 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
 
 
 def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
-    """Load the models that a command line names, one after the other, each with its name: of run=, arpa= or runs=.
-
-    Raises UserError as `load` does.
+    """Load the models of run=, arpa= or runs=, one after the other, each with a name: the last part of its path, or, if
+    these do not differ, the path. The words of all are in lower case if the settings say so. Raises UserError as `load`
+    does.
     """
-    if config.runs is None:
-        model = load_named(config.run, config.arpa, config.device, config.store_dir)
-        yield model.name, model
-    for name in config.runs or ():
-        yield name, load(name, config.device, store_dir=config.store_dir)
+    short = [_short_name(path) for path in config.runs or ()]
+    names = dict(zip(config.runs or (), short if len(set(short)) == len(short) else config.runs or (), strict=True))
+    for path in [None] if config.runs is None else config.runs:
+        if path is None:
+            model = load_named(config.run, config.arpa, config.device, config.store_dir)
+        else:
+            model = load(path, config.device, store_dir=config.store_dir)
+        lower = replace(model, form=replace(model.form, lowercase=True)) if config.lowercase else model
+        yield _short_name(model.name) if path is None else names[path], lower
+
+
+def _short_name(path: str) -> str:
+    return Path(path).name.removesuffix(".gz").removesuffix(".arpa")
 
 
 def text_model_of(

@@ -62,16 +62,14 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:.4f}" if 0.01 <= abs(cell) < 10_000 else f"{cell:.5g}"
 
 
-def csv_text(rows: Sequence[Sequence[Cell]], delimiter: str = ",") -> str:
+def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     """Return rows as CSV without formulas for spreadsheets: a text that would begin one gets a `'` before it (see OWASP
     on CSV injection).
     """
     import csv
 
     written = io.StringIO()
-    csv.writer(written, delimiter=delimiter, lineterminator="\n").writerows(
-        [[_without_formula(cell) for cell in row] for row in rows]
-    )
+    csv.writer(written, lineterminator="\n").writerows([[_without_formula(cell) for cell in row] for row in rows])
     return written.getvalue()
 
 
