@@ -247,12 +247,11 @@ class Model:
     def _unknown(self, word: object) -> int:
         if not isinstance(word, str):
             raise TypeError(f"a word must be a str; got {type(word).__name__}")
-        lower = word.lower() if self._text_form.lowercase else word
-        return self._ids.get(lower, self._unk)
+        return self._ids.get(self._text_form.normalized(word), self._unk)
 
     def _words(self, sentence: str | bytes) -> list[str]:
         text = sentence.decode() if isinstance(sentence, bytes) else sentence
-        text = text.lower() if self._text_form.lowercase else text
+        text = self._text_form.normalized(text)
         return list(text) if self._text_form.chars else split_words(text)
 
     def __contains__(self, word: str) -> bool:

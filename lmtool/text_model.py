@@ -204,9 +204,9 @@ class TextModel:
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if self.form.words(word) != [word.lower() if self.form.lowercase else word]:
+            if self.form.words(word) != [self.form.normalized(word)]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return [word.lower() for word in words] if self.form.lowercase else words
+        return list(self.form.normalized_words(words))
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
@@ -307,7 +307,7 @@ class TextModel:
         return log_probs, States(rows, self.model)
 
     def _ids_of(self, words: Sequence[str]) -> IntArray:
-        return self.vocabulary.encode([word.lower() for word in words] if self.form.lowercase else words)
+        return self.vocabulary.encode(self.form.normalized_words(words))
 
     @property
     def network(self) -> NeuralModel:
@@ -338,7 +338,7 @@ class TextModel:
         require(by in Likeness.__members__, "by", by, "cosine or dot")
         require(of in Vectors.__members__, "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
-        word = word.lower() if self.form.lowercase else word
+        word = self.form.normalized(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
             raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")

@@ -108,8 +108,10 @@ def open_members(
     session.note(*union_note(words, vocabulary))
     if corpus is None:
         forms = [text_form(run, run_vocabulary(run, config.store_dir), config.store_dir) for run in runs]
-        if len({(form.chars, form.lowercase, form.tags, form.blank_lines) for form in forms}) > 1:
-            raise UserError(f"runs={names}: their data has other rules for words (lowercase, tags, blank lines)")
+        if len({(form.chars, form.lowercase, form.normalise, form.tags, form.blank_lines) for form in forms}) > 1:
+            raise UserError(
+                f"runs={names}: their data has other rules for words (lowercase, normalise, tags, blank lines)"
+            )
         form = replace(forms[0], vocabulary=vocabulary) if forms else TextForm(vocabulary, chars=False, lowercase=False)
         text, _ = split_of_text(read_blocks(*text_files(str(config.text), "text")), str(config.text), form)
         corpus = TextCorpus(text, str(config.text), form)

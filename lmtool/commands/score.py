@@ -23,11 +23,13 @@ from lmtool.data.oov import text_warning
 from lmtool.data.readers import JSON_LINES, MEMBER, form_of
 from lmtool.data.remote import is_address
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
+from lmtool.data.text_form import in_ccnet_form
 from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks, require_writable, write_records
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import (
     Buckets,
+    percentiles,
     quantiles,
     require_new_fields,
     require_new_names,
@@ -103,6 +105,8 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
         session.note(READ_ALONE)
+    if config.normalise is not None:
+        session.note("each text is one line, normalised as in CCNet")
     if config.tokenizer is not None:
         session.note(f"tokens are pieces of {config.tokenizer}, and </s>: log p and perplexity are of these")
     if not all(model.normalised for model in models):
@@ -133,7 +137,8 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
         "device": config.device,
     }
     pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
-    settings |= {"broken": config.broken, "tokenizer": pieces}
+    normalise = None if config.normalise is None else config.normalise.value
+    settings |= {"broken": config.broken, "tokenizer": pieces, "normalise": normalise}
     settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
     return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
 
@@ -162,6 +167,8 @@ def _scored(
     columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
     blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
+    if config.normalise is not None:
+        read = ((block, in_ccnet_form(texts), broken) for block, texts, broken in read)
     if config.tokenizer is not None:
         in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
@@ -309,14 +316,17 @@ def _write_scores(
 
 
 def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """Return the limits of `count` buckets: as set, else quantiles of the texts or of the sentences of a split.
+    """Return the limits of `count` buckets: as set, else quantiles of the texts, of the sentences of a split or of a
+    file of percentiles.
 
-    Raises UserError if there are no tokens to compute quantiles from.
+    Raises UserError if there are no tokens to compute quantiles from, and for a file without these percentiles.
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
     folder = Path(str(config.to)).parent
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
+    if config.bucket_percentiles is not None:
+        return percentiles(config.bucket_percentiles, str(config.bucket_language), shares)
     if config.bucket_split is None:
         found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares, folder)
     else:

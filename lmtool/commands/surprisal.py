@@ -99,7 +99,15 @@ def _table(
 ) -> dict[str, list[Any]]:
     """Return the columns. Raises UserError if the table has one of those of the models already."""
     unit, nats = config.unit, UNITS[config.unit]
-    same = len({(m.vocabulary.fingerprint(), m.form.lowercase, m.form.chars, m.form.subwords) for m in models}) == 1
+    same = (
+        len(
+            {
+                (m.vocabulary.fingerprint(), m.form.lowercase, m.form.normalise, m.form.chars, m.form.subwords)
+                for m in models
+            }
+        )
+        == 1
+    )
     columns: dict[str, list[Any]] = {}
     for number, (name, found) in enumerate(scores.items()):
         own = f"_{name}" if len(scores) > 1 else ""

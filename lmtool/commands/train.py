@@ -12,6 +12,7 @@ from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
+from lmtool.data.normalizing import normalized
 from lmtool.data.oov import report_oov_rates
 from lmtool.data.readers import read_text
 from lmtool.data.split import Split
@@ -65,7 +66,8 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
             text = read_text(text_file(config.limit_vocabulary, "limit_vocabulary"))
-            corpus = limited(whole, split_words(text.lower() if config.data.vocabulary.lowercase else text))
+            lowercase, normalise = config.data.vocabulary.lowercase, config.data.normalises()
+            corpus = limited(whole, split_words(normalized(text, lowercase=lowercase, normalise=normalise)))
             listed = ~corpus.oov
         if finished:
             return _finished(config, corpus, session)

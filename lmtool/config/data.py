@@ -48,6 +48,12 @@ class WordRule(Enum):
     ptb = "ptb"
 
 
+class Normalise(Enum):
+    """A rule that changes the letters of text: that of CCNet (Wenzek et al. 2020)."""
+
+    ccnet = "ccnet"
+
+
 class Oov(Enum):
     """The treatment of a word outside the vocabulary."""
 
@@ -113,6 +119,10 @@ class DataConfig(Settings, ABC):
     def takes_blank_lines(self) -> bool:
         """Return whether a line without words is a sentence."""
         return False
+
+    def normalises(self) -> Normalise | None:
+        """Return the rule by which text is normalised, beside lower case, if any."""
+        return None
 
     def has_valid(self) -> bool:
         """Return whether the settings name a valid split."""

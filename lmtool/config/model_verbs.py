@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any
 
-from lmtool.config.data import BlankLines, Oov, WordRule
+from lmtool.config.data import BlankLines, Normalise, Oov, WordRule
 from lmtool.config.rules import MISSING, Settings, number_or_share, require, setting
 from lmtool.config.verbs import (
     CompareConfig,
@@ -171,6 +171,7 @@ class ScoreConfig(ModelUserConfig):
     """Settings of `lmtool score`."""
 
     tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
+    normalise: Normalise | None = MISSING
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = MISSING
@@ -185,6 +186,10 @@ class ScoreConfig(ModelUserConfig):
     bucket_split: str | None = setting(
         needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
     )
+    bucket_percentiles: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
+    )
+    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
     filter: str | None = setting(excludes=("text=-",), why="it is read once")
     filter_scores: bool = setting(needs=("filter=FILE",))
     most: float | None = setting(needs=("filter=FILE",))
@@ -210,10 +215,13 @@ class ScoreConfig(ModelUserConfig):
             require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
         if self.buckets is not None:
             self._require_buckets(self.buckets, lowest)
+        if self.bucket_percentiles is not None and self.bucket_language is None:
+            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, as bucket_language=en")
 
     def ranks_texts(self) -> bool:
         """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
-        return self.buckets is not None and self.bucket_limits is None and self.bucket_split is None
+        given = (self.bucket_limits, self.bucket_split, self.bucket_percentiles)
+        return self.buckets is not None and all(each is None for each in given)
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
         rule = "two names or more that differ, the lowest first, as [head,middle,tail]"

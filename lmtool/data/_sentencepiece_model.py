@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from lmtool.config.data import Unit
 from lmtool.data.subwords import INSTALL, Subwords, library_errors, require_table
@@ -75,11 +76,16 @@ def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
         tokenizer = _tokenizer(model)
         from tokenizers.normalizers import Precompiled
 
-        normal = Precompiled(model.table).normalize_str if model.table else str
+        # The library looks graphemes up in the table, whole or letter by letter: it would leave decomposed syllables of
+        # Hangul as they are, which SentencePiece composes.
+        table = Precompiled(model.table).normalize_str if model.table else None
     unknown = {text for text, _, kind in model.pieces if kind == UNKNOWN}  # BPE names it instead of the letters
 
     def in_pieces(lines: list[str]) -> list[str]:
-        texts = [re.sub(" +", " ", f" {normal(line)}".rstrip(f" {SPACE}")) for line in lines]
+        texts = [
+            re.sub(" +", " ", f" {normalize('NFC', table(line)) if table else line}".rstrip(f" {SPACE}"))
+            for line in lines
+        ]
         with library_errors(name):
             found = tokenizer.encode_batch(texts, add_special_tokens=False)
         return [

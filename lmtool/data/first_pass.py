@@ -56,8 +56,13 @@ class Provisional:
 def tokenizer_of(data: DataConfig) -> Tokenizer:
     """Return a new tokenizer by a data set's settings."""
     kind = CharTokenizer if data.vocabulary.unit is Unit.char else WordTokenizer
-    blank, lowercase = data.takes_blank_lines(), data.vocabulary.lowercase
-    return kind(sentences=data.sentences, lowercase=lowercase, tags=data.drops_tags(), blank_lines=blank)
+    return kind(
+        sentences=data.sentences,
+        lowercase=data.vocabulary.lowercase,
+        normalise=data.normalises(),
+        tags=data.drops_tags(),
+        blank_lines=data.takes_blank_lines(),
+    )
 
 
 @contextmanager

@@ -65,8 +65,7 @@ def unknown_words(content: bytes, form: TextForm) -> list[str]:
     """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
     if form.tags or form.subwords is not None:
         return []
-    text = content.decode("utf-8", "ignore")
-    text = text.lower() if form.lowercase else text
+    text = form.normalized(content.decode("utf-8", "ignore"))
     return [word for word in (text if form.chars else split_words(text)) if word not in form.vocabulary.ids]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from lmtool.config.data import Normalise
 from lmtool.data.choose_vocabulary import pieces_of_types
+from lmtool.data.normalizing import ccnet, normalized
 from lmtool.data.split import Split
 from lmtool.data.subwords import Subwords
 from lmtool.data.tokenizer import (
@@ -35,7 +38,8 @@ class TextForm:
 
     chars: whether each character is a word. lowercase: whether text is converted to lower case. tags: whether words of
     files are word/tag, and the tag is dropped. subwords: cuts words into the pieces of the vocabulary; None if it has
-    words or characters. blank_lines: whether a line of a file without words is a sentence.
+    words or characters. blank_lines: whether a line of a file without words is a sentence. normalise: the rule by which
+    each line is normalised; None for none.
     """
 
     vocabulary: Vocabulary
@@ -44,13 +48,23 @@ class TextForm:
     tags: bool = False
     subwords: Subwords | None = None
     blank_lines: bool = False
+    normalise: Normalise | None = None
 
     def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
         """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
         kind = CharTokenizer if self.chars else WordTokenizer
         sentences, blank = self.vocabulary.eos is not None, self.blank_lines
-        rules = {"sentences": sentences, "lowercase": self.lowercase, "tags": self.tags, "blank_lines": blank}
-        return kind(**rules, vocabulary=vocabulary)
+        rules = {"sentences": sentences, "tags": self.tags, "blank_lines": blank}
+        return kind(**rules, lowercase=self.lowercase, normalise=self.normalise, vocabulary=vocabulary)
+
+    def normalized(self, text: str) -> str:
+        """Return a text in lower case and normalised, if the data set's text is."""
+        return normalized(text, lowercase=self.lowercase, normalise=self.normalise)
+
+    def normalized_words(self, words: Sequence[str]) -> Sequence[str]:
+        """Return words as in `normalized`, without a copy if nothing changes them."""
+        changes = self.lowercase or self.normalise is not None
+        return [self.normalized(word) for word in words] if changes else words
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
@@ -72,8 +86,7 @@ class TextForm:
                 raise UserError(
                     f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
                 )
-        if self.lowercase:
-            text = text.lower()
+        text = self.normalized(text)
         if self.chars:
             return list(text)
         words = split_words(text)
@@ -176,6 +189,15 @@ def _in_pieces(
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])[table.of(words)]
     return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]
+
+
+def in_ccnet_form(block: TextBlock) -> TextBlock:
+    """Return each text as one line in CCNet's normalization, which drops the line ends within it."""
+    texts = [
+        block.content[first:last].decode("utf-8", "replace") for first, last in pairwise([0, *block.ends.tolist()])
+    ]
+    content = "".join(f"{ccnet(text)}\n" for text in texts).encode()
+    return TextBlock(content, line_ends(content))
 
 
 def split_of_text(

@@ -17,6 +17,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.data import Normalise
+from lmtool.data.normalizing import normalized
 from lmtool.data.readers import FileLines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
@@ -155,14 +157,16 @@ def _tokenize(
 class Tokenizer(ABC):
     """The rules by which lines become ids, and what was counted so far.
 
-    sentences: whether `</s>` follows each sentence. lowercase: whether text becomes lower case. tags: whether words are
-    word/tag, and the tag is dropped. blank_lines: whether lines without words (or characters) are sentences, too.
-    vocabulary: whose ids are given; None for provisional ids, of which RESERVED are the first. empty_lines: those
-    skipped. characters: number in the text. words: with the sentence ends, where ids are provisional.
+    sentences: whether `</s>` follows each sentence. lowercase: whether text becomes lower case. normalise: the rule by
+    which each line is normalised; None for none. tags: whether words are word/tag, and the tag is dropped. blank_lines:
+    whether lines without words (or characters) are sentences, too. vocabulary: whose ids are given; None for
+    provisional ids, of which RESERVED are the first. empty_lines: those skipped. characters: number in the text. words:
+    with the sentence ends, where ids are provisional.
     """
 
     sentences: bool
     lowercase: bool
+    normalise: Normalise | None = None
     tags: bool = False
     blank_lines: bool = False
     vocabulary: Vocabulary | None = None
@@ -172,6 +176,7 @@ class Tokenizer(ABC):
 
     def __post_init__(self) -> None:
         self._grows = self.vocabulary is None
+        self._normalizes = self.lowercase or self.normalise is not None
 
     def __call__(self, block: bytes, name: str) -> Ids:
         """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
@@ -191,6 +196,9 @@ class Tokenizer(ABC):
     def types(self, first: int = 0) -> list[str]:
         """Return the types from provisional id `first` on, in their order."""
 
+    def _normalized(self, text: str) -> str:
+        return normalized(text, lowercase=self.lowercase, normalise=self.normalise)
+
 
 class WordTokenizer(Tokenizer):
     """Words are separated by ASCII white space; a line with words is a sentence.
@@ -207,11 +215,11 @@ class WordTokenizer(Tokenizer):
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         content, ends = block
-        if self.lowercase or self._grows:
+        if self._normalizes or self._grows:
             text = content.decode("utf-8", "surrogatepass")
             self.characters += len(text) - text.count("\r\n")  # which is one line end
-            if self.lowercase:
-                content = text.lower().encode("utf-8", "surrogatepass")
+            if self._normalizes:
+                content = self._normalized(text).encode("utf-8", "surrogatepass")
                 ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
@@ -293,7 +301,7 @@ class CharTokenizer(Tokenizer):
         """Return the ids of all characters, which are newlines, and which of these are not sentences."""
         text = block.decode("utf-8", "surrogatepass").replace("\r\n", "\n")
         self.characters += len(text)
-        text = text.lower() if self.lowercase else text
+        text = self._normalized(text)
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         newline = points == NEWLINE
         empty = newline & np.concatenate([[True], newline[:-1]]) & (not self.blank_lines)

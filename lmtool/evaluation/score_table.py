@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.readers import JSON_LINES, PACKED, PARQUET, form_of
+from lmtool.data.readers import JSON_LINES, PACKED, PARQUET, decimal, form_of, read_text
 from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import packed_file
 from lmtool.data.word_table import join_words
@@ -302,3 +302,24 @@ def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) ->
         ranks = [max(math.ceil(share * count * (1 - 1e-12)), 1) - 1 for share in shares]
         values.partition(ranks)
         return [float(values[rank]) for rank in ranks]
+
+
+def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
+    """Return quantiles from a CSV file of percentiles, as CCNet's cutoff.csv: its first column has percentages,
+    ascending, and each of the others, under a name, the numbers that these percentages of all texts do not exceed.
+
+    A share between two percentages has a number between theirs, in proportion. Raises UserError for a column that is
+    not in the file, for a share outside the percentages, and for another kind of file.
+    """
+    header, *rows = [row for row in csv.reader(read_text(path).splitlines()) if row] or [[]]
+    if column not in header[1:]:
+        raise UserError(f"bucket_language={column}: {path} has the columns {', '.join(header[1:]) or '(none)'}")
+    place = header.index(column, 1)
+    known = np.array([[decimal(row[0]), decimal("".join(row[place : place + 1]))] for row in rows]).reshape(-1, 2)
+    if not len(known) or not np.isfinite(known).all() or (np.diff(known, axis=0) < [1e-9, 0]).any():
+        raise UserError(f"{path}: must have percentages in its first column and numbers in {column}, both ascending")
+    wanted = [round(100 * share, 9) for share in shares]  # 0.29 is 28.999999999999996 %
+    if not known[0, 0] <= wanted[0] <= wanted[-1] <= known[-1, 0]:
+        low, high = known[[0, -1], 0] / 100
+        raise UserError(f"bucket_quantiles={shares}: {path} has those from {low:g} to {high:g}")
+    return list(map(float, np.interp(wanted, *known.T)))

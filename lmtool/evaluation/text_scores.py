@@ -101,7 +101,7 @@ class TextsScorer:
         forms = [each.form for each in self._models]
         self.same_words = len({frozenset(form.vocabulary.words) for form in forms}) == 1
         # The same ids for both: of words in the same order, which follows their counts in each model's train.
-        self._shared = len({(form.vocabulary.fingerprint(), form.lowercase) for form in forms}) == 1
+        self._shared = len({(form.vocabulary.fingerprint(), form.lowercase, form.normalise) for form in forms}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """Return a row for each text, in order. progress: whether slow models show bars."""

@@ -129,7 +129,8 @@ def text_form(run: Run, vocabulary: Vocabulary, store_dir: str | Path | None = N
             with _store_again(run, store_dir) as corpus:
                 subwords = corpus.subwords
     chars = rules.unit is Unit.char
-    return TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, data.takes_blank_lines())
+    blank, normalise = data.takes_blank_lines(), data.normalises()
+    return TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, blank, normalise)
 
 
 def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:

@@ -9,9 +9,10 @@ import struct
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data._sentencepiece_model import subwords_of_model
+from lmtool.data._sentencepiece_model import piece_lines, subwords_of_model
 from lmtool.data.subwords import Subwords, require_table
 from lmtool.errors import UserError
+from tests.data.test_subwords import message
 
 tokenizers = pytest.importorskip("tokenizers")
 LEAF = 1 << 31
@@ -30,6 +31,16 @@ def test_the_table_is_as_the_library_reads_it() -> None:
     assert tokenizers.normalizers.Precompiled(table()).normalize_str("CAT") == "CBT"
     require_table(table())
     require_table(table(value=2, texts=b"B\0CD\0"))
+
+
+def test_lines_with_a_table_are_composed() -> None:
+    """As by SentencePiece, whose table composes syllables of Hangul; the library looks up short graphemes alone."""
+    normalizer = b"\x12" + _size(len(table())) + table()
+    pieces = [message((1, piece.encode()), (2, -1.0)) for piece in ("\u2581", "\ud55c", "B")]
+    model = (
+        message(*((1, piece) for piece in pieces), (2, message((3, 1)))) + b"\x1a" + _size(len(normalizer)) + normalizer
+    )
+    assert piece_lines(model, "m.model")(["\u1112\u1161\u11abA"]) == ["\u2581 \ud55c B"]
 
 
 WRONG = {

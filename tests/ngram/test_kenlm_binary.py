@@ -78,6 +78,18 @@ def test_commands_give_the_numbers_of_the_arpa_file(files: Run) -> None:
     assert Path("de.bin.txt").read_text() == Path("de.arpa.txt").read_text() == "a b\n"
 
 
+def test_surprisal_and_pairs(files: Run) -> None:
+    Path("pairs.jsonl").write_text('{"sentence_good": "a b", "sentence_bad": "b a"}\n')
+    found = {}
+    for name in ("de.arpa", "de.bin"):
+        files("surprisal", f"arpa={name}", "text=de.txt", "entropy=true", f"to={name}.tsv")
+        head, *rows = [line.split("\t") for line in Path(f"{name}.tsv").read_text().splitlines()]
+        numbers = [row[head.index(column)] for row in rows for column in ("surprisal_bits", "entropy_bits")]
+        said = files("pairs", f"arpa={name}", "text=pairs.jsonl")
+        found[name] = [float(number) for number in numbers], "overall   mean over paradigms      1    1.0000" in said
+    assert found["de.bin"] == (pytest.approx(found["de.arpa"][0], rel=1e-6), True)
+
+
 def test_members_of_comparisons_and_mixtures(files: Run) -> None:
     files("compare", "runs=[de.arpa,de.bin]", "text=de.txt", "hydra.run.dir=compared")
     first, second = result("compared")["members"]
