@@ -138,7 +138,8 @@ def test_several_runs_side_by_side(runs: Path, lmtool: Run) -> None:
     sums = [-by_hand[0][0], -by_hand[0][1:].sum(), -by_hand[1][:2].sum(), -by_hand[1][2:].sum()]
     assert [row["surprisal_log10_nplm"] * math.log(10) for row in rows] == pytest.approx(sums, rel=1e-9)
     assert {"surprisal_log10_kn3", "oov", "log_frequency_log10"} < rows[0].keys()
-    assert json.loads(Path("out/result.json").read_text())["runs"] == ["kn3", "nplm"]
+    result = json.loads(Path("out/result.json").read_text())
+    assert [model["run"] for model in result["models"]] == ["kn3", "nplm"] and result["words"] == 4
 
 
 def test_a_frame_comes_back_as_it_was(runs: Path) -> None:
@@ -161,6 +162,7 @@ BAD = {
     "word\titem\na\t1\n\t1\n": ("", "t.tsv, row 2: '' is not a word"),
     "word\titem\na\t1\nb\n": ("", "t.tsv, row 2: 1 cells, but the header has 2: correct"),
     "word\titem\na\t1\nb\t2\na\t1\n": ("", "t.tsv, row 3: item 1 began in row 1 and was interrupted"),
+    "word\titem\na\t1\nb\t\n": ("", "t.tsv, row 2: it has no item"),
     "token\na\n": ("", "word_column=word: t.tsv has no such column, but token"),
     "word\na\n<s>\n": ("", "row 2, '<s>': <s> is in the text"),
     "word\tsurprisal_bits\na\t1\n": ("", "it has a column surprisal_bits already"),

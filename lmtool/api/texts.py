@@ -74,7 +74,7 @@ def surprisal(
         raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
     from lmtool.commands.surprisal import score_rows
     from lmtool.data.tokenizer import split_words
-    from lmtool.data.word_rows import rows_of_table
+    from lmtool.data.word_rows import columns_of_sentences, rows_of_table
 
     if isinstance(text, str):
         raise UserError(f"text={text[:40]!r}: give a pathlib.Path, a DataFrame or a list of sentences")
@@ -86,9 +86,7 @@ def surprisal(
     if isinstance(text, pandas.DataFrame):
         columns = {name: text[name].tolist() for name in text.columns}
     else:
-        sentences = [split_words(each) if isinstance(each, str) else list(each) for each in text]
-        words = [(number, word) for number, sentence in enumerate(sentences, 1) for word in sentence]
-        columns = {"item": [1] * len(words), "sentence": [n for n, _ in words], "word": [word for _, word in words]}
+        columns = columns_of_sentences([[split_words(each) if isinstance(each, str) else each for each in text]])
 
     def scored(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)

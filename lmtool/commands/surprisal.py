@@ -19,7 +19,6 @@ from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.results import NOT_COMPARABLE, Surprisals
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, write_json
 from lmtool.text_model import TextModel
 
@@ -37,32 +36,33 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
         require_table(config.to, (".tsv", ".csv"), "")
-    models = dict(load_each(config))
-    names = list(models)
-    scores = {name: _scores(config, model, rows, session) for name, model in models.items()}
-    table = _table(config, rows, list(models.values()), scores)
-    means = {name: _mean(found) / UNITS[config.unit] for name, found in scores.items()}
+    scores: dict[str, WordScores] = {}
+    models, forms, nats = [], set(), UNITS[config.unit]
+    for name, model in load_each(config):
+        found = scores[name] = _scores(config, model, rows, session)
+        known = found.surprisal[~np.isnan(found.surprisal)] / nats
+        models.append({"run": name, "mean_surprisal": float(known.mean()), "oov": int(found.oov.sum())})
+        form, pieces = model.form, model.form.subwords and model.form.subwords.json
+        forms.add((model.vocabulary.fingerprint(), form.lowercase, form.normalise, form.chars, pieces))
+    table = _table(config, rows, scores, same_tokens=len(forms) == 1)
     result = Surprisals(
         header=list(table),
         table=[list(row) for row in zip(*table.values(), strict=True)],
-        runs=names,
         text=config.text,
-        words=len(rows.words),
         sentences=len(rows.starts) - 1,
         items=len(rows.item_starts) - 1,
         unit=config.unit,
-        mean_surprisal=means,
-        oov={name: int(found.oov.sum()) for name, found in scores.items()},
+        models=models,
+        to=config.to,
         notes=session.notes,
     )
     if config.to is not None:
-        result.to = Path(config.to)
-        with atomic_write(result.to) as temporary:
+        with atomic_write(Path(config.to)) as temporary:
             write_columns(table, temporary, config.to)
     write_json(session.out / "result.json", result.as_json())
     session.say(f"{result.heading()}\n\n{result.table_text()}")
-    if result.to is not None:
-        session.say(f"wrote {result.to}")
+    if config.to is not None:
+        session.say(f"wrote {config.to}")
     return result
 
 
@@ -89,52 +89,32 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
     return found
 
 
-def _mean(scores: WordScores) -> float:
-    values = scores.surprisal[~np.isnan(scores.surprisal)]
-    return float(values.mean()) if len(values) else math.nan
-
-
 def _table(
-    config: SurprisalConfig, rows: WordRows, models: list[TextModel], scores: dict[str, WordScores]
+    config: SurprisalConfig, rows: WordRows, scores: dict[str, WordScores], *, same_tokens: bool
 ) -> dict[str, list[Any]]:
-    """Return the columns. Raises UserError if the table has one of those of the models already."""
+    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models. Raises
+    UserError if the table has one of the models' columns already.
+    """
     unit, nats = config.unit, UNITS[config.unit]
-    same = (
-        len(
-            {
-                (m.vocabulary.fingerprint(), m.form.lowercase, m.form.normalise, m.form.chars, m.form.subwords)
-                for m in models
-            }
-        )
-        == 1
-    )
     columns: dict[str, list[Any]] = {}
-    for number, (name, found) in enumerate(scores.items()):
+    for name, found in scores.items():
         own = f"_{name}" if len(scores) > 1 else ""
-        shared = "" if same else own
-        if not same or number == 0:
-            columns[f"tokens{shared}"] = [" ".join(word) for word in found.tokens]
-            columns[f"oov{shared}"] = found.oov.tolist()
-            if found.frequency is not None:
-                columns[f"log_frequency_{unit}{shared}"] = (found.frequency / nats).tolist()
-        columns[f"surprisal_{unit}{own}"] = (found.surprisal / nats).tolist()
-        if found.entropy is not None:
-            columns[f"entropy_{unit}{own}"] = (found.entropy / nats).tolist()
+        shared = "" if same_tokens else own
+        columns[f"tokens{shared}"] = [" ".join(word) for word in found.tokens]
+        columns[f"oov{shared}"] = found.oov.tolist()
+        figures = {f"surprisal_{unit}{own}": found.surprisal, f"entropy_{unit}{own}": found.entropy}
+        figures |= {f"log_frequency_{unit}{shared}": found.frequency}
+        columns |= {key: (values / nats).tolist() for key, values in figures.items() if values is not None}
     if taken := [name for name in columns if name in rows.columns]:
         raise UserError(f"text={config.text}: it has a column {taken[0]} already: rename or remove it")
     columns = {name: columns[name] for name in sorted(columns, key=lambda name: ORDER.index(name.partition("_")[0]))}
     columns["length"] = [len(word) for word in rows.words]
-    lagged = [name for name in columns if not name.startswith(("tokens", "oov"))]
+    place, begins = np.arange(len(rows.words)), np.repeat(rows.item_starts[:-1], np.diff(rows.item_starts))
     for back in range(1, config.spillover + 1):
-        places = _places_before(rows.item_starts, back)
-        for name in lagged:
-            columns[f"{name}_prev{back}"] = [None if at < 0 else columns[name][at] for at in places]
+        before = np.where(place - back >= begins, place - back, -1).tolist()  # -1: the item has begun since
+        columns |= {
+            f"{name}_prev{back}": [None if at < 0 else values[at] for at in before]
+            for name, values in columns.items()
+            if not name.startswith(("tokens", "oov")) and "_prev" not in name
+        }
     return rows.columns | {name: values for name, values in columns.items() if name not in rows.columns}
-
-
-def _places_before(item_starts: IntArray, back: int) -> list[int]:
-    """Return the row `back` words before each word in its item, -1 if there is none."""
-    sizes = np.diff(item_starts)
-    place = np.arange(item_starts[-1]) - back
-    found: list[int] = np.where(place >= np.repeat(item_starts[:-1], sizes), place, -1).tolist()
-    return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -29,9 +29,9 @@ WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 class WordRows:
     """W words in S sentences of items, which are texts such as stories.
 
-    columns: those of the table, in their order, with item, sentence, position (in the sentence, from 1) and word, as
-    far as the table lacks them. starts: int64 `[S + 1]`, the first row of each sentence, and W. item_starts: likewise
-    of each item.
+    columns: those of the table, in their order, then item, sentence and position (in the sentence, from 1), as far as
+    the table lacks them. starts: int64 `[S + 1]`, the first row of each sentence, and W. item_starts: likewise of each
+    item.
     """
 
     columns: dict[str, list[Any]]
@@ -43,7 +43,8 @@ class WordRows:
 def read_word_rows(
     files: Sequence[str], word: str | None, item: str | None, sentence: str | None, sentences: str | None
 ) -> WordRows:
-    """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text.
+    """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text,
+    whose files are items and whose lines are sentences.
 
     word, item, sentence: names of columns; None: `word`, and `item` and `sentence` if there are such columns.
     sentences: `punctuation` or `item`, instead of the lines of text or the column of sentences; None: these, and final
@@ -51,14 +52,22 @@ def read_word_rows(
     another number of cells than the header, and for an item whose rows are not together.
     """
     if word is None and not is_table(files[0]):
-        lines = [(n, words) for n, name in enumerate(files, 1) for words in _lines(name)]
-        words = [word for _, line in lines for word in line]
-        items: list[Any] = [n for n, line in lines for _ in line]
-        of_lines = [number for number, (_, line) in enumerate(lines) for _ in line]
-        return _word_rows({}, (WORD, ITEM, SENTENCE), words, items, of_lines, sentences)
+        return rows_of_table(columns_of_sentences(map(_lines, files)), files[0], sentences=sentences)
     if len(files) > 1:
         raise UserError(f"{len(files):,} files are named for one table: name one")
     return rows_of_table(_read_table(files[0], word or WORD), files[0], word, item, sentence, sentences)
+
+
+def is_table(name: str) -> bool:
+    """Return whether a file is a table, by the suffix of its name."""
+    path = PurePosixPath(name)
+    return form_of(name) is not None or (path.with_suffix("") if path.suffix in PACKED else path).suffix in TABLES
+
+
+def columns_of_sentences(texts: Iterable[Iterable[Sequence[str]]]) -> dict[str, list[Any]]:
+    """Return the columns item, sentence and word of texts of sentences of words, with numbers from 1."""
+    rows = [(n, k, word) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for word in line]
+    return {name: [row[k] for row in rows] for k, name in enumerate((ITEM, SENTENCE, WORD))}
 
 
 def rows_of_table(
@@ -72,8 +81,7 @@ def rows_of_table(
     """Return the rows of a table with a word in each. name: of the table, for errors. Other arguments and errors: as in
     read_word_rows.
     """
-    given = {"word": word or WORD, "item": item, "sentence": sentence}
-    for setting, column in given.items():
+    for setting, column in (("word", word or WORD), ("item", item), ("sentence", sentence)):
         if column is not None and column not in columns:
             named = ", ".join(map(str, columns))
             raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
@@ -81,50 +89,26 @@ def rows_of_table(
     if not words:
         raise UserError(f"{name} has no rows: give a table with a word in each")
     items = columns.get(item or ITEM, [1] * len(words))
-    seen: dict[Any, int] = {}
-    for row, (before, value) in enumerate(zip([object(), *items], items, strict=False), 1):
-        if before != value and seen.setdefault(value, row) != row:
-            remedy = "sort the table so that each item is one text, or name another item_column="
-            raise UserError(f"{name}, row {row}: item {value} began in row {seen[value]} and was interrupted: {remedy}")
-    names = word or WORD, item or ITEM, sentence or SENTENCE
-    return _word_rows(columns, names, words, items, columns.get(names[2]), sentences)
-
-
-def is_table(name: str) -> bool:
-    """Return whether a file is a table, by the suffix of its name."""
-    path = PurePosixPath(name)
-    return form_of(name) is not None or (path.with_suffix("") if path.suffix in PACKED else path).suffix in TABLES
-
-
-def _word_rows(
-    columns: dict[str, list[Any]],
-    names: tuple[str, str, str],
-    words: list[str],
-    items: list[Any],
-    given: list[Any] | None,
-    sentences: str | None,
-) -> WordRows:
-    """Return the rows of words. columns: those that are kept. names: of the columns of words, items and sentences.
-    items: the value of the item of each word. given: a value for each that changes where a sentence begins; None if
-    there is none. sentences: as in read_word_rows.
-    """
+    given = columns.get(sentence or SENTENCE)
     item_starts = _changes(items)
-    texts = [words[first:last] for first, last in pairwise(item_starts.tolist())]
-    if sentences == "punctuation" or (sentences is None and given is None):
-        numbers = [number for text in texts for number in sentence_numbers(text)]
-    else:
-        of_item = given if sentences is None and given is not None else items
-        numbers = [
-            number
-            for first, last in pairwise(item_starts.tolist())
-            for number, (_, same) in enumerate(groupby(of_item[first:last]), 1)
-            for _ in same
-        ]
+    seen: dict[Any, int] = {}
+    numbers: list[int] = []
+    for first, last in pairwise(item_starts.tolist()):
+        if items[first] in (None, "") or items[first] != items[first]:  # nan
+            raise UserError(f"{name}, row {first + 1}: it has no item: give one, or name another item_column=")
+        if seen.setdefault(items[first], first) != first:
+            began = f"item {items[first]} began in row {seen[items[first]] + 1} and was interrupted"
+            remedy = "sort the table so that each item is one text, or name another item_column="
+            raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
+        if sentences == "punctuation" or (sentences is None and given is None):
+            numbers += sentence_numbers(words[first:last])
+        else:
+            changes = _changes(items[first:last] if sentences == "item" or given is None else given[first:last])
+            numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
     starts = _changes(list(zip(items, numbers, strict=True)))
-    sizes = np.diff(starts)
-    position = (np.arange(len(words)) - np.repeat(starts[:-1], sizes) + 1).tolist()
-    own = {names[1]: items, names[2]: numbers, "position": position, names[0]: words}
-    return WordRows({**columns, **{k: v for k, v in own.items() if k not in columns}}, words, starts, item_starts)
+    position = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts)) + 1
+    own = {item or ITEM: items, sentence or SENTENCE: numbers, "position": position.tolist()}
+    return WordRows(columns | {k: v for k, v in own.items() if k not in columns}, words, starts, item_starts)
 
 
 def _changes(values: Sequence[Any]) -> IntArray:
@@ -133,10 +117,10 @@ def _changes(values: Sequence[Any]) -> IntArray:
     return np.array([0, *places, len(values)], dtype=np.int64)
 
 
-def _lines(name: str) -> Iterable[list[str]]:
+def _lines(name: str) -> Iterator[list[str]]:
     """Yield the words of each line that has some."""
     for block in read_blocks(name):
-        yield from filter(None, map(split_words, block.decode("utf-8").splitlines()))
+        yield from filter(None, map(split_words, block.decode("utf-8").split("\n")))
 
 
 def _read_table(name: str, word: str) -> dict[str, list[Any]]:

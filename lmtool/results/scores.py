@@ -377,33 +377,28 @@ class ScoredTexts(Figures):
 class Surprisals(TableResult):
     """The result of `surprisal`: a row per word.
 
-    runs: the names of the models in the columns. words, sentences, items: their numbers. unit: bits, nats or log10.
-    mean_surprisal: of each model, over its words with tokens. oov: number of tokens outside each vocabulary. to: the
-    written file.
+    text: what was scored, in `items` items and `sentences` sentences. unit: bits, nats or log10. models: for each
+    `run`, its name in the columns, `mean_surprisal`, over the words that have tokens, and `oov`, the number of tokens
+    outside its vocabulary. to: the written file.
     """
 
-    runs: list[str]
     text: str
-    words: int
     sentences: int
     items: int
     unit: str
-    mean_surprisal: dict[str, float]
-    oov: dict[str, int]
-    to: Path | None = None
+    models: list[dict[str, Any]]
+    to: str | None
 
     @property
     def metric(self) -> float:
         """The mean surprisal by the first model."""
-        return self.mean_surprisal[self.runs[0]]
+        return float(self.models[0]["mean_surprisal"])
 
     def heading(self) -> str:
         """Return the text, its size and the mean surprisals."""
-        means = ", ".join(f"{name} {mean:.4f} {self.unit}" for name, mean in self.mean_surprisal.items())
-        return (
-            f"{self.text}: {self.words:,} words, {self.sentences:,} sentences, {self.items:,} items\n"
-            f"mean surprisal: {means}"
-        )
+        means = ", ".join(f"{model['run']} {model['mean_surprisal']:.4f} {self.unit}" for model in self.models)
+        size = f"{len(self.table):,} words, {self.sentences:,} sentences, {self.items:,} items"
+        return f"{self.text}: {size}\nmean surprisal: {means}"
 
     def table_text(self) -> str:
         """Return the first rows in plain text."""
@@ -411,7 +406,5 @@ class Surprisals(TableResult):
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of result.json."""
-        values = {name: getattr(self, name) for name in ("runs", "text", "words", "sentences", "items", "unit")}
-        means = finite_or_null(self.mean_surprisal)
-        models = [{"mean_surprisal": means[name], "oov": self.oov[name]} for name in self.runs]
-        return values | {"models": models, "to": self.to and str(self.to)}
+        size = {"text": self.text, "words": len(self.table), "sentences": self.sentences, "items": self.items}
+        return size | {"unit": self.unit, "models": list(map(finite_or_null, self.models)), "to": self.to}
