@@ -147,8 +147,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     monkeypatch.setattr(parallel, "_seen", parallel._times())
     monkeypatch.setattr(parallel, "cores", lambda: 4)
     monkeypatch.setattr(parallel, "set_torch_threads", lambda: None)
-    for name in ("_max_threads", "_lowered"):
-        monkeypatch.setattr(parallel, name, getattr(parallel, name))
+    monkeypatch.setattr(parallel, "_here", parallel._Here())
     monkeypatch.setattr(parallel, "LOOK_EVERY", 2.0)
     return used
 
@@ -195,14 +194,14 @@ def test_threads_of_openmp_are_taken_unless_others_are_given(monkeypatch: pytest
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
     session = Session(tmp_path)
-    assert session.use_threads(None) == 5 and parallel._max_threads == 0
+    assert session.use_threads(None) == 5 and parallel._here.max_threads == 0
     assert session.use_threads(2) == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # torchrun sets OMP_NUM_THREADS=1 by itself
     assert session.use_threads(None) == max(1, parallel.cores() // 2)
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     for without in ("", "0", "many"):
         monkeypatch.setenv("OMP_NUM_THREADS", without)
-        assert session.use_threads(None) == parallel.cores() == parallel._max_threads
+        assert session.use_threads(None) == parallel.cores() == parallel._here.max_threads
 
 
 def test_eval_of_a_network_has_the_threads_that_were_asked_for(runs: Path, lmtool: Callable[..., str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +23,8 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
+from lmtool.api.running import said_in_python
+from lmtool.system import parallel
 from tests.conftest import ROOT
 from tests.pages import GUIDES, README, blocks
 
@@ -158,6 +162,100 @@ def test_a_networks_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path
         lmtool.train(NETWORK, corpus, resume=True)
 
 
+def test_a_networks_cell_that_was_changed(corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    """resume=True compares what the cell says; it does not keep what was taken out of it."""
+    out = tmp_path / "net"
+    cell = {"model": NETWORK, "data": corpus, "training": {"epochs": 1, "batch_size": 16}, "out": out, "resume": True}
+    first = lmtool.train(**cell, optim={"lr": 0.03})
+    assert lmtool.train(**cell, optim={"lr": 0.03}).valid_perplexity == first.valid_perplexity
+    for changes, said in (
+        ({}, r"optim.lr=.*: the training in .*net was started with 0.03, which cannot change; set it to that, or train"),
+        ({"model": {"kind": "lbl"}}, "model=lbl: the training in .*net was started with nplm"),
+        ({"model": "ngram", "training": None}, "net holds the training of a network, not of model=ngram: choose another out="),
+    ):
+        with pytest.raises(lmtool.UserError, match=said):
+            lmtool.train(**cell | changes)
+    assert lmtool.train(resume=out, training={"epochs": 2}).epochs == 2, "which keeps the settings of the training"
+
+
+def test_mistakes_with_resume_and_experiment(corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    bigram = {"kind": "ngram", "order": 2}
+    with pytest.raises(lmtool.UserError, match=r"^resume='': must be a run folder, or True for the training in out=$"):
+        lmtool.train(bigram, corpus, resume="", out=tmp_path / "a")
+    for value in ({}, {"lr": 1}, 5):
+        with pytest.raises(lmtool.UserError, match="^experiment=.*: must be the name of a YAML file in conf/experiment$"):
+            lmtool.train(bigram, corpus, experiment=value, out=tmp_path / "a")
+    with pytest.raises(lmtool.UserError, match="^resume=True: a sweep that is called again with the same out= is resume"):
+        lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, resume=True, out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_overwriting_removes_what_a_reader_would_take_for_the_new_run(corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    out, training = tmp_path / "net", {"epochs": 1, "batch_size": 16}
+    lmtool.train(NETWORK, corpus, output="hierarchical", training=training, out=out)
+    for name in ("lr_range.png", "scores.h5", "tokenizer.json"):
+        (out / name).write_bytes(b"old")
+    lmtool.train({"kind": "ngram", "order": 2}, corpus, out=out, overwrite=True)
+    left = {path.name for path in out.iterdir()}
+    assert not left & {"lr_range.png", "scores.h5", "tokenizer.json", "tree.safetensors", "curves.png", "begun.json"}
+
+
+def test_a_mixture_replaces_no_run_but_a_mixture(corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for order, run in enumerate(runs, 1):
+        lmtool.train({"kind": "ngram", "order": order}, corpus, out=run)
+    other = lmtool.train({"kind": "ngram", "order": 1}, corpus, out=tmp_path / "other").folder
+    for out in (runs[0], other):
+        with pytest.raises(lmtool.UserError, match=r"is a run, which the mixture would replace: choose another out=PATH$"):
+            lmtool.ensemble(runs, out=out)
+        assert lmtool.load(out).model.table.order == 1
+    for _ in range(2):
+        assert lmtool.ensemble(runs, out=tmp_path / "mix").weights
+    with pytest.raises(lmtool.UserError, match="mix is a run, which the mixture would replace"):
+        lmtool.ensemble([tmp_path / "mix", runs[0]], out=tmp_path / "mix")
+    for run in runs:
+        lmtool.evaluate(run, out=run.with_suffix(".scores"))
+    scores = [run.with_suffix(".scores") / "scores.h5" for run in runs]
+    with pytest.raises(lmtool.UserError, match="which the mixture would replace"):
+        lmtool.ensemble(scores, out=scores[0].parent)
+
+
+def test_the_best_of_jobs_without_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = lmtool.sweep({"data": ["toy"]}, verb="preprocess", out="stored")
+    with pytest.raises(lmtool.UserError, match="^stored: no job has a metric to be compared by"):
+        print(table.best)
+
+
+def test_names_of_folders_within_recommended_commands() -> None:
+    command = "lmtool convert runs=[a] hydra.run.dir=ONE"
+    with pytest.raises(lmtool.UserError, match=r"^choose another out, or make one, lmtool .* hydra\.run\.dir=ONE, in out=$"):
+        with said_in_python():
+            raise lmtool.UserError(f"choose another hydra.sweep.dir, or make one, {command}, in hydra.run.dir=")
+    command = "lmtool train -m resume=x hydra.sweep.dir=y"
+    with pytest.raises(lmtool.UserError, match=f"^{command} or out=z$"), said_in_python():
+        raise lmtool.UserError(f"{command} or hydra.sweep.dir=z")
+
+
+def test_logging_is_restored_after_sweeps_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, begun = logging.getLogger(), threading.Event()
+    before = root.handlers[:], root.level, logging.raiseExceptions
+
+    def run(*_: object, **__: object) -> None:  # as Hydra does
+        root.addHandler(logging.NullHandler())
+        root.setLevel("INFO")
+        logging.raiseExceptions = False
+        begun.set()
+        time.sleep(0.2)
+
+    monkeypatch.setattr("lmtool.cli.hydra_run.run_verb", run)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lmtool.sweep, {"seed": [1]}, out=tmp_path / "a")
+        assert begun.wait(60)
+        for each in first, threads.submit(lmtool.sweep, {"seed": [2]}, out=tmp_path / "b"):
+            each.result()
+    assert (root.handlers, root.level, logging.raiseExceptions) == before
+
 def test_the_pages_python_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `mypy --strict`, as pyproject.toml sets it; a few seconds after ./scripts/check, whose cache it uses."""
     api = pytest.importorskip("mypy.api")
@@ -206,6 +304,12 @@ def test_threads_belong_to_the_program(corpus: lmtool.Corpus, folder: Path) -> N
         begun.set()
         return not ended.wait(60)
 
+    def of_this(line: dict[str, object]) -> bool:
+        begun.set()
+        assert ended.wait(60)
+        seen.append(parallel.threads())
+        return True
+
     def nested(line: dict[str, object]) -> None:
         lmtool.evaluate(folder / "overlap", threads=2)
         seen.append(torch.get_num_threads())
@@ -220,6 +324,15 @@ def test_threads_belong_to_the_program(corpus: lmtool.Corpus, folder: Path) -> N
         ended.set()
         first.join()
         assert torch.get_num_threads() == count
+        begun.clear()
+        ended.clear()
+        chosen = parallel.threads()
+        first = threading.Thread(target=lambda: lmtool.train(NETWORK, **short, callback=of_this, out=folder / "own"))
+        first.start()
+        assert begun.wait(60)
+        lmtool.train(NETWORK, **short | {"threads": 2}, callback=lambda line: ended.set() or first.join(), out=folder / "two")
+        assert seen == [1] and parallel.threads() == chosen, "whoever ends first"
+        seen.clear()
         lmtool.train(NETWORK, **short, callback=nested, out=folder / "nested")
         assert set(seen) == {1} and torch.get_num_threads() == count
     finally:

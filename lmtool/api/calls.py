@@ -42,7 +42,6 @@ from lmtool.results import (
 )
 from lmtool.runs.resume import BEGUN
 from lmtool.session import Again, Session
-from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -117,7 +116,8 @@ def train(
     model, output, tree, smoother, counts, optim, schedule: options by name, e.g. model="nplm", or with settings, e.g.
     model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, e.g. {"epochs": 3}.
     experiment: name of a YAML file in conf/experiment. resume: a run folder, whose training is resumed in place; other
-    arguments then change its budget; True: the training in `out`, if there is one, so that a cell can be run again.
+    arguments then change its budget; True: the training in `out`, if there is one, so that a cell can be run again:
+    its settings must be those of the training, except for the budget.
     overwrite: whether a run in `out` is replaced instead of an error. out: the run folder; None: a new one below
     ./outputs/train. callback: called after each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0,
     "valid_perplexity": 210.3, ...}; if it returns True, the training ends. progress: as in `preprocess`. lr_range:
@@ -132,18 +132,20 @@ def train(
         raise UserError(
             f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
         )
+    if resume is True and out is None:
+        raise UserError("resume=True: name the run folder, as out=PATH")
+    if resume is not True and resume and out is not None:
+        raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
+    if resume == "":
+        raise UserError("resume='': must be a run folder, or True for the training in out=")
     if resume is True:
-        if out is None:
-            raise UserError("resume=True: name the run folder, as out=PATH")
-        resume, out = (out, None) if (Path(out) / BEGUN).is_file() else (None, out)
+        resume = out if (Path(str(out)) / BEGUN).is_file() else None
     named = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
         **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
         **{"seed": seed, "device": device, "resume": str(folder_of(resume)) if resume else None},
         **{"lr_range": lr_range or None},
     }
-    if resume and out is not None:
-        raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
     return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True, again=again)
 
@@ -287,12 +289,14 @@ def sweep(
     verb: the command. progress: as in `preprocess`. settings: settings of the command, shared by all jobs. Raises
     UserError for a key without values, and for a mistake in a shared setting; a failed job is a row of the table.
     """
-    from lmtool.cli.hydra_run import run_verb
+    from lmtool.cli.hydra_run import hydra_state, run_verb
     from lmtool.cli.line_settings import LineSettings
-    from lmtool.sweeps.result_table import jobs_table, rows_of, seeds_table, with_values
+    from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table, with_values
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
+    if resume := settings.get("resume"):
+        raise UserError(f"resume={resume!r}: a sweep that is called again with the same out= is resumed: remove resume=")
     require(verb in VERBS, "verb", verb, f"one of {', '.join(VERBS)}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = line_of(verb, ["-m"], settings).overrides
@@ -306,15 +310,15 @@ def sweep(
     line = CommandLine(verb, ["-m"], words)
     with said_in_python(), folder_in_use(settings.get("options")):
         given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
-        with logging_restored():
+        with hydra_state(), logging_restored():  # Hydra sets up logging for the whole process
             run_verb(line, quiet=True, progress=shows_progress(progress))
     rows = [with_values(row) for row in rows_of(folder)]
 
-    def shown(table: tuple[list[str], list[list[Cell]]], by_seed: SweepTable | None = None) -> SweepTable:
-        return SweepTable(folder, by_seed, header=[given.get(name, name) for name in table[0]], table=table[1])
+    def shown(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
+        return SweepTable(folder, metric, by_seed, header=[given.get(name, name) for name in table[0]], table=table[1])
 
-    seeds = seeds_table(rows)
-    return shown(jobs_table(rows), shown(seeds) if seeds is not None else None)
+    seeds, metric = seeds_table(rows), metric_of(rows)
+    return shown(jobs_table(rows), metric, shown(seeds, f"mean {metric}") if seeds is not None else None)
 
 
 mix = ensemble  # the name before 0.7

@@ -35,6 +35,7 @@ RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
 NAME = re.compile(r"[\w.-]+")
+FOLDER = re.compile(r"(?P<command>lmtool \w+(?: -\S+| [^\s=]+=\S+)+)|hydra\.(?:run|sweep)\.dir\b")
 MAPPINGS = {"data.train"}  # settings that may be a mapping with custom keys, which is one value
 
 
@@ -67,7 +68,8 @@ def call(
 
     with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
-        line = with_current_names(with_earlier_words(line_of(verb, [], settings)))
+        line = line_of(verb, [], settings)  # whole, if the cell that started a training is run again
+        line = with_current_names(line if again == "resume" else with_earlier_words(line))
         composed, choices = compose(line)
         config_dir = config_dir_of(line.flags)
         config = typed(composed, SETTINGS[verb], config_dir)
@@ -105,19 +107,21 @@ def replacing(overwrite: bool, out: str | PathLike[str] | None, sources: Sequenc
 
 @contextmanager
 def said_in_python() -> Iterator[None]:
-    """Give errors about the folder of a command line Python's name for it, and hide the errors that caused them."""
+    """Give errors about the folder of a command line Python's name for it, except in commands that they recommend, and
+    hide the errors that caused them.
+    """
     try:
         yield
     except UserError as error:
         message, *rest = error.args
-        error.args = (re.sub(r"hydra\.(run|sweep)\.dir\b", "out", message), *rest)
+        error.args = (FOLDER.sub(lambda found: found["command"] or "out", message), *rest)
         raise error from None
 
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
     """Restore Python's logging after the block, since Hydra configures it for its jobs."""
-    root = logging.getLogger()
+    root, raising = logging.getLogger(), logging.raiseExceptions
     handlers, level = root.handlers[:], root.level
     try:
         yield
@@ -127,6 +131,7 @@ def logging_restored() -> Iterator[None]:
                 handler.close()
         root.handlers[:] = handlers
         root.setLevel(level)
+        logging.raiseExceptions = raising
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,6 +174,8 @@ def overrides_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _words(key: str, value: Any) -> Iterator[str]:
+    if key == EXPERIMENT and not isinstance(value, str):
+        raise UserError(f"{key}={value!r:.40}: must be the name of a YAML file in conf/experiment")
     if key in HOMES and isinstance(value, list | tuple):
         text = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
         raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {type(value).__name__}: pass {text}")

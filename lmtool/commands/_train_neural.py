@@ -82,14 +82,18 @@ def _run(
     state = _state_to_resume(config, session, processes)
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
-    started_in = TrainingStart.open(out).started_in if config.resume is not None else ""
+    begun = TrainingStart.open(out) if config.resume is not None else TrainingStart([], started_in="")
+    started_in = begun.started_in
     if started_in:
         session = replace(session, begun=replace(session.begun, started_in=started_in))
     with also_below(started_in), _corpus(config, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
             composed = config.tree
-            restore_settings(config, state.values["about"]["settings"], session.begun.overrides)
+            # What a cell that is run again no longer names is not restored, but compared.
+            named = [*begun.overrides, *session.begun.overrides]
+            words = named if session.again == "resume" else session.begun.overrides
+            restore_settings(config, state.values["about"]["settings"], words)
             if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
                 session.choices["tree"] = config.tree.kind
         tokens = corpus.tokens("train")

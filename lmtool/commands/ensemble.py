@@ -30,6 +30,9 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
     if config.text is None and (arpa := [name for name in config.runs if ".arpa" in Path(name).suffixes]):
         raise UserError(f"{arpa[0]} comes without data: set text=FILE, on which weights are fitted and models scored")
+    out, read = session.out.resolve(), [Path(name).resolve() for name in config.runs]
+    if out in read or out / SCORES_FILE in read or ((out / "run.json").is_file() and Run.open(out).kind != "ensemble"):
+        raise UserError(f"{session.out} is a run, which the mixture would replace: choose another hydra.run.dir=PATH")
     require_one_unit(config.runs)
     if config.method is MixMethod.linear:
         config = replace(config, weights=shares(config.weights, session))

@@ -176,11 +176,12 @@ class MixedRun(RunResult):
 @dataclass(repr=False)
 class SweepTable(TableResult):
     """The result of a sweep: one row per job, with the values of the settings that differ. folder: the sweep's folder,
-    with one subfolder per job. seeds: if jobs differ only in the seed, the mean and standard deviation over seeds, one
-    row per setting, best first; else None.
+    with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
+    the mean and standard deviation over seeds, one row per setting, best first; else None.
     """
 
     folder: Path
+    ranked_by: str
     seeds: SweepTable | None = None
 
     def run(self, job: int | str) -> Path:
@@ -189,11 +190,15 @@ class SweepTable(TableResult):
 
     @property
     def best(self) -> dict[str, Cell]:
-        """The row of the best job, which is the first. Raises UserError if no job was done."""
-        if not self.table or self.rows[0].get("status", "done") != "done":
+        """The row of the best job. Raises UserError if no job was done, and if none has a metric to be compared by."""
+        done = [row for row in self.rows if row.get("status", "done") == "done"]
+        if not done:
             reason = f": {self.rows[0]['status']}" if self.table else ""
             raise UserError(f"{self.folder}: no job was done{reason}")
-        return self.rows[0]
+        best = next((row for row in done if row[self.ranked_by] is not None), None)
+        if best is None:
+            raise UserError(f"{self.folder}: no job has a metric to be compared by, such as valid_perplexity")
+        return best
 
     def heading(self) -> str:
         """Return the folder."""

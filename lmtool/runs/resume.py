@@ -14,7 +14,7 @@ import yaml
 from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
-from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE
+from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER
 from lmtool.system.files import read_json, write_json
 
 RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
@@ -88,9 +88,11 @@ class TrainingStart:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the records of a run and of its training, so that a new one can replace its other files."""
-    for name in ("run.json", "result.json", BEGUN, METRICS, RATES, STATE, STATE_BEFORE, "curves.png"):
-        (folder / name).unlink(missing_ok=True)
+    """Remove the files of a run that a new one of another kind would not replace: records, scores, pictures, tree."""
+    names = "run.json result.json scores.h5 cloze.csv curves.png lr_range.png tree.safetensors".split()
+    board = folder.glob("tensorboard/events.out.tfevents.*")
+    for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
+        path.unlink(missing_ok=True)
 
 
 def _in_use(overrides: Iterable[object]) -> list[str]:
@@ -160,7 +162,7 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             name = key.removesuffix(".kind")
             raise UserError(
                 f"{name}={new.get(key)}: the training in {folder} was started with {old.get(key)}, which cannot "
-                "change; leave it out, or train from scratch in another folder"
+                "change; set it to that, or train from scratch in another folder"
             )
     notes = []
     for key in ("threads", "device"):

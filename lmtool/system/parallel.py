@@ -23,13 +23,26 @@ Call = tuple[Any, ...]  # a function and its arguments
 # Seconds between two looks at the load: shorter intervals would follow each program that starts and ends. At the start,
 # the time of the imports is enough; a look that is too old says nothing of the load now.
 LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
-_threads = 0  # in use; 0 = not chosen yet
-_max_threads = 0  # to which follow_load returns when the cores are free; 0: it changes nothing
-_lowered = False
+_threads = 0  # in use by the thread that chose last, and so by threads that have not chosen; 0 = not chosen yet
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
-_here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Here(threading.local):
+    """What belongs to one thread, as calls in several threads of a program may use other numbers of threads.
+
+    threads: as `_threads`. max_threads: to which follow_load returns when the cores are free; 0: it changes nothing.
+    lowered: as was_lowered returns. torch_threads: torch's number before set_torch_threads. working: whether it runs a
+    share of `run`.
+    """
+
+    threads = max_threads = 0
+    lowered = working = False
+    torch_threads: int | None = None
+
+
+_here = _Here()
 
 
 def use(count: int | None, *, follow: bool = False) -> int:
@@ -37,11 +50,11 @@ def use(count: int | None, *, follow: bool = False) -> int:
 
     follow: whether to use fewer while other processes need the cores, at once and whenever follow_load is called.
     """
-    global _threads, _max_threads, _lowered
-    _threads = count or cores()
-    _max_threads, _lowered = (_threads if follow else 0), False
+    global _threads
+    _here.threads = _threads = count or cores()
+    _here.max_threads, _here.lowered = (_threads if follow else 0), False
     follow_load(LOOK_FIRST)
-    return _threads
+    return _here.threads
 
 
 def follow_load(after: float | None = None) -> None:
@@ -51,22 +64,23 @@ def follow_load(after: float | None = None) -> None:
     operation may take a time slice of the scheduler (milliseconds). Looks if the last look is `after` seconds ago
     (None: LOOK_EVERY), on Linux; does nothing unless `use` was called with follow.
     """
-    global _threads, _lowered, _seen
-    if not _max_threads or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
+    global _threads, _seen
+    if not _here.max_threads or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
         return
     before, _seen = _seen, _times()
     if seconds > TOO_OLD:
         return
     busy, own = _seen[1] - before[1], _seen[2] - before[2]
-    count = max(1, min(_max_threads, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
-    if count != _threads:
-        _threads, _lowered = count, _lowered or count < _threads
+    count = max(1, min(_here.max_threads, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
+    if count != _here.threads:
+        _here.lowered = _here.lowered or count < _here.threads
+        _here.threads = _threads = count
         set_torch_threads()
 
 
 def was_lowered() -> bool:
     """Return whether follow_load has lowered the number of threads since `use`."""
-    return _lowered
+    return _here.lowered
 
 
 def _times() -> tuple[float, float, float]:
@@ -95,7 +109,7 @@ def cores() -> int:
 
 def threads() -> int:
     """Return the number of threads in use."""
-    return _threads or cores()
+    return _here.threads or _threads or cores()
 
 
 def set_torch_threads() -> None:
@@ -105,23 +119,23 @@ def set_torch_threads() -> None:
     """
     torch: Any = sys.modules.get("torch")
     if (_threads or _is_fork) and hasattr(torch, "set_num_threads"):  # torch may be half imported
-        _here.torch_threads = getattr(_here, "torch_threads", None) or torch.get_num_threads()
-        torch.set_num_threads(1 if _is_fork else _threads)
+        _here.torch_threads = _here.torch_threads or torch.get_num_threads()
+        torch.set_num_threads(1 if _is_fork else threads())
 
 
 @contextmanager
 def restore_threads() -> Iterator[None]:
     """Restore the numbers of threads, torch's too, when the block ends: they belong to the user's program."""
-    global _threads, _max_threads
-    before, outer = (_threads, _max_threads), getattr(_here, "torch_threads", None)
+    global _threads
+    before = _here.threads, _here.max_threads, _here.torch_threads
     _here.torch_threads = None  # of this block; each thread has its own number in torch
     try:
         yield
     finally:
-        _threads, _max_threads = before
         if _here.torch_threads is not None:
             sys.modules["torch"].set_num_threads(_here.torch_threads)
-        _here.torch_threads = outer
+        _here.threads, _here.max_threads, _here.torch_threads = before
+        _threads = _here.threads
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
@@ -150,7 +164,7 @@ def run(calls: Iterable[Call]) -> list[Any]:
     """
     waiting = list(calls)
     used = min(threads(), len(waiting))
-    if used <= 1 or getattr(_here, "working", False):
+    if used <= 1 or _here.working:
         return [function(*arguments) for function, *arguments in waiting]
     shares = [waiting[place::used] for place in range(used)]
     team = _team() if _has_team() else None

@@ -145,13 +145,18 @@ def test_all_targets_ignored(name: str, sparse: bool) -> None:
                 parameter.grad is None or not parameter.grad.to_dense().any() for parameter in layer.parameters()
             )
             reached = {key for key, parameter in layer.named_parameters() if parameter.grad is not None}
-            assert name == "adaptive" or reached == dict(layer.named_parameters()).keys()
+            assert reached == dict(layer.named_parameters()).keys()
         losses = layer(hidden, padding, reduction="none")
         losses[0, 0] += 1  # each has its own memory
         assert losses.flatten().tolist() == [1] + [0] * 11
     assert all(
         parameter.grad is not None and parameter.grad.is_sparse == sparse for parameter in layer.sparse_parameters()
     )
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.view(-1)[0] = -torch.inf  # log p of word 0, in layers with a bias
+    assert layer(h, padding).item() == 0 and torch.equal(torch.get_rng_state(), state), "no noise is drawn"
 
 
 def test_bytes_as_targets() -> None:
@@ -301,6 +306,14 @@ def test_tied_vectors_are_not_reset() -> None:
     layer = NCELoss(2, torch.ones(3), tied, noise=2)
     layer.reset_parameters()
     assert tied.tolist() == [[1, 1]] * 4
+
+
+def test_vectors_that_to_empty_has_untied() -> None:
+    with torch.device("meta"):
+        embedding = nn.Embedding(3, 2)
+    both = nn.ModuleList([embedding, FullSoftmax(2, torch.ones(3), embedding.weight)]).to_empty(device="cpu")
+    with pytest.raises(ValueError, match=r"^FullSoftmax: to_empty has untied the vectors: build the layer over them"):
+        both[1].reset_parameters()
 
 
 def test_what_repr_says() -> None:

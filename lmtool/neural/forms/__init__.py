@@ -156,7 +156,10 @@ class Formed(nn.Module):
                 setattr(cls, new, method)
 
     def reset_parameters(self) -> None:
-        """Set parameters and buffers again as the constructor did; shared ones, such as tied vectors, stay."""
+        """Set parameters and buffers again as the constructor did; shared ones, such as tied vectors, stay.
+
+        Raises ValueError if to_empty has untied them on the meta device.
+        """
         arguments, named = self._built_from
         for argument in (*arguments, *named.values()):
             if isinstance(argument, Formed):
@@ -165,6 +168,9 @@ class Formed(nn.Module):
         with torch.no_grad():
             for kind in nn.Module.parameters, nn.Module.buffers:
                 for own, new in zip(kind(self), kind(fresh), strict=True):
+                    if new.is_meta and not own.is_meta:  # to_empty has made two parameters of a shared one
+                        name = type(self).__name__
+                        raise ValueError(f"{name}: to_empty has untied the vectors: build the layer over them again")
                     if own is not new:
                         own.copy_(new)
 

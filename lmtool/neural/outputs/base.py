@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural.checks import INTEGERS, Shape, require_hidden, require_ids, require_size
 from lmtool.neural.forms import Formed
+from lmtool.neural.rows import rows_of
 from lmtool.trees.tree import Tree
 
 FINGERPRINT = "fingerprint"  # name in the state_dict
@@ -122,8 +123,10 @@ class OutputLayer(Formed, ABC):
         readable = isinstance(y, Tensor) and not y.is_meta
         if ignore_index is not None and readable and bool((ignored := y == ignore_index).any()):
             h, keep = self._checked("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
-            if ignored.all():  # gradients of 0 for h and all weights that other batches reach, as DDP needs them
-                zero = 0 * self.forward(torch.ones_like(h[:1]), y.new_zeros(1), ignore_index=None) + h[:0].sum()
+            if ignored.all():  # gradients of 0 for h and all weights, as DDP needs them; no weight is read, nor noise
+                rows, sparse = y.new_zeros(0), set(self.sparse_parameters())
+                parts = (rows_of(w, rows, sparse=True) if w in sparse else w.reshape(-1)[:0] for w in self.parameters())
+                zero = h[:0].sum() + sum(part.sum() for part in parts)
                 return zero.repeat(len(y)) if reduction == "none" else zero
             found = self.forward(h[keep], y[keep], ignore_index=None, reduction=reduction)
             return found.new_zeros(len(y)).index_put((keep,), found) if reduction == "none" else found
