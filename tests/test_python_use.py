@@ -169,9 +169,15 @@ def test_a_networks_cell_that_was_changed(corpus: lmtool.Corpus, tmp_path: Path)
     first = lmtool.train(**cell, optim={"lr": 0.03})
     assert lmtool.train(**cell, optim={"lr": 0.03}).valid_perplexity == first.valid_perplexity
     for changes, said in (
-        ({}, r"optim.lr=.*: the training in .*net was started with 0.03, which cannot change; set it to that, or train"),
+        (
+            {},
+            r"optim.lr=.*: the training in .*net was started with 0.03, which cannot change; set it to that, or train",
+        ),
         ({"model": {"kind": "lbl"}}, "model=lbl: the training in .*net was started with nplm"),
-        ({"model": "ngram", "training": None}, "net holds the training of a network, not of model=ngram: choose another out="),
+        (
+            {"model": "ngram", "training": None},
+            "net holds the training of a network, not of ngram: choose another out=",
+        ),
     ):
         with pytest.raises(lmtool.UserError, match=said):
             lmtool.train(**cell | changes)
@@ -183,9 +189,11 @@ def test_mistakes_with_resume_and_experiment(corpus: lmtool.Corpus, tmp_path: Pa
     with pytest.raises(lmtool.UserError, match=r"^resume='': must be a run folder, or True for the training in out=$"):
         lmtool.train(bigram, corpus, resume="", out=tmp_path / "a")
     for value in ({}, {"lr": 1}, 5):
-        with pytest.raises(lmtool.UserError, match="^experiment=.*: must be the name of a YAML file in conf/experiment$"):
+        with pytest.raises(
+            lmtool.UserError, match=r"^experiment=.*: must be the name of a YAML file in conf/experiment$"
+        ):
             lmtool.train(bigram, corpus, experiment=value, out=tmp_path / "a")
-    with pytest.raises(lmtool.UserError, match="^resume=True: a sweep that is called again with the same out= is resume"):
+    with pytest.raises(lmtool.UserError, match=r"^resume=True: a sweep with the same out= is resumed"):
         lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, resume=True, out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
@@ -206,7 +214,9 @@ def test_a_mixture_replaces_no_run_but_a_mixture(corpus: lmtool.Corpus, tmp_path
         lmtool.train({"kind": "ngram", "order": order}, corpus, out=run)
     other = lmtool.train({"kind": "ngram", "order": 1}, corpus, out=tmp_path / "other").folder
     for out in (runs[0], other):
-        with pytest.raises(lmtool.UserError, match=r"is a run, which the mixture would replace: choose another out=PATH$"):
+        with pytest.raises(
+            lmtool.UserError, match=r"is a run, which the mixture would replace: choose another out=PATH$"
+        ):
             lmtool.ensemble(runs, out=out)
         assert lmtool.load(out).model.table.order == 1
     for _ in range(2):
@@ -223,15 +233,19 @@ def test_a_mixture_replaces_no_run_but_a_mixture(corpus: lmtool.Corpus, tmp_path
 def test_the_best_of_jobs_without_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     table = lmtool.sweep({"data": ["toy"]}, verb="preprocess", out="stored")
-    with pytest.raises(lmtool.UserError, match="^stored: no job has a metric to be compared by"):
+    with pytest.raises(lmtool.UserError, match=r"^stored: no job has a metric to be compared by"):
         print(table.best)
 
 
 def test_names_of_folders_within_recommended_commands() -> None:
     command = "lmtool convert runs=[a] hydra.run.dir=ONE"
-    with pytest.raises(lmtool.UserError, match=r"^choose another out, or make one, lmtool .* hydra\.run\.dir=ONE, in out=$"):
-        with said_in_python():
-            raise lmtool.UserError(f"choose another hydra.sweep.dir, or make one, {command}, in hydra.run.dir=")
+    with (
+        pytest.raises(
+            lmtool.UserError, match=r"^choose another out, or make one, lmtool .* hydra\.run\.dir=ONE, in out=$"
+        ),
+        said_in_python(),
+    ):
+        raise lmtool.UserError(f"choose another hydra.sweep.dir, or make one, {command}, in hydra.run.dir=")
     command = "lmtool train -m resume=x hydra.sweep.dir=y"
     with pytest.raises(lmtool.UserError, match=f"^{command} or out=z$"), said_in_python():
         raise lmtool.UserError(f"{command} or hydra.sweep.dir=z")
@@ -255,6 +269,7 @@ def test_logging_is_restored_after_sweeps_in_threads(tmp_path: Path, monkeypatch
         for each in first, threads.submit(lmtool.sweep, {"seed": [2]}, out=tmp_path / "b"):
             each.result()
     assert (root.handlers, root.level, logging.raiseExceptions) == before
+
 
 def test_the_pages_python_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `mypy --strict`, as pyproject.toml sets it; a few seconds after ./scripts/check, whose cache it uses."""
@@ -330,7 +345,9 @@ def test_threads_belong_to_the_program(corpus: lmtool.Corpus, folder: Path) -> N
         first = threading.Thread(target=lambda: lmtool.train(NETWORK, **short, callback=of_this, out=folder / "own"))
         first.start()
         assert begun.wait(60)
-        lmtool.train(NETWORK, **short | {"threads": 2}, callback=lambda line: ended.set() or first.join(), out=folder / "two")
+        lmtool.train(
+            NETWORK, **short | {"threads": 2}, callback=lambda line: ended.set() or first.join(), out=folder / "two"
+        )
         assert seen == [1] and parallel.threads() == chosen, "whoever ends first"
         seen.clear()
         lmtool.train(NETWORK, **short, callback=nested, out=folder / "nested")

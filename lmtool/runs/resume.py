@@ -89,7 +89,7 @@ class TrainingStart:
 
 def remove_run(folder: Path) -> None:
     """Remove the files of a run that a new one of another kind would not replace: records, scores, pictures, tree."""
-    names = "run.json result.json scores.h5 cloze.csv curves.png lr_range.png tree.safetensors".split()
+    names = ["run.json", "result.json", "scores.h5", "cloze.csv", "curves.png", "lr_range.png", "tree.safetensors"]
     board = folder.glob("tensorboard/events.out.tfevents.*")
     for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
         path.unlink(missing_ok=True)
