@@ -107,6 +107,12 @@ def test_a_binary_of_kenlm_is_named(
     assert said.count("\n") == 1
 
 
+def test_a_binary_is_not_read_by_lmtools_module(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kenlm", ours)  # as for pyctcdecode
+    Path("kn5.bin").write_bytes(KENLM_BINARY)
+    assert "install KenLM's module" in lmtool("predict", "a", "arpa=kn5.bin", code=2)
+
+
 @pytest.mark.parametrize("name", ["kn3", "nplm", "mix", "char"])
 def test_runs(name: str, runs: Path) -> None:
     """Networks and mixtures have the same face; characters are words where a run's data have letters."""

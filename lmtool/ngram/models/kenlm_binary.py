@@ -33,6 +33,9 @@ class KenlmBinary(LanguageModel):
         """Raises UserError if the module is not installed or cannot read the file, and for a file without words."""
         try:
             import kenlm
+
+            if kenlm.__name__ == "lmtool.kenlm":  # in KenLM's place, for a decoder: it would ask this class
+                raise ImportError("not KenLM's module")
         except ImportError as error:
             remedy = f"install KenLM's module (pip install 'lmtool[kenlm]'), or {REMEDY}"
             raise UserError(f"{path} is a KenLM binary, as build_binary writes it: {remedy}") from error
