@@ -28,8 +28,9 @@ STORIES, SURPRISAL, PICTURE = "stories.tsv", "surprisal.tsv", "reading-times.png
 def prepare(folder: Path) -> None:
     """Write stories.tsv: the words, with double quotation marks, their reading times and GPT-3's surprisal.
 
-    The corpus's authors found in May 2025 that each time was listed one word too early. They corrected the file of
-    single readers' times, but in that of means, which is read here, a word's time is still in the row before it.
+    The corpus's authors found in May 2025 that times were misaligned by one word. They corrected the file of single
+    readers' times. In that of means, read here, the time of a word is still in the row before it: as listed, times
+    depend on the length of the next word, which was not yet shown.
     """
     corpus = corpora() / "natural_stories"
     table, times = read(corpus / "all_stories.tok"), read(corpus / "processed_wordinfo.tsv")
@@ -167,11 +168,12 @@ def draw(found: list[tuple[float, Gain]], path: Path) -> None:
     from lmtool.plots.axes import number_axis
     from lmtool.plots.style import INK, SERIES, WIDTH, new_figure, save_png
 
-    with new_figure(WIDTH, 3.6) as figure:
+    with new_figure(WIDTH, 4.2) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [perplexity for perplexity, _ in found], log=True)
         for perplexity, row in found:
             axes.errorbar(perplexity, row.mean, row.half, fmt="o", color=SERIES[0], capsize=2)
-            axes.annotate(row.name, (perplexity, row.mean), (5, 3), textcoords="offset points", color=INK)
+            at = (perplexity, row.mean - row.half)
+            axes.annotate(row.name, at, (3, 0), textcoords="offset points", color=INK, rotation=90, va="bottom")
         axes.set(xlabel="perplexity on held-out text", ylabel="gain per word, thousandths of a nat")
     save_png(figure, path)

@@ -7,7 +7,6 @@ import json
 import math
 import shlex
 import tomllib
-import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from tests.schemas import VERB_SETTINGS
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))
 NAMES = {
+    "reading-times",
+    "blimp",
     "best",
     "experiments",
     "defaults",
@@ -203,26 +204,16 @@ def test_words_of_stories_and_their_times_by_hand(
 def test_table_of_minimal_pairs_by_hand(imported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blimp").mkdir()
     monkeypatch.setenv("LMTOOL_DATA", str(tmp_path))
-    pair = {"sentence_good": "Who's Amy's well-read boss?", "sentence_bad": "Amy.", "UID": "a_1"}
-    with zipfile.ZipFile(tmp_path / "blimp" / "BLiMP.zip", "w") as packed:
-        packed.writestr("data/a_1.jsonl", json.dumps(pair) + "\n")
-        packed.writestr("data/.DS_Store", b"\xff")
     published = [("a_1", "a", 0.5, 0.75), ("a_2", "a", 0.25, 1), ("b_1", "b", 0.75, 0.5), ("overall", "b", 0, 0)]
     rows = [dict(zip(("UID", "linguistics_term", "ngram", "lstm"), row, strict=True)) for row in published]
     (tmp_path / "blimp" / "models_summary.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "blimp.csv").write_text(
-        "level,name,kn accuracy,kn lower,kn upper,kn ties\n"
+    (tmp_path / "kn-blimp.csv").write_text(
+        "level,name,accuracy,lower,upper,ties\n"
         "overall,mean over paradigms,.6,.55,.65,12\nphenomenon,c,.6,.5,.7,0\n"
         "paradigm,a_1,.5,.4,.6,2\nparadigm,a_2,.6,.5,.7,10\nparadigm,b_1,.7,.6,.8,0\n"
     )
-    script = imported("minimal_pairs")
-    script.prepare(tmp_path)
-    assert json.loads((tmp_path / "blimp.jsonl").read_text()) == pair | {
-        "sentence_good": "who's amy's well-read boss ?",
-        "sentence_bad": "amy .",
-    }
-    assert script.table(tmp_path, {"row": [{"what": "KN", "run": "kn"}]}) == [
-        "| | KN | n-gram | LSTM |",
+    assert imported("minimal_pairs").table(tmp_path, {"row": [{"what": "KN", "run": "kn"}]}) == [
+        "| | KN | n-gram, published | LSTM, published |",
         "|---|--:|--:|--:|",
         "| a | 0.550 | 0.375 | 0.875 |",
         "| b | 0.700 | 0.750 | 0.500 |",
