@@ -296,9 +296,7 @@ def sweep(
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     if resume := settings.get("resume"):
-        raise UserError(
-            f"resume={resume!r}: a sweep that is called again with the same out= is resumed: remove resume="
-        )
+        raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
     require(verb in VERBS, "verb", verb, f"one of {', '.join(VERBS)}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = line_of(verb, ["-m"], settings).overrides

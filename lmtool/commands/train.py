@@ -47,9 +47,7 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
     if processes_started() > 1:
         raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
     if config.resume is not None and session.again == "resume":
-        raise UserError(
-            f"{session.out} holds the training of a network, not of model={model.kind}: choose another out="
-        )
+        raise UserError(f"{session.out} holds the training of a network, not of {model.kind}: choose another out=")
     if config.resume is not None:
         raise UserError(f"resume={config.resume}: model={model.kind} is estimated in one pass; leave resume out")
     with folder_lock(session.out):
