@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lmtool.config.data import WordRule
+from lmtool.api.running import compose, line_of
+from lmtool.commands.score import scorer_of
+from lmtool.config.model_verbs import PairsConfig
 from lmtool.config.rules import require
+from lmtool.config.settings import typed
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.text_records import block_of
 from lmtool.errors import UserError, for_terminal
-from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
-from lmtool.runs.load import load_named
+from lmtool.runs.load import load_each
 from lmtool.system.arrays import IntArray
 
 try:
@@ -36,34 +37,21 @@ MAX_NEW_TOKENS = 256  # of generate_until, unless the task says otherwise
 class LmtoolLM(LM):  # type: ignore[misc]
     """A run or an ARPA file as a model of the harness.
 
-    run, arpa, device, words, marks, lowercase: as in `lmtool pairs`. eos: whether `</s>` is scored after a
-    continuation; "auto": after an empty context. Raises UserError as `lmtool score` does.
+    eos: whether `</s>` is scored after a continuation; "auto": after an empty context. batch_size, max_batch_size: of
+    the harness, not used. settings: of `lmtool pairs`: run, arpa, words, marks, lowercase, device, store_dir.
     """
 
     def __init__(
-        self,
-        run: str | None = None,
-        arpa: str | None = None,
-        *,
-        eos: bool | str = "auto",
-        words: str = "whitespace",
-        marks: bool = True,
-        lowercase: bool = False,
-        device: str = "auto",
-        store_dir: str = "stores",
-        batch_size: int | str | None = None,
-        max_batch_size: int | None = None,
+        self, eos: bool | str = "auto", batch_size: Any = None, max_batch_size: Any = None, **settings: Any
     ) -> None:
-        """batch_size, max_batch_size: given by the harness, and not used."""
+        """Raises UserError for a mistake in a setting, and for a model with a cache."""
         super().__init__()
         require(eos in (True, False, "auto"), "eos", eos, "True, False or auto")
-        require(words in WordRule.__members__, "words", words, "whitespace, punctuation or ptb")
-        model = load_named(run, arpa, device, store_dir)
-        if lowercase:
-            model = replace(model, form=replace(model.form, lowercase=True))
+        config = typed(compose(line_of("pairs", [], settings))[0], PairsConfig, None)
+        _, model = next(load_each(config))
         self.text_model, self._eos = model, eos
-        self._scorer = TextsScorer(ScoringModel(model.model, model.form, model.name))
-        self._cut = sentence_cutter(model.form, WordRule(words), marks=marks)
+        self._scorer = scorer_of([model], across=False)
+        self._cut = sentence_cutter(model.form, config.words, marks=config.marks)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return natural log p of each continuation after its context, and whether its tokens are the most likely."""

@@ -75,6 +75,18 @@ def test_scores_by_hand(files: Run) -> None:
     assert asked(model, "generate_until", *(("x\n", each) for each in settings))[:2] == ["a b", "a "]
 
 
+def test_text_is_cut_as_by_pairs(files: Run) -> None:
+    from lmtool.harness import LmtoolLM
+
+    model = LmtoolLM(arpa="de.arpa", words="punctuation", marks=False, lowercase=True)
+    (whole, _), (after, _) = asked(model, "loglikelihood", ("", " A b!"), ("A,", " B."))  # type: ignore[misc]
+    assert (whole, after) == pytest.approx((-1.1 * math.log(10), -0.4 * math.log(10)), abs=1e-5)
+    assert asked(model, "loglikelihood_rolling", ("A b.\nA B!",)) == pytest.approx([-2.2 * math.log(10)], abs=1e-5)
+    for settings, said in (({"eos": "no"}, "eos=no: must be"), ({"words": "ptp"}, "words=ptp: must be")):
+        with pytest.raises(python.UserError, match=said):
+            LmtoolLM(arpa="de.arpa", **settings)
+
+
 @pytest.mark.parametrize("name", ["kn3", "nplm", "char"])
 def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> None:
     from lm_eval import simple_evaluate
