@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def condition(form: Form) -> str:
-    """Return the expression that decides whether a form serves, as its function returns it."""
-    tree = ast.parse(dedent(inspect.getsource(form.serves)))
-    (last,) = [node for node in ast.walk(tree) if isinstance(node, ast.Return)][-1:]
-    return ast.unparse(last.value or last)
+    """Return the expression that decides whether a form serves, as its function or lambda returns it."""
+    nodes = list(ast.walk(ast.parse(dedent(inspect.getsource(form.serves)))))
+    returned = [node.value or node for node in nodes if isinstance(node, ast.Return)]
+    return ast.unparse([*(node.body for node in nodes if isinstance(node, ast.Lambda)), *returned][-1])
 
 
 def forms() -> str:

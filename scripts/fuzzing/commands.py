@@ -31,6 +31,7 @@ TEXTS = {
     "valid.txt": "the cat ran to the mat\na bird sat\n",
     "words.txt": "the\na\ncat\n<unk>\n",
     "empty.txt": "",
+    "pairs.jsonl": '{"sentence_good": "the cat sat", "sentence_bad": "the sat cat"}\n',
     "lists.txt": "0 ||| the cat sat ||| lm: 1 ||| -3\n0 ||| the dog sat ||| lm: 2 ||| -4\n",
 }
 PREPARED = [

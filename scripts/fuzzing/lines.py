@@ -28,6 +28,7 @@ RIGHT = {
               ["model=lbl", *NEURAL]],
     "eval": [["run=kn"], ["run=net", "split=test"], ["arpa=kn.arpa", "text=valid.txt"], ["run=kn", "nbest=lists.txt"]],
     "score": [["run=kn", "text=valid.txt", "to=scores.tsv"], ["run=net", "text=train.txt", "to=s.jsonl"]],
+    "pairs": [["run=kn", "text=pairs.jsonl", "resamples=100"]],
     "surprisal": [["run=kn", "text=valid.txt", "to=s.tsv"], ["run=net", "text=train.txt", "entropy=true"]],
     "ensemble": [["runs=[kn,net]"], ["runs=[kn]", "cache=unigram"],
                  ["runs=[kn,net]", "method=log_linear", "fit_contexts=100"]],
