@@ -24,6 +24,8 @@ from omegaconf import DictConfig
 import lmtool
 from lmtool import results
 from lmtool.api.running import said_in_python
+from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
+from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
 from tests.conftest import ROOT
 from tests.pages import GUIDES, README, blocks
@@ -293,6 +295,12 @@ def test_pickles_and_pictures(
     again = pickle.loads(pickle.dumps(corpus))
     assert again.vocabulary.words == corpus.vocabulary.words
     assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
+    form = TextForm(corpus.vocabulary, chars=False, lowercase=False)
+    text = TextCorpus(corpus.split("valid"), "valid", form)
+    for derived in (limited(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
+        again = pickle.loads(pickle.dumps(derived))
+        assert type(again) is type(derived) and again.vocabulary.words == derived.vocabulary.words
+        assert again.split("valid").ids.tolist() == derived.split("valid").ids.tolist()
     assert all(f'<td style="text-align:left">{split}</td>' in corpus._repr_html_() for split in corpus.splits)
     for run in (bigram, network, mixture):
         model = pickle.loads(pickle.dumps(run.model))

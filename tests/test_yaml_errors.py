@@ -92,6 +92,7 @@ EXPERIMENTS = {
     "defaults:\n  - /model: nplm\n": "own/experiment/e.yaml:3: /model: nplm: write override /model: nplm",
     "defaults:\n  - overide /model: [nplm]\n": "own/experiment/e.yaml:3: overide /model: ...: write override /model:",
     "defaults:\n  - model@_global_: x\n": "own/experiment/e.yaml:3: model@_global_: x: write /model@_global_: x",
+    "defaults:\n  - /hydra/launcher: basic\n": "own/experiment/e.yaml:3: /hydra/launcher: basic: write override /h",
     "defaults:\n  - override hydra/launcher: joblib\n": "own/experiment/e.yaml:3: override hydra/launcher: joblib:"
     " write override /hydra/launcher: joblib",
     "defaults:\n  - ? [a]\n    : b\n": "own/experiment/e.yaml:3: while constructing a mapping, found unhashable key",

@@ -181,7 +181,8 @@ def require_experiment(path: Path, used: Container[str]) -> None:
         for key, value in item.value if item.id == "mapping" else []:
             *marks, group = str(key.value).split() or [""]
             found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
-            right = found and {*marks} <= {"override", "optional"} and ("override" in marks or group[1:] not in used)
+            is_used = group[1:] in used or group.startswith("/hydra/")
+            right = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
             if isinstance(key.value, str) and not right:
                 option = value.value if isinstance(value.value, str) else "..."
                 meant = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"

@@ -38,10 +38,16 @@ class MappedIds:
 
 
 class DerivedCorpus(Corpus):
-    """A corpus made from another one, which must stay open.
+    """A corpus made from another one, which must stay open, or from a text.
 
     `folder` is None, so that counts are not kept beside the store.
     """
+
+    _made_of: tuple[Any, ...]  # the constructor's arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it is made of."""
+        return type(self), self._made_of
 
     @property
     def folder(self) -> Path | None:
@@ -58,6 +64,7 @@ class MappedCorpus(DerivedCorpus):
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
         """unit_of: int64 `[V]`, the last one, of `<s>`, being that of units' `<s>`. units: U of them."""
         super().__init__(corpus)
+        self._made_of = corpus, unit_of, units
         assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
         self._unit_of = unit_of.astype(np.min_scalar_type(len(units)))
         self.oov = (self._unit_of == units.unk) & (np.arange(len(unit_of)) != corpus.vocabulary.unk)
@@ -94,11 +101,12 @@ class MappedCorpus(DerivedCorpus):
         return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
 
 
-class TextCorpus(Corpus):
+class TextCorpus(DerivedCorpus):
     """A corpus without a store, whose only split is a given text."""
 
     def __init__(self, text: Split, name: str, form: TextForm) -> None:
         """name: of the text and the split. form: the rules by which it was encoded."""
+        self._made_of = text, name, form
         self.name, self.path, self.splits, self._text = name, Path(name), [name], text
         self.vocabulary, self.subwords = form.vocabulary, form.subwords
 
@@ -142,6 +150,7 @@ class SkipCorpus(DerivedCorpus):
     def __init__(self, corpus: Corpus, step: int) -> None:
         """step: s, 1 or more."""
         super().__init__(corpus)
+        self._made_of = corpus, step
         self._step = step
         self.fingerprint = f"{self.fingerprint}, every {step}"
 
