@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import math
 from collections.abc import Callable
@@ -185,6 +187,10 @@ def test_quotes_in_tab_separated_words_are_letters(files: Run) -> None:
     rows = table("o.tsv")
     assert [(row["word"], row["zone"], row["tokens"]) for row in rows] == [('"a', "1", "a"), ('b"', "2", "b")]
     assert [float(row["surprisal_bits"]) for row in rows] == pytest.approx([1, 1], abs=1e-4)
+    files("surprisal", "arpa=de.arpa", "text=t.tok", "word_column=word", "to=o.csv.gz")
+    with gzip.open("o.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header[:3] == ["word", "zone", "item"] and [line[0] for line in lines] == ['"a', 'b"']
 
 
 class Bigrams(LanguageModel):
