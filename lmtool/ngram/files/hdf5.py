@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     """Return the array of a dataset, memory-mapped: its pages are read when they are used.
 
-    Raises ValueError unless it is one-dimensional, of that type and inside its file; and MemoryError.
+    Raises ValueError unless it is one-dimensional, of that type and inside its file; OSError if another file has taken
+    its file's name since; and MemoryError.
     """
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
@@ -51,7 +53,10 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     if offset % np.dtype(dtype).itemsize:
         return np.asarray(dataset[:])  # written by another program: compiled code needs aligned numbers
     try:  # mode c, though nobody writes: a read-only array would be another type for compiled code
-        return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
+        with open(dataset.file.filename, "rb") as file:  # whose own handle would keep HDF5's lock
+            if not os.path.sameopenfile(file.fileno(), dataset.file.id.get_vfd_handle()):
+                raise OSError("another file has replaced it while it was read")  # by another thread or process
+            return np.asarray(np.memmap(file, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the file is not damaged
             raise MemoryError(f"no address space for {dataset.file.filename}") from error
