@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,73 +77,55 @@ def score_words(
     segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
     if form.chars:
         _add_separators(tokens, segments, rows.starts)
-    at = _layout(form, tokens, rows, segments, across)
-    log_prob = model.score_text(at.text, progress=progress)
-    end_log_prob = log_prob[at.ends[at.closes]]
-    of_words = np.bincount(at.word_of, log_prob[at.inside], len(tokens)).astype(np.float64)
-    empty, entropies = at.lengths == 0, None
+    # The units of the text are its words and, after each segment, </s>, or, in pieces and letters without sentences, a
+    # token that counts nowhere, so that there is a distribution at the end.
+    is_end = np.zeros(len(tokens), dtype=bool)
+    if vocabulary.eos is not None or spaced:
+        is_end = np.insert(is_end, segments[1:], True)
+    lengths = np.ones(len(is_end), dtype=np.int64)
+    lengths[~is_end] = list(map(len, tokens))
+    begins = np.cumsum(lengths) - lengths
+    starts, empty = begins[~is_end], lengths[~is_end] == 0
+    text = _text(form, tokens, np.repeat(is_end, lengths), starts[segments[:-1]], starts[rows.item_starts[:-1]], across)
+    unit_of = np.repeat(np.arange(len(is_end)), lengths)
+    log_prob = np.bincount(unit_of, model.score_text(text, progress=progress), len(is_end)).astype(np.float64)
+    entropies = None
     if entropy or spaced:
-        places = np.unique(np.concatenate([at.begins, at.ends]) if spaced else at.begins[~empty])
-        begins, ends = (np.minimum(np.searchsorted(places, each), len(places) - 1) for each in (at.begins, at.ends))
-        fresh = np.isin(places, at.begins[segments[:-1]])
-        found, mass = _of_distributions(model, at.text, places, _masks(form) if spaced else None, fresh)
-        entropies = np.where(empty, np.nan, found[begins]) if entropy else None
+        fresh = np.isin(begins, starts[segments[:-1]])
+        places = np.minimum(begins, text.tokens - 1)
+        found, mass = _of_distributions(model, text, places, _masks(form) if spaced else None, fresh)
+        entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
         with np.errstate(invalid="ignore"):  # of a context after which no word can begin
-            of_words += np.where(empty, 0.0, mass[ends] - mass[begins])
-            end_log_prob = end_log_prob - mass[ends[at.closes]]
+            log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
+    surprisal = 0.0 - log_prob
+    of_words = np.where(empty, np.nan, surprisal[~is_end])
     if add_end and vocabulary.eos is not None:
-        of_words[at.closes] += end_log_prob
-        empty &= ~at.closes
+        last = segments[1:] - 1
+        of_words[last] = np.where(empty[last], 0.0, of_words[last]) + surprisal[is_end]
+    oov = np.bincount(unit_of[text.oov_positions], minlength=len(is_end))[~is_end]
     frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
-    return WordScores(tokens, at.oov, np.where(empty, np.nan, 0.0 - of_words), entropies, frequency)
+    return WordScores(tokens, oov, of_words, entropies, frequency)
 
 
-class _Layout(NamedTuple):
-    """Where W words are among the tokens of a text.
-
-    lengths: int64 `[W]`, numbers of their tokens. begins, ends: int64 `[W]`, their first tokens, and those after the
-    last. closes: `[W]`, whether a token that is in no word follows. inside: `[N]`, which tokens are in words. word_of:
-    the word of each of these. oov: int64 `[W]`, the number of OOVs in each word.
-    """
-
-    text: Split
-    lengths: IntArray
-    begins: IntArray
-    ends: IntArray
-    closes: Mask
-    inside: Mask
-    word_of: IntArray
-    oov: IntArray
-
-
-def _layout(form: TextForm, tokens: list[list[str]], rows: WordRows, segments: IntArray, across: bool) -> _Layout:
-    """Return the text of words. segments: the first word of each stretch that is followed by `</s>`, or, in text of
-    pieces or letters without sentences, by a token that counts nowhere, so that there is a distribution at the end.
-    """
+def _text(
+    form: TextForm, tokens: list[list[str]], is_end: Mask, segments: IntArray, items: IntArray, across: bool
+) -> Split:
+    """Return the text of words. is_end: `[N]`, which tokens are in no word. segments, items: their first tokens."""
     vocabulary = form.vocabulary
-    lengths = np.array(list(map(len, tokens)), dtype=np.int64)
-    closes = np.zeros(len(tokens), dtype=bool)
-    closes[segments[1:] - 1] = vocabulary.eos is not None or form.chars or form.subwords is not None
-    ends = np.cumsum(lengths + closes) - closes
-    begins = ends - lengths
-    inside = np.ones(int((lengths + closes).sum()), dtype=bool)
-    inside[ends[closes]] = False
     flat = [token for word in tokens for token in word]
+    ids = np.full(len(is_end), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)
+    ids[~is_end] = vocabulary.encode(flat)
     unknown = np.array([token not in vocabulary.ids for token in flat])
-    ids = np.full(len(inside), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)
-    ids[inside] = vocabulary.encode(flat)
-    word_of = np.repeat(np.arange(len(tokens)), lengths)
-    text = Split(
+    offsets, documents = (np.unique(np.append(first, len(ids))) for first in (segments, items))
+    return Split(
         ids,
-        np.unique(np.append(begins[segments[:-1]], len(ids))),
-        np.flatnonzero(inside)[unknown],
+        offsets,
+        np.flatnonzero(~is_end)[unknown],
         0,
         vocabulary.bos,
         independent_sentences=not across,
-        documents=np.unique(np.append(begins[rows.item_starts[:-1]], len(ids))) if across else None,
+        documents=documents if across else None,
     )
-    oov = np.bincount(word_of, unknown, len(tokens)).astype(np.int64)
-    return _Layout(text, lengths, begins, ends, closes, inside, word_of, oov)
 
 
 def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list[list[str]]:
