@@ -28,7 +28,11 @@ try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError:
-    raise UserError('lmtool.harness needs lm-eval: pip install "lmtool[harness]"') from None
+    REMEDY = 'lmtool.harness needs lm-eval: pip install "lmtool[harness]"'
+    if __name__ == "__main__":
+        print(f"lmtool: {REMEDY}", file=sys.stderr)
+        sys.exit(2)
+    raise UserError(REMEDY) from None
 
 MAX_NEW_TOKENS = 256  # of generate_until, unless the task says otherwise
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,8 @@ import lmtool as python
 from tests.test_arpa_alone import ARPA
 from tests.test_pairs import PAIRS, lines
 
-pytest.importorskip("lm_eval", reason='pip install "lmtool[harness]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the harness and what it imports
+needs_harness = pytest.mark.skipif(find_spec("lm_eval") is None, reason='pip install "lmtool[harness]"')
 
 Run = Callable[..., str]
 # The template of lm-eval's tasks of BLiMP, on a local file.
@@ -51,6 +54,7 @@ def asked(model: object, kind: str, *arguments: tuple[object, ...]) -> list[obje
     return found
 
 
+@needs_harness
 def test_scores_by_hand(files: Run) -> None:
     from lmtool.harness import LmtoolLM
 
@@ -75,6 +79,7 @@ def test_scores_by_hand(files: Run) -> None:
     assert asked(model, "generate_until", *(("x\n", each) for each in settings))[:2] == ["a b", "a "]
 
 
+@needs_harness
 def test_text_is_cut_as_by_pairs(files: Run) -> None:
     from lmtool.harness import LmtoolLM
 
@@ -87,6 +92,7 @@ def test_text_is_cut_as_by_pairs(files: Run) -> None:
             LmtoolLM(arpa="de.arpa", **settings)
 
 
+@needs_harness
 @pytest.mark.parametrize("name", ["kn3", "nplm", "char"])
 def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> None:
     from lm_eval import simple_evaluate
@@ -107,6 +113,7 @@ def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> N
     assert result.pairs == len(samples) == 7
 
 
+@needs_harness
 def test_the_command(files: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     from lmtool import harness
 
@@ -127,3 +134,13 @@ def test_the_command(files: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     monkeypatch.setattr(sys, "argv", [word.replace("de.arpa", "none.arpa") for word in line])
     assert harness.main() == 2
     assert capfd.readouterr().err.rstrip().endswith("check the path or set LMTOOL_DATA")
+
+
+def test_the_command_without_the_harness(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval.api.model", None)
+    monkeypatch.delitem(sys.modules, "lmtool.harness", raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("lmtool.harness", run_name="__main__")
+    assert capsys.readouterr().err == 'lmtool: lmtool.harness needs lm-eval: pip install "lmtool[harness]"\n'
+    with pytest.raises(python.UserError, match="needs lm-eval"):
+        import_module("lmtool.harness")

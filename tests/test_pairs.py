@@ -189,6 +189,7 @@ def test_broken_records_are_named(files: Run, text: str, said: str) -> None:
     ("line", "said"),
     [
         ("text=none.jsonl", "no file none.jsonl for text"),
+        ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
         ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),

@@ -32,13 +32,14 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         require_table(config.to, (".tsv", ".csv"), "")
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
+    models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
     pairs = read_pairs(pair_files(config.text, progress=session.progress))
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
     runs: dict[str, dict[str, Cell]] = {}
     scored: Scored = {}
-    for name, model in load_each(config):
+    for name, model in models:
         scorer, cut = scorer_of([model], across=False), sentence_cutter(model.form, config.words, marks=config.marks)
         good, bad = score_pairs(scorer, pairs, cut, progress=session.progress)
         outcome = outcomes(good, bad, per_token=config.criterion == "mean")
