@@ -8,6 +8,7 @@ import copy
 import gc
 import itertools
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -603,6 +604,25 @@ def test_only_plain() -> None:
     assert network_step(model, 0.0, 4, None) is not None
     with only_plain():
         assert network_step(model, 0.0, 4, None) is None
+
+
+def test_only_plain_in_threads_that_overlap() -> None:
+    """It is for its own thread, and ends with its block, whichever of two blocks ends first."""
+    entered, left = threading.Event(), threading.Event()
+
+    def block() -> None:
+        with only_plain():
+            entered.set()
+            assert left.wait(60)
+
+    with only_plain():
+        thread = threading.Thread(target=block)
+        thread.start()
+        assert entered.wait(60)
+    assert forms.allowed()
+    left.set()
+    thread.join()
+    assert forms.allowed()
 
 
 def test_forms_are_asked_in_the_order_of_their_files() -> None:

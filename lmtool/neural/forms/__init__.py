@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -66,7 +67,8 @@ class Form:
 _registered: list[Form] = []
 _chosen: WeakKeyDictionary[nn.Module, dict[Any, Form | None]] = WeakKeyDictionary()
 _used: WeakKeyDictionary[nn.Module, set[Form]] = WeakKeyDictionary()
-_only: frozenset[str] | None = None  # the names of the forms that may be used; None for all
+# The names of the forms that this thread may use; None for all.
+_only: ContextVar[frozenset[str] | None] = ContextVar("_only", default=None)
 
 
 def form(layer: type[nn.Module], method: str, **fields: Any) -> Callable[[Function], Function]:
@@ -90,23 +92,23 @@ def registered() -> tuple[Form, ...]:
 
 @contextmanager
 def only(names: Collection[str]) -> Iterator[None]:
-    """While the block runs, use only the forms with these names, in the whole process."""
-    global _only
-    before, _only = _only, frozenset(names) if _only is None else _only & frozenset(names)
+    """While the block runs, use only the forms with these names, in this thread."""
+    outer = _only.get()
+    token = _only.set(frozenset(names) if outer is None else outer & frozenset(names))
     try:
         yield
     finally:
-        _only = before
+        _only.reset(token)
 
 
 def only_plain(wanted: bool = True) -> AbstractContextManager[None]:
-    """Return a block in which only plain methods are called, in the whole process; wanted: whether to do so."""
+    """Return a block in which only plain methods are called, in this thread; wanted: whether to do so."""
     return only(()) if wanted else nullcontext()
 
 
 def allowed() -> bool:
     """Return whether fast forms may be used: not inside only_plain, nor while torch.compile traces the code."""
-    return (_only is None or bool(_only)) and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and _only.get() != frozenset()
 
 
 def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | None:
@@ -118,15 +120,17 @@ def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | 
     if not allowed():
         return None
     kept = _chosen.setdefault(layer, {})
+    only_these = _only.get()
     dtypes = x.dtype, *(other.dtype for other in others if isinstance(other, Tensor))
-    key = method, x.shape, dtypes, x.device, layer.training, getattr(layer, "precision", None), _only
-    if key not in kept:
-        if len(kept) >= MAX_CHOICES:
-            kept.clear()
-        fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
-        kept[key] = next((each for each in fitting if _only is None or each.name in _only), None)
-        _used.setdefault(layer, set()).update(each for each in (kept[key],) if each)
-    return kept[key]
+    key = method, x.shape, dtypes, x.device, layer.training, getattr(layer, "precision", None), only_these
+    if key in kept:
+        return kept[key]
+    if len(kept) >= MAX_CHOICES:
+        kept = _chosen[layer] = {}  # not cleared: another thread may read it
+    fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
+    found = kept[key] = next((each for each in fitting if only_these is None or each.name in only_these), None)
+    _used.setdefault(layer, set()).update(each for each in (found,) if each)
+    return found
 
 
 def used(model: nn.Module) -> list[Form]:
