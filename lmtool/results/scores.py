@@ -297,11 +297,14 @@ class MinimalPairs(TableResult):
         return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
 
     def table_text(self) -> str:
-        """Return the table in plain text: of several runs the accuracies and intervals alone."""
+        """Return the table in plain text: of several runs the accuracies and half the widths of their intervals."""
         if len(self.runs) == 1:
             return super().table_text()
-        shown = [k for k, name in enumerate(self.header) if not name.endswith((" ties", " oov"))]
-        return text_table([self.header[k] for k in shown], [[row[k] for k in shown] for row in self.table])
+        shown = []
+        for row in self.table:
+            figures = [[float(value or 0) for value in row[k : k + 3]] for k in range(3, len(row), 5)]
+            shown.append([*row[:3], *(value for x, low, high in figures for value in (x, (high - low) / 2))])
+        return text_table([*self.header[:3], *(name for run in self.runs for name in (run, "+-"))], shown)
 
 
 @dataclass(repr=False)
