@@ -14,7 +14,8 @@ PUBLISHED = {"ngram": "n-gram, published", "lstm": "LSTM, published"}  # by Wars
 def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
     """Return the Markdown table of accuracies by phenomenon, means over its paradigms, with the published ones."""
     published = pd.read_json(corpora() / "blimp" / "models_summary.jsonl", lines=True).set_index("UID").drop("overall")
-    accuracies = {row["what"]: pd.read_csv(folder / f"{row['run']}-blimp.csv") for row in recipe["row"]}
+    files = {row["what"]: folder / f"{row['run']}-blimp.csv" for row in recipe["row"]}
+    accuracies = {name: pd.read_csv(path) for name, path in files.items() if path.exists()}
     shown = {
         name: table[table["level"] == "paradigm"].set_index("name")["accuracy"] for name, table in accuracies.items()
     }
@@ -28,4 +29,5 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
     for what, *keys in ("95 % interval", "lower", "upper"), ("ties, each half right", "ties"):
         cells = [" to ".join(f"{table.loc[0, key]:.3g}" for key in keys) for table in accuracies.values()]
         lines.append(f"| {what} | {' | '.join(cells)} |{' |' * len(PUBLISHED)}")
-    return lines
+    left_out = [name for name in files if name not in accuracies]
+    return lines + (["", f"Not run: {', '.join(left_out)}."] if left_out else [])

@@ -22,7 +22,7 @@ from lmtool.plots import can_plot
 Floats = npt.NDArray[np.float64]
 T_975 = 2.262  # 97.5 % quantile of Student's t with 9 degrees of freedom: ten stories
 FREQUENCY = "log_frequency_bits"
-STORIES, SURPRISAL, PICTURE = "stories.tsv", "surprisal.tsv", "reading-times.png"  # files in the folder of the runs
+STORIES, SURPRISAL, PICTURE = "stories.tsv", "{}-surprisal.tsv", "reading-times.png"  # in the folder of the runs
 
 
 def prepare(folder: Path) -> None:
@@ -121,7 +121,9 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
     Left out are the first and the last word of each sentence, the second of a story, and words that have, or follow, a
     token outside the vocabulary.
     """
-    words = read(folder / SURPRISAL)
+    scored = {row["run"]: folder / SURPRISAL.format(row["run"]) for row in recipe["row"]}
+    tables = {run: read(path) for run, path in scored.items() if path.exists()}
+    words = next(iter(tables.values())).assign(**{run: table["surprisal_bits"] for run, table in tables.items()})
     words["mark"] = words["word"].str.contains(r"[^\w'-]").astype(float)
     before = words.shift().add_suffix(" before")
     words = words.join(before[[f"{name} before" for name in words.columns]])
@@ -146,9 +148,10 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
     base = np.column_stack([place, columns(FREQUENCY)])
     found = [gains("log frequency alone", None, place, FREQUENCY)]
     for row in recipe["row"]:
-        result = json.loads((folder / row["run"] / "result.json").read_text())
-        perplexity = float(result.get("valid_perplexity") or result["perplexity"])
-        found.append(gains(row["what"], perplexity, base, f"surprisal_bits_{row['run']}"))
+        if row["run"] in tables:
+            result = json.loads((folder / row["run"] / "result.json").read_text())
+            perplexity = float(result.get("valid_perplexity") or result["perplexity"])
+            found.append(gains(row["what"], perplexity, base, row["run"]))
     found.append(gains("GPT-3 (davinci)", None, base, "gpt3"))
     draw([(row.perplexity, row) for row in found if row.perplexity], folder / PICTURE)
     lines = [f"{len(used):,} of {len(words):,} words.", ""]
@@ -158,7 +161,7 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
         cells = [row.name, f"{row.perplexity:.1f}" if row.perplexity else "", f"{row.mean:.1f} ± {row.half:.1f}"]
         cells += [f"{row.with_marks:.1f}", f"{row.as_listed:.1f}", f"{row.correlation:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return lines + [f"| {row['what']} | | not run | | | |" for row in recipe["row"] if row["run"] not in tables]
 
 
 def draw(found: list[tuple[float, Gain]], path: Path) -> None:

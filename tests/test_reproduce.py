@@ -212,7 +212,8 @@ def test_table_of_minimal_pairs_by_hand(imported: Any, tmp_path: Path, monkeypat
         "overall,mean over paradigms,.6,.55,.65,12\nphenomenon,c,.6,.5,.7,0\n"
         "paradigm,a_1,.5,.4,.6,2\nparadigm,a_2,.6,.5,.7,10\nparadigm,b_1,.7,.6,.8,0\n"
     )
-    assert imported("minimal_pairs").table(tmp_path, {"row": [{"what": "KN", "run": "kn"}]}) == [
+    recipe = {"row": [{"what": "KN", "run": "kn"}, {"what": "NCE", "run": "nce"}]}
+    assert imported("minimal_pairs").table(tmp_path, recipe) == [
         "| | KN | n-gram, published | LSTM, published |",
         "|---|--:|--:|--:|",
         "| a | 0.550 | 0.375 | 0.875 |",
@@ -220,13 +221,15 @@ def test_table_of_minimal_pairs_by_hand(imported: Any, tmp_path: Path, monkeypat
         "| **all paradigms** | 0.600 | 0.500 | 0.750 |",
         "| 95 % interval | 0.55 to 0.65 | | |",
         "| ties, each half right | 12 | | |",
+        "",
+        "Not run: NCE.",
     ]
 
 
 def test_table_of_reading_times(imported: Any, tmp_path: Path) -> None:
     """Times are surprisal, frequency and noise of variance 1/4: surprisal explains half of log(5) nats."""
     rng = np.random.default_rng(1)
-    lines = ["item zone word time listed_time gpt3 sentence position oov log_frequency_bits length surprisal_bits_kn"]
+    lines = ["item zone word time listed_time gpt3 sentence position oov log_frequency_bits length surprisal_bits"]
     for item in range(1, 11):
         for zone in range(1, 201):
             bits, frequency, noise, listed = rng.normal(size=4)
@@ -235,12 +238,12 @@ def test_table_of_reading_times(imported: Any, tmp_path: Path) -> None:
             time = bits + frequency + noise / 2
             cells = item, zone, word, time, listed, -bits, sentence, position, int(zone == 15), frequency, len(word)
             lines.append(" ".join(map(str, (*cells, bits))))
-    (tmp_path / "surprisal.tsv").write_text("\n".join(lines).replace(" ", "\t") + "\n")
+    (tmp_path / "kn-surprisal.tsv").write_text("\n".join(lines).replace(" ", "\t") + "\n")
     (tmp_path / "kn").mkdir()
     (tmp_path / "kn" / "result.json").write_text('{"valid_perplexity": 98.25}')
-    words, *_, frequency, model, gpt3 = imported("reading_times").table(
-        tmp_path, {"row": [{"what": "KN", "run": "kn"}]}
-    )
+    recipe = {"row": [{"what": "KN", "run": "kn"}, {"what": "NCE", "run": "nce"}]}
+    words, *_, frequency, model, gpt3, missing = imported("reading_times").table(tmp_path, recipe)
+    assert missing == "| NCE | | not run | | | |"
     # Left out are the first and last of 10 words, an OOV and the word after it, and the second word of a story.
     assert words == f"{10 * (20 * 8 - 2 - 1):,} of 2,000 words."
     assert frequency.startswith("| log frequency alone |  | ") and gpt3.startswith("| GPT-3 (davinci) |  | ")
