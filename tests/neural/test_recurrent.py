@@ -230,6 +230,6 @@ def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
 
 
 def test_a_context_size_is_refused() -> None:
-    with pytest.raises(UserError, match=r"model.context_size=5: a recurrent network reads all words before"):
+    with pytest.raises(UserError, match=r"model.context_size=5: must be null, as a recurrent network reads all words"):
         config(context_size=5)
     assert replace(config(), cell=Cell.gru).cell is Cell.gru

@@ -89,7 +89,7 @@ class Cell(Enum):
 
 
 def _unbounded(size: int, key: str) -> None:
-    raise UserError(f"{key}={size}: a recurrent network reads all words before; leave it out")
+    raise UserError(f"{key}={size}: must be null, as a recurrent network reads all words before")
 
 
 @dataclass(slots=True)
