@@ -31,10 +31,8 @@ from lmtool.evaluation.score_table import (
     Buckets,
     percentiles,
     quantiles,
-    require_new_fields,
     require_new_names,
     require_table,
-    score_names,
     write_table,
 )
 from lmtool.evaluation.text_scores import Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
@@ -220,7 +218,7 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(_table_name(config))
-        require_new_names(config.columns or [])
+        require_new_names(config.columns or [], f"columns={config.columns}")
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
                 f"buckets={config.buckets}: quantiles of the texts need a second reading, and text=- is read once: set "
@@ -240,14 +238,13 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
         if path in used:
             raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
         used[path] = f"{key}={name}"
-    whole = config.columns is None and _carries(config)
-    to = config.to if whole else config.filter if config.filter_scores else None
-    if to is not None and STANDARD not in (config.text, to):  # of the first records, before all are scored
-        scores = score_names(config.run_out is not None, whole and config.buckets is not None)
+    to = config.to if config.columns is None and _carries(config) else None
+    whole = config.filter if config.filter_scores else to
+    if whole is not None and STANDARD not in (config.text, whole):  # of the first records, before all are scored
         for block in islice(record_blocks(names, config.column), 1):
             fields = block.fields()
-            for record in fields if isinstance(fields, list) else [fields.schema.names]:
-                require_new_fields(record, scores, to)
+            found = {key for record in fields for key in record} if isinstance(fields, list) else fields.schema.names
+            require_new_names(found, f"{whole} has whole records")
 
 
 def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:

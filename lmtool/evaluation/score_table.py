@@ -98,25 +98,13 @@ def require_table(name: str, texts: tuple[str, ...] = (".tsv",), rest: str = "; 
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
-def require_new_names(names: list[str]) -> None:
-    """Raise UserError if columns of records occur twice or are named like those of scores."""
-    for place, name in enumerate(names):
-        if name in names[:place] or name in ("bucket", *(column.name for column in OF_TWO)):
-            raise UserError(f"columns={names}: {name!r} is a column of the scores, or occurs twice; leave it out")
-
-
-def score_names(two: bool, buckets: bool) -> list[str]:
-    """Return the names of the columns of scores. two: whether there are two models. buckets: whether there are any."""
-    return [*(column.name for column in (OF_TWO if two else COLUMNS)), *(["bucket"] if buckets else [])]
-
-
-def require_new_fields(fields: Iterable[str], scores: Sequence[str], name: str) -> None:
-    """Raise UserError if a field of a record has the name of a score. name: of the file that would have both."""
-    if taken := [field for field in fields if field in scores]:
-        raise UserError(
-            f"{name}: records have a field {taken[0]!r}, which its score would replace: rename it in them, or choose "
-            "other fields for to= by columns="
-        )
+def require_new_names(names: Iterable[str], given: str) -> None:
+    """Raise UserError if columns of records occur twice or are named like those of scores. given: where, for it."""
+    seen = {"bucket", *(column.name for column in OF_TWO)}
+    for name in names:
+        if name in seen:
+            raise UserError(f"{given}: {name!r} is a column of the scores, or occurs twice; rename it or leave it out")
+        seen.add(name)
 
 
 def write_table(
@@ -141,7 +129,7 @@ def write_table(
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
         if form_of(name) not in JSON_LINES:
-            header = [*names, *score_names(dtype == TWO, buckets is not None)]
+            header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
             file.write(("\t".join(map(_cell, header)) + "\n").encode())
         for rows, fields in parts:
             records: Any = fields
@@ -195,7 +183,7 @@ def _json_lines(
     if buckets:
         scores["bucket"] = buckets.named(rows)
     for record, *values in zip(records, *scores.values(), strict=True):
-        require_new_fields(record, list(scores), name)
+        require_new_names(record, f"{name} has whole records")
         both = {**record, **dict(zip(scores, values, strict=True))}
         text = json.dumps(_finite(both), ensure_ascii=False, default=_text)
         yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
@@ -226,7 +214,7 @@ def _write_parquet(
             if "struct" in str(kind) or kind in (pa.null(), pa.string()):  # JSON: later objects may have other keys
                 kind, values = pa.string(), [_cell(v) if isinstance(v, dict | list) else v for v in values]
             arrays[key] = pa.array(values, kind)
-        require_new_fields(arrays, score_names(columns is OF_TWO, buckets is not None), name)
+        require_new_names(arrays, f"{name} has whole records")
         for column in columns:
             kind = pa.float64() if column.decimals else pa.int64()
             arrays[column.name] = pa.array(column.values(rows), kind, from_pandas=True)  # nan is null

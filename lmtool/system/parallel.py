@@ -30,16 +30,11 @@ _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Here(threading.local):
-    """What belongs to one thread, as calls in several threads of a program may use other numbers of threads.
+    """What belongs to one thread: calls in several threads of a program may use other numbers of threads."""
 
-    threads: as `_threads`. max_threads: to which follow_load returns when the cores are free; 0: it changes nothing.
-    lowered: as was_lowered returns. torch_threads: torch's number before set_torch_threads. working: whether it runs a
-    share of `run`.
-    """
-
-    threads = max_threads = 0
-    lowered = working = False
-    torch_threads: int | None = None
+    threads = max_threads = 0  # in use; to which follow_load returns when the cores are free (0: it changes nothing)
+    lowered = working = False  # by follow_load; on a share of `run`
+    torch_threads: int | None = None  # torch's number before set_torch_threads
 
 
 _here = _Here()
