@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.split import MAX_POSITION
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.sampling import draw, sampling_distribution
@@ -75,6 +76,13 @@ class LanguageModel(ABC):
     def dynamic(self) -> bool:
         """Whether the distributions change with the text that the model has read, as with a cache."""
         return False
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the distributions of a text are those of log_dist_text, which reads it in order, as contexts alone do
+        not determine them, or have no limit.
+        """
+        return self.dynamic or self.context_size is None
 
     @abstractmethod
     def log_dist(self, contexts: IntArray) -> FloatArray:
@@ -169,8 +177,12 @@ class LanguageModel(ABC):
         return np.concatenate(words)
 
     def contexts_of(self, text: Split, index: IntArray) -> tuple[IntArray, IntArray]:
-        """Return contexts `[B, C]`, as the model reads them, and targets `[B]` of the tokens at index `[B]`."""
-        return text.as_stream(self.across_sentences).windows(index, self.context_size)
+        """Return contexts `[B, C]`, as the model reads them, and targets `[B]` of the tokens at index `[B]`.
+
+        A model that reads all words before gets the last 255: an approximation, for statistics of single tokens.
+        """
+        size = min(MAX_POSITION, int(index.max(initial=0)) + 1) if self.context_size is None else self.context_size
+        return text.as_stream(self.across_sentences).windows(index, size)
 
     def map_text(self, function: Callable[..., Array], text: Split, size: int = TOKENS_PER_CHUNK) -> Array:
         """Return function(contexts, targets) of all tokens of a text, `[N, ...]`, by `size` tokens at once."""
@@ -215,7 +227,7 @@ class LanguageModel(ABC):
     def state_size(self) -> int:
         """W, the size of a state."""
         if self.context_size is None:
-            raise NotImplementedError(f"{self._name}: a model of unbounded contexts must define its states")
+            raise UserError(f"a {self._name} of unbounded contexts, as of recurrent networks, has no states")
         return self.context_size
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:

@@ -57,7 +57,10 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
             with token_bar(tokens, shown=session.progress) as bar:
                 for chunk in in_chunks(tokens, max(1, PROBABILITIES_PER_CHUNK // len(corpus.vocabulary))):
                     places = np.arange(chunk.start, chunk.stop)
-                    p = teacher.probabilities(teacher.contexts_of(train, places)[0])
+                    if teacher.in_order:
+                        p = np.exp(teacher.log_dist_text(train, chunk.start, chunk.stop))
+                    else:
+                        p = teacher.probabilities(teacher.contexts_of(train, places)[0])
                     take(like.contexts_of(train, places)[0], p)
                     bar.update(len(places))
 

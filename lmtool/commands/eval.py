@@ -192,7 +192,7 @@ def evaluate_split(
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
     if split.tokens:
-        session.note(*quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]))
+        session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
     if detail:
         _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
     return evaluation

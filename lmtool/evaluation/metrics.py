@@ -45,8 +45,8 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
     """Return the share of a split's tokens, all of them, that are the most likely word after their context."""
     hits = 0
     with token_bar(split.tokens, shown=progress) as bar:
-        for part in in_chunks(split.tokens, DISTS_PER_CHUNK if model.dynamic else 4096):
-            if model.dynamic:  # its distributions depend on the text, not on contexts alone
+        for part in in_chunks(split.tokens, DISTS_PER_CHUNK if model.in_order else 4096):
+            if model.in_order:
                 most_likely = model.log_dist_text(split, part.start, part.stop)[:, :-1].argmax(axis=1)
             else:
                 most_likely = model.argmax(model.contexts_of(split, np.arange(part.start, part.stop))[0])

@@ -193,7 +193,7 @@ def _distributions(model: LanguageModel, text: Split, places: IntArray) -> Itera
     """Yield log p of all words before tokens `places`, ascending, part by part, `[part, V]`."""
     for part in in_chunks(len(places), max(1, SAMPLED_PER_CHUNK // model.vocabulary_size)):
         here = places[part]
-        if model.dynamic:  # its distributions depend on the text, not on contexts alone
+        if model.in_order:
             first = int(here[0])
             yield part, model.log_dist_text(text, first, int(here[-1]) + 1)[here - first]
         else:

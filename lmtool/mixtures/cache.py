@@ -162,6 +162,9 @@ class CachedMixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.static_weights
 
+    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
+        return self.static_weights
+
     @property
     def dynamic(self) -> bool:
         """True: the cache changes with the text."""

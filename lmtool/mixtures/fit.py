@@ -10,7 +10,7 @@ import numpy as np
 
 from lmtool.config.verbs import CacheKind, EnsembleConfig, FitOn, MixMethod
 from lmtool.data.corpus import Corpus
-from lmtool.data.split import Split
+from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import cloze_log_prob, with_one_unk
@@ -167,7 +167,7 @@ def _text_chunks(config: EnsembleConfig, models: Models, corpus: Corpus, progres
     number of contexts.
     """
     split = _fit_text(config, corpus)
-    size, tokens = longest_context(models), corpus.vocabulary.special_tokens
+    size, tokens = longest_context(models) or MAX_POSITION, corpus.vocabulary.special_tokens
     split = split.as_stream(any(model.across_sentences for model in models))
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 

@@ -202,6 +202,14 @@ class LinearMixture(MixedModel):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
 
+    @abstractmethod
+    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return the weights before the tokens `first` to `last` - 1 of a text: `[M]` or `[M, last - first]`."""
+
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        dists = np.stack([member.log_dist_text(text, first, last) for member in self.members])
+        return mix(dists, self._weights_before(text, first, last))
+
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_prob", contexts)
         log_probs = [member.log_prob(own, targets) for member, own in self._reading(contexts)]
@@ -230,11 +238,11 @@ class Mixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.weights
 
+    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
+        return self.weights
+
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return mix(log_probs, self.weights)
-
-    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        return mix(np.stack([member.log_dist_text(text, first, last) for member in self.members]), self.weights)
 
     @property
     def state_size(self) -> int:
@@ -276,6 +284,10 @@ class ClassMixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))
         return self.weights[classes].T
+
+    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
+        contexts = self.classifier.contexts_of(text, np.arange(first, last))[0]
+        return self.weights[self.classifier.context_lengths(contexts)].T
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)

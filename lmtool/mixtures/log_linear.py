@@ -18,6 +18,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.metrics import log_softmax
 from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
+from lmtool.system.terminal import token_bar
 
 CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
@@ -191,5 +192,17 @@ class LogLinear(MixedModel):
         """Return log p of each token of a text, `[N]`, from the members' whole distributions: theirs are not enough."""
         return self.score_text(text, progress=progress)
 
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        dists = np.stack([member.log_dist_text(text, first, last) for member in self.members])
+        return combined(without_lone_reserves(dists), self.weights)
+
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        return self.score_tokens(text, 0, text.tokens, progress=progress)
+        if not self.in_order:
+            return self.score_tokens(text, 0, text.tokens, progress=progress)
+        log_prob = np.empty(text.tokens)
+        with token_bar(text.tokens, shown=progress) as bar:
+            for part in in_chunks(text.tokens, CONTEXTS_PER_CHUNK):
+                dists = self.log_dist_text(text, part.start, part.stop)
+                log_prob[part] = np.take_along_axis(dists, text.ids[part, None].astype(np.int64), 1)[:, 0]
+                bar.update(len(dists))
+        return log_prob

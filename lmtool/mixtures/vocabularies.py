@@ -82,6 +82,7 @@ class OverVocabulary(LanguageModel):
         """own: the words of the model. Raises ValueError if the vocabulary lacks one of them."""
         self.model, self._tokens = model, own.special_tokens
         self._ids, self._log_share = shares_of_unk(own, vocabulary)
+        self._read: tuple[Split, Split] | None = None
         self.vocabulary_size, self.context_size = len(vocabulary), model.context_size
         self.across_sentences, self.normalised, self.dynamic = model.across_sentences, model.normalised, model.dynamic
 
@@ -114,10 +115,21 @@ class OverVocabulary(LanguageModel):
         return self.model.hidden(self._ids[self._checked_contexts("hidden", contexts)])
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        ids = self._ids[text.ids].astype(text.ids.dtype)
-        own = replace(text, ids=ids, bos=self._tokens.bos)
-        log_prob = self.model.score_text(own, progress=progress, memory_limit=memory_limit)
+        log_prob = self.model.score_text(self._own(text), progress=progress, memory_limit=memory_limit)
         return log_prob + self._log_share[text.ids]
+
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        return self.model.log_dist_text(self._own(text), first, last)[:, self._ids] + self._log_share
+
+    def hidden_text(self, text: Split, first: int, last: int) -> npt.NDArray[np.float32]:
+        return self.model.hidden_text(self._own(text), first, last)
+
+    def _own(self, text: Split) -> Split:
+        """Return a text in the model's ids; the same object for the same text, whose reading a model may continue."""
+        if self._read is None or self._read[0] is not text:
+            ids = self._ids[text.ids].astype(text.ids.dtype)
+            self._read = text, replace(text, ids=ids, bos=self._tokens.bos)
+        return self._read[1]
 
     @property
     def state_size(self) -> int:

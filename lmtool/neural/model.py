@@ -29,7 +29,7 @@ from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks, whole_numbers
 from lmtool.system.process import memory_available
 from lmtool.trees.tree import Tree
 
@@ -358,11 +358,9 @@ def word_representations(model: NeuralModel, split: Split | None) -> Rows:
     total = torch.zeros(words, model.encoder.output_dim)
     count = torch.zeros(words)
     split = split.as_stream(model.across_sentences)
-    for first in range(0, split.tokens, CONTEXTS_PER_BATCH):
-        index = np.arange(first, min(first + CONTEXTS_PER_BATCH, split.tokens))
-        contexts, targets = split.windows(index, model.context_size)
-        ids = torch.from_numpy(targets)
-        total.index_add_(0, ids, model.encoder(torch.from_numpy(contexts)))
+    for part in in_chunks(split.tokens, CONTEXTS_PER_BATCH):
+        ids = torch.from_numpy(split.ids[part].astype(np.int64))
+        total.index_add_(0, ids, torch.from_numpy(model.hidden_text(split, part.start, part.stop)))
         count += ids.bincount(minlength=words)
     mean = total / count.clamp(min=1)[:, None]
     mean[count == 0] = total.sum(0) / count.sum()

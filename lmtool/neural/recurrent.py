@@ -8,24 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmtool.data.split import MAX_POSITION, Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.neural.encoders.recurrent import Recurrent
-from lmtool.neural.model import NeuralModel
+from lmtool.neural.model import NeuralModel, Rows
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
 ROWS = 256  # pieces of text that are read side by side
 WORDS_PER_CHUNK = 1 << 12  # words of all rows together that are read at once
+KEPT = 1 << 14  # hidden states of a long text that are kept, for a cache of that many tokens
 PIECE, WARM_UP = 512, 128  # tokens of a long text whose loss in training is computed by one row, and those before
 Piece = tuple[int, int, int]  # tokens: where reading begins, where scores begin, and the end of both
+
+
+class _Reading(NamedTuple):
+    """Where the reading of a long text ended: its ids, the weights' versions, the first token of its stream, the token
+    before which it ended, the state `[1, W]` there, and the hidden states before the last tokens, float32 `[n, D]`.
+    """
+
+    ids: object
+    weights: list[tuple[int, int]]
+    begin: int
+    until: int
+    state: Tensor
+    hidden: Rows
 
 
 class RecurrentModel(NeuralModel):
@@ -34,7 +48,7 @@ class RecurrentModel(NeuralModel):
     """
 
     carried: Tensor | None = None
-    _read_until: tuple[object, int, Tensor] | None = None  # a text, a number of its tokens, the state after them
+    _read: _Reading | None = None
 
     @property
     def recurrent(self) -> Recurrent:
@@ -51,7 +65,7 @@ class RecurrentModel(NeuralModel):
             state = self.recurrent.zero_state(len(contexts))
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.encodes_in_bf16(targets.numel())):
             h, after = self.recurrent.read(contexts, state)
-        self.carried, self._read_until = after.detach().to(state.dtype), None  # the weights will change
+        self.carried = after.detach().to(state.dtype)
         return self._loss(h.flatten(0, 1).to(state.dtype), targets.flatten())
 
     def carried_state(self) -> dict[str, Tensor]:
@@ -61,13 +75,6 @@ class RecurrentModel(NeuralModel):
     def carry(self, state: dict[str, Tensor]) -> None:
         """Continue from what carried_state returned."""
         self.carried = state["state"].to(self.device) if state else None
-
-    def contexts_of(self, text: Split, index: IntArray) -> tuple[IntArray, IntArray]:
-        """Return contexts and targets of the tokens at index `[B]`, contexts cut to the last 255 words: an
-        approximation, for statistics of single tokens. score_text and log_dist_text read the whole text.
-        """
-        longest = min(MAX_POSITION, int(index.max(initial=0)) + 1)
-        return text.as_stream(self.across_sentences).windows(index, longest)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token `[N]`, read from the beginning of its sentence, document or text."""
@@ -80,14 +87,17 @@ class RecurrentModel(NeuralModel):
     ) -> FloatArray:
         """Return log p of the tokens `first` to `last` - 1, or unnormalized_log_prob.
 
-        In a long text each 512 tokens are scored after the 128 before them alone, side by side: an approximation, with
-        which training computes the loss on valid.
+        In training mode each 512 tokens of a long text are scored after the 128 before them alone, side by side: an
+        approximation, with which the loss on valid is computed.
         """
         if unnormalized and not self.self_normalised:
             return super().score_tokens(text, first, last, unnormalized=True)
         method = self.output.unnormalized_log_prob if unnormalized else self.output.log_prob
-        pieces = []
+        pieces: list[Piece] = []
         for begin, start, end in self._overlapping(text, first, last):
+            if not self.training:
+                pieces.append((begin, start, end))
+                continue
             pieces += [(max(begin, at - WARM_UP), at, min(at + PIECE, end)) for at in range(start, end, PIECE)]
         return self._score(text, pieces, method, progress=progress)[first:last]
 
@@ -97,13 +107,30 @@ class RecurrentModel(NeuralModel):
         dists = [F.pad(self.output.log_dist(part), (0, 1), value=-torch.inf) for part in torch.split(h, 256)]
         return np.asarray(torch.cat(dists).cpu())
 
-    def hidden_text(self, text: Split, first: int, last: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    def hidden_text(self, text: Split, first: int, last: int) -> Rows:
         """Return the hidden states before the tokens `first` to `last` - 1 of a text that is read from its beginning,
-        `[last - first, D]`. Continues where the last call for this text ended.
+        `[last - first, D]`. Continues where the last call for this text ended, and keeps states for a cache.
         """
         found = np.empty((last - first, self.recurrent.output_dim), dtype=np.float32)
-        for tokens, h in self._hidden(text, list(self._overlapping(text, first, last)), keeps=True):
-            found[tokens - first] = h.float().cpu().numpy()
+        pieces = list(self._overlapping(text, first, last))
+        if len(pieces) != 1:
+            for tokens, h in self._hidden(text, pieces):
+                found[tokens - first] = h.float().cpu().numpy()
+            return found
+        begin, at, state, before = pieces[0][0], pieces[0][0], self.recurrent.zero_state(1), found[:0]
+        weights = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
+        read = self._read
+        if read is not None and read.ids is text.ids and (read.weights, read.begin) == (weights, begin):
+            kept = read.until - len(read.hidden)
+            if kept <= first <= read.until <= last:
+                at, state, before = read.until, read.state, read.hidden
+                found[: at - first] = before[first - kept :]
+        start = max(at, first)
+        bounds = [np.array([token]) for token in (begin, start, last, at)]
+        for tokens, h, after in self._rows(text, bounds[0], bounds[1], bounds[2], bounds[3], state):
+            found[tokens - first], state = h.float().cpu().numpy(), after
+        hidden = np.concatenate([before, found[start - first :]])[-KEPT:]
+        self._read = _Reading(text.ids, weights, begin, last, state, hidden)
         return found
 
     @property
@@ -163,33 +190,33 @@ class RecurrentModel(NeuralModel):
                 bar.update(len(tokens))
         return log_prob
 
-    @torch.no_grad()
-    def _hidden(self, text: Split, pieces: list[Piece], *, keeps: bool = False) -> Iterator[tuple[IntArray, Tensor]]:
-        """Yield tokens `[n]` of the pieces and the hidden states before them, `[n, D]`, in any order.
-
-        keeps: if there is one piece, continue from where the last such call ended, and keep the state after it.
-        """
+    def _hidden(self, text: Split, pieces: list[Piece]) -> Iterator[tuple[IntArray, Tensor]]:
+        """Yield tokens `[n]` of the pieces and the hidden states before them, `[n, D]`, in any order."""
         order = sorted(range(len(pieces)), key=lambda k: pieces[k][0] - pieces[k][2])  # the longest first
-        ids = np.append(text.ids.astype(np.int64), text.bos)
         for rows in in_chunks(len(order), ROWS):
             begin, start, end = np.array([pieces[k] for k in order[rows]]).T
-            at, state = begin.copy(), self.recurrent.zero_state(len(begin))
-            if keeps and len(pieces) == 1 and self._read_until is not None:
-                of_text, until, kept = self._read_until
-                if of_text is text.ids and begin[0] < until <= start[0]:
-                    at[0], state = until, kept
-            while len(at):
-                width = max(1, min(int((end - at).max()), WORDS_PER_CHUNK // len(at)))
-                tokens = at[:, None] + np.arange(width)  # [B, T]
-                inside = tokens < end[:, None]
-                before = np.where(inside, np.where(tokens == begin[:, None], 0, tokens) - 1, begin[:, None])
-                with self._evaluating():
-                    h, state = self.recurrent.read(torch.from_numpy(ids[before]).to(self.device), state)
-                wanted = inside & (tokens >= start[:, None])
-                yield tokens[wanted], h[torch.from_numpy(wanted).to(h.device)]
-                at = at + width
-                if keeps and len(pieces) == 1 and at[0] == end[0]:
-                    self._read_until = text.ids, int(end[0]), state
-                left = at < end
-                begin, start, end, at = (array[left] for array in (begin, start, end, at))
-                state = state[torch.from_numpy(left).to(state.device)]
+            state = self.recurrent.zero_state(len(begin))
+            yield from (found[:2] for found in self._rows(text, begin, start, end, begin, state))
+
+    @torch.no_grad()
+    def _rows(
+        self, text: Split, begin: IntArray, start: IntArray, end: IntArray, at: IntArray, state: Tensor
+    ) -> Iterator[tuple[IntArray, Tensor, Tensor]]:
+        """Read pieces side by side, from tokens `at` `[B]` and states `[B, W]` on; yield tokens `[n]` from `start` on,
+        the hidden states before them, `[n, D]`, and the states after all that was read.
+        """
+        padded = text.in_memory.padded
+        while len(at) and (at < end).any():
+            width = max(1, min(int((end - at).max()), WORDS_PER_CHUNK // len(at)))
+            tokens = at[:, None] + np.arange(width)  # [B, T]
+            inside = tokens < end[:, None]
+            before = np.where(inside, np.where(tokens == begin[:, None], 0, tokens) - 1, begin[:, None])
+            with self._evaluating():
+                words = torch.from_numpy(padded[before].astype(np.int64)).to(self.device)
+                h, state = self.recurrent.read(words, state)
+            wanted = inside & (tokens >= start[:, None])
+            yield tokens[wanted], h[torch.from_numpy(wanted).to(h.device)], state
+            at = at + width
+            left = at < end
+            begin, start, end, at = (array[left] for array in (begin, start, end, at))
+            state = state[torch.from_numpy(left).to(state.device)]

@@ -139,7 +139,7 @@ class Streams(Batches):
     """An endless iterator over batches of running text: words int64 `[B, T]` and targets int64 `[B, T]`, the words
     after them; each row continues that of the batch before.
 
-    In each epoch the rows begin elsewhere, with `<s>`. The tokens at its end that do not fill a batch are left out.
+    In each epoch the rows begin elsewhere, with `<s>`: tokens at either end that do not fill a batch are left out.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class Streams(Batches):
         self._rows, self._length = min(rows, split.tokens), min(length, max(1, split.tokens // min(rows, split.tokens)))
         super().__init__(split, self._rows, 1, seed, device=device, part=part)
         self.size = self._rows * self._length
-        self.per_epoch = max(1, (split.tokens - self._length) // self.size)
+        self.per_epoch = split.tokens // self.size
 
     def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         assert isinstance(self._split, Split), "it is kept in memory"
         length, columns = self._length, self.per_epoch * self._length
-        begin = int(self._rng.integers(max(1, min(length, self._split.tokens - self._rows * columns + 1))))
+        begin = int(self._rng.integers(self._split.tokens - self._rows * columns + 1))
         rank, processes = self._part
         share = self._rows // processes
         starts = begin + columns * np.arange(rank * share, (rank + 1) * share)

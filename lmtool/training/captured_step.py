@@ -36,7 +36,9 @@ def can_capture(model: NeuralModel, optimizers: list[torch.optim.Optimizer]) -> 
     not depend on the batch, and fused optimizers.
     """
     fused = all(type(each) in FUSED and each.defaults["fused"] for each in optimizers)
-    return model.device.type == "cuda" and forms.allowed() and not model.sparse_parameters() and fused
+    # A graph would always read the state of a recurrent network that it was captured with.
+    able = model.context_size is not None and not model.sparse_parameters()
+    return model.device.type == "cuda" and forms.allowed() and able and fused
 
 
 class CapturedStep:

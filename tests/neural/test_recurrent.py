@@ -16,12 +16,16 @@ from torch import Tensor
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import split_accuracy
+from lmtool.mixtures.linear import Mixture
+from lmtool.mixtures.log_linear import LogLinear
 from lmtool.neural.encoders.options import Cell, LstmModel
 from lmtool.neural.encoders.recurrent import Recurrent
 from lmtool.neural.model import build_neural
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.recurrent import RecurrentModel
 from lmtool.training.batches import Streams
+from tests.test_contract import nplm
 
 V = 7  # words, `<s>` the last
 Run = Callable[..., str]
@@ -178,13 +182,13 @@ def stream(ids: list[int], sentences: list[int]) -> Split:
 
 def test_rows_of_running_text() -> None:
     batches = Streams(stream(list(range(9)) * 3, [0, 27]), 2, 4, seed=1)
-    assert batches.size == 8 and batches.per_epoch == 2
+    assert batches.size == 8 and batches.per_epoch == 3
     (words, targets), (more, after) = [batch for batch, _ in zip(batches, range(2), strict=False)]
     first = targets[:, 0].tolist()
     assert words[:, 0].tolist() == [9, 9]  # `<s>`
     assert words[:, 1:].tolist() == targets[:, :-1].tolist()
     assert more[:, 0].tolist() == targets[:, -1].tolist() and more[:, 1:].tolist() == after[:, :-1].tolist()
-    assert first[1] == (first[0] + 8) % 9  # 8 tokens further on
+    assert first[1] == (first[0] + 12) % 9  # 12 tokens further on
     sentences = Streams(stream([1, 2, 3, 1, 2, 3], [0, 3, 6]), 1, 6, seed=1)
     words, targets = next(iter(sentences))
     assert words.tolist() == [[9, 1, 2, 9, 1, 2]] and targets.tolist() == [[1, 2, 3, 1, 2, 3]]
@@ -213,7 +217,7 @@ def test_commands(words: list[str], lmtool: Run) -> None:
     said = lmtool("eval", "run=run", "split=valid", "hydra.run.dir=eval", "accuracy=true")
     trained, found = (json.loads(Path(name, "result.json").read_text()) for name in ("run", "eval"))
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-5)
-    assert "perplexity" in said and found["perplexity"] < 14
+    assert "perplexity" in said and found["perplexity"] < 15
     assert lmtool("predict", "a", "run=run", "top=2", "oov=unk")
     assert lmtool("generate", "run=run", "count=2", "length=5")
 
@@ -233,3 +237,74 @@ def test_a_context_size_is_refused() -> None:
     with pytest.raises(UserError, match=r"model.context_size=5: must be null, as a recurrent network reads all words"):
         config(context_size=5)
     assert replace(config(), cell=Cell.gru).cell is Cell.gru
+
+
+@pytest.fixture
+def long_text(toy: Corpus) -> Split:
+    """700 tokens without sentences: longer than what statistics of contexts read."""
+    ids = np.random.default_rng(0).integers(0, len(toy.vocabulary) - 1, 700).astype(np.uint8)
+    return Split(ids, np.array([0, 700]), np.empty(0, dtype=np.int64), 0, toy.vocabulary.bos)
+
+
+def test_mixtures_read_a_long_text_in_order(toy: Corpus, long_text: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network(toy)
+    for cell in model.recurrent.cells:
+        with torch.no_grad():
+            cell.bias_ih_l0[4:8] += 5  # type: ignore[index]  # the forget gate: far words matter
+    other = nplm(toy)
+    kept = {name: model.score_text(long_text) for name in ("first", "again")}
+    np.testing.assert_array_equal(kept["first"], kept["again"])
+    members = [model, other]
+    ids = long_text.ids.astype(np.int64)
+    dists = np.stack([each.log_dist_text(long_text, 0, 700) for each in members])
+    linear = np.logaddexp(dists[0] + np.log(0.4), dists[1] + np.log(0.6))
+    both = 0.4 * dists[0] + 0.6 * dists[1]
+    log_linear = both - np.logaddexp.reduce(both, axis=1, keepdims=True)
+    weights = np.array([0.4, 0.6])
+    for mixture, want in ((Mixture(members, weights), linear), (LogLinear(members, weights), log_linear)):
+        np.testing.assert_allclose(mixture.score_text(long_text), want[np.arange(700), ids], atol=1e-5)
+        parts = [mixture.log_dist_text(long_text, k, min(k + 256, 700)) for k in range(0, 700, 256)]
+        np.testing.assert_allclose(np.concatenate(parts), want, atol=1e-5)
+        assert split_accuracy(mixture, long_text) == (want[:, :-1].argmax(1) == ids).mean()
+
+
+def test_a_reading_is_continued_only_with_the_same_weights_and_text(toy: Corpus, long_text: Split) -> None:
+    model = network(toy)
+    whole = model.hidden_text(long_text, 0, 700)
+    model.hidden_text(long_text, 0, 300)
+    words = []
+    read = model.recurrent.read
+
+    def counted(ids: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        words.append(ids.numel())
+        return read(ids, state)
+
+    model.recurrent.read = counted  # type: ignore[method-assign]
+    np.testing.assert_allclose(model.hidden_text(long_text, 250, 400), whole[250:400], atol=1e-6)
+    assert sum(words) == 100  # the other 50 are kept
+    with torch.no_grad():
+        model.recurrent.embedding.weight.mul_(2)
+    words.clear()
+    assert not np.allclose(model.hidden_text(long_text, 400, 401), whole[400:401], atol=1e-4)
+    assert sum(words) == 401
+
+
+def test_scores_of_a_long_text_are_exact_but_in_training(toy: Corpus, long_text: Split) -> None:
+    model = network(toy)
+    model.eval()
+    want = model.score_text(long_text)
+    np.testing.assert_allclose(model.score_tokens(long_text, 600, 700), want[600:], rtol=1e-5)
+    model.train()
+    assert model.score_tokens(long_text, 0, 700).shape == (700,)
+
+
+def test_compiling_is_refused(lmtool: Run) -> None:
+    said = lmtool("train", "model=lstm", *SMALL, "training.compile=true", code=2)
+    assert "training.compile=true: a recurrent network is not compiled" in said
+
+
+def test_an_epoch_has_all_whole_batches() -> None:
+    batches = Streams(stream(list(range(9)) * 3, [0, 27]), 3, 3, seed=1)
+    assert batches.per_epoch == 3
+    targets = [targets for _, (__, targets) in zip(range(3), batches, strict=False)]
+    assert sorted(torch.cat(targets).flatten().tolist()) == sorted(list(range(9)) * 3)

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.options import Cell, LstmModel
 
@@ -87,6 +88,10 @@ class Recurrent(Encoder):
         """Raise NotImplementedError: this encoder needs the words, as `<s>` sets its state to zero."""
         raise NotImplementedError("a recurrent encoder reads words")
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Raise UserError: the products are torch's own, which a compiler does not change."""
+        raise UserError("training.compile=true: a recurrent network is not compiled; leave it out")
+
     def read(self, words: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Read words `[B, T]` after states `[B, W]`; return the hidden state after each, `[B, T, D]`, and the last
         states.
@@ -106,10 +111,8 @@ class Recurrent(Encoder):
         place = (first[:, None] + within).clamp(max=size - 1)  # [S, longest]
         start = torch.where(resets[row, first][:, None], 0, state[row])
         found, after = self._layers(words[row[:, None], place], start, lengths.cpu())
-        inside = within < lengths[:, None]
-        order = (row[:, None] * size + place)[inside]  # ascends: segments are in the order of the text
-        h = found[inside][order.argsort()].view(rows, size, -1)
-        return h, after[~following]
+        h = found[within < lengths[:, None]]  # segments are in the order of the text
+        return h.view(rows, size, -1), after[~following]
 
     def _layers(self, words: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Read words `[S, T]` after states `[S, W]`; lengths: of each row, on the CPU; None for T."""
