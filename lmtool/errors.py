@@ -47,6 +47,15 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """Put the place before the message of a UserError that the block raises."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
 # Errors of the system about a path itself, for any operation.
 _PATH_ERRORS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ESTALE, errno.EIO)
 

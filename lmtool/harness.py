@@ -2,13 +2,16 @@
 
 The harness knows no models of other packages: `python -m lmtool.harness` is its command `lm_eval` with this one added.
 Lines are sentences, each read alone: of the context, only the last line is read. `</s>` is scored after each line of a
-continuation that a newline ends, and after the last one if the context is empty, as for whole sentences (BLiMP).
+continuation that a newline ends, and after the last one if the context is empty, as for whole sentences (BLiMP); blank
+lines have none, unless they are sentences in the run's data.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,11 @@ from lmtool.commands.score import scorer_of
 from lmtool.config.model_verbs import PairsConfig
 from lmtool.config.rules import require
 from lmtool.config.settings import typed
+from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
+from lmtool.data.split import Split
 from lmtool.data.text_records import block_of
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, for_terminal, named
 from lmtool.runs.load import load_each
 from lmtool.system.arrays import IntArray
 
@@ -53,26 +58,31 @@ class LmtoolLM(LM):  # type: ignore[misc]
         require(eos in (True, False, "auto"), "eos", eos, "True, False or auto")
         config = typed(compose(line_of("pairs", [], settings))[0], PairsConfig, None)
         _, model = next(load_each(config))
-        self.text_model, self._eos = model, eos
+        self.text_model, self._eos, self._seeds = model, eos, count()
         self._scorer = scorer_of([model], across=False)
         self._cut = sentence_cutter(model.form, config.words, marks=config.marks)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return natural log p of each continuation after its context, and whether its tokens are the most likely."""
+        """Return natural log p of each continuation after its context, and whether its tokens are the most likely,
+        which a word outside the vocabulary never is. Warns if many words are. Raises UserError, naming the request, for
+        `<s>` and `</s>` in its text.
+        """
         sentences: list[list[str]] = []
         scored: list[tuple[int, int, int]] = []  # request, and the limits of what is scored in its sentence
         for number, (context, continuation) in enumerate(request.args for request in requests):
-            for words, first, last in self._sentences(context, continuation):
-                sentences.append(words)
-                scored.append((number, first, last))
-        log_probs = self.text_model.score(sentences)
-        starts = np.cumsum([0, *map(len, log_probs)])
+            with named(f"request {number:,}, {continuation[:40]!r}"):
+                for words, first, last in self._sentences(context, continuation):
+                    sentences.append(words)
+                    scored.append((number, first, last))
+        text, sizes = self.text_model.encoded(sentences)
+        log_probs = self.text_model.model.score_text(text) if text.tokens else np.empty(0)
+        self._warn(len(text.oov_positions), text.tokens, text.oov_words or [])
         totals = np.zeros(len(requests))
         tokens: list[list[int]] = [[] for _ in requests]  # their places in the text
-        for (number, first, last), log_prob, start in zip(scored, log_probs, starts.tolist(), strict=False):
-            totals[number] += log_prob[first:last].sum()
+        for (number, first, last), start in zip(scored, np.cumsum([0, *sizes]).tolist(), strict=False):
+            totals[number] += log_probs[start + first : start + last].sum()
             tokens[number] += range(start + first, start + last)
-        greedy = self._are_greedy(sentences, tokens)
+        greedy = self._are_greedy(text, tokens)
         found = list(zip(totals.tolist(), greedy, strict=True))
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
@@ -81,25 +91,31 @@ class LmtoolLM(LM):  # type: ignore[misc]
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return natural log p of each text, with a `</s>` after each line, as `lmtool score` does."""
         texts = ("\n".join(map(self._cut, request.args[0].split("\n"))) for request in requests)
-        totals: list[float] = self._scorer(block_of(texts))["log_prob"].tolist()
+        rows = self._scorer(block_of(texts))
+        self._warn(int(rows["oov"].sum()), int(rows["tokens"].sum()), self._scorer.unknown)
+        totals: list[float] = rows["log_prob"].tolist()
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return the most likely continuation of each context, word by word, or a sample with `do_sample`, up to the
-        end of the sentence, one of the texts of `until`, or `max_gen_toks` words.
+        """Return the most likely continuation of each context, word by word, or a sample with `do_sample` (by `seed`,
+        else a different one each time), up to the end of the sentence, one of the texts of `until`, or `max_gen_toks`
+        tokens: words, pieces or characters. A new word after a context begins with a space.
         """
         model, texts = self.text_model, []
-        for context, settings in (request.args for request in requests):
-            ids = model.ids(self._cut(self._last_line(context)), "unk")
+        for number, (context, settings) in enumerate(request.args for request in requests):
+            with named(f"request {number:,}, {context[-40:]!r}"):
+                ids = model.ids(self._cut(self._last_line(context)), "unk")
             (continuation,) = model.model.generate(
                 model.context(ids),
                 model.vocabulary.eos,
                 count=1,
                 length=int(settings.get("max_gen_toks", MAX_NEW_TOKENS)),
-                seed=0,
+                seed=next(self._seeds) if settings.get("seed") is None else int(settings["seed"]),
                 temperature=float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0,
             )
-            text, until = model.form.join(continuation), settings.get("until") or []
+            text = model.form.join([*ids.tolist(), *continuation]).removeprefix(model.form.join(ids.tolist()))
+            text = text if model.form.chars or context[-1:].strip() else text.removeprefix(" ")
+            until = settings.get("until") or []
             for end in [until] if isinstance(until, str) else until:
                 text = text.partition(end)[0] if end else text
             texts.append(text)
@@ -121,20 +137,22 @@ class LmtoolLM(LM):  # type: ignore[misc]
         for number, line in enumerate(lines, start=1):
             words = before + form.words(self._cut(line))
             first, last = len(form.tokens(before)), len(form.tokens(words))
-            found.append((words, first, last + (number < len(lines) or ended)))
+            if words or form.blank_lines or len(lines) == 1:
+                found.append((words, first, last + (number < len(lines) or ended)))
             before = []
         return found
 
-    def _are_greedy(self, sentences: list[list[str]], tokens: list[list[int]]) -> list[bool]:
-        """Return whether all tokens of each request are the most likely ones: those that are so far go on to the next
-        one, so that a distribution is computed for few contexts.
+    def _warn(self, oov: int, tokens: int, unknown: Sequence[str]) -> None:
+        for warning in text_warning("the requests", oov, tokens, unknown, self.text_model.vocabulary):
+            warnings.warn(warning, stacklevel=3)
+
+    def _are_greedy(self, text: Split, tokens: list[list[int]]) -> list[bool]:
+        """Return whether all tokens of each request are the most likely ones, and none an OOV: the next token is looked
+        at only if all before are, so that a distribution is computed for few contexts.
         """
-        greedy = [bool(places) for places in tokens]
-        text, position = self.text_model.split_of(sentences) if any(greedy) else None, 0
-        while text is not None:
-            at = [number for number, places in enumerate(tokens) if greedy[number] and position < len(places)]
-            if not at:
-                break
+        unknown, position = set(text.oov_positions.tolist()), 0
+        greedy = [bool(places) and unknown.isdisjoint(places) for places in tokens]
+        while at := [number for number, places in enumerate(tokens) if greedy[number] and position < len(places)]:
             contexts, targets = self.text_model.model.contexts_of(text, np.array([tokens[n][position] for n in at]))
             unique, place = np.unique(contexts, axis=0, return_inverse=True)
             best: IntArray = self.text_model.model.argmax(unique)[place.reshape(-1)]

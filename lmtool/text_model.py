@@ -18,7 +18,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity, require_across
+from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache
 from lmtool.language_model import LanguageModel
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
@@ -127,7 +127,7 @@ class TextModel:
         """
         if isinstance(sentences, str):
             return self.score([sentences], across_sentences=across_sentences)[0]
-        text, sizes = self._split_of(sentences, across_sentences)
+        text, sizes = self.encoded(map(self._words_of, sentences), across_sentences=across_sentences)
         if not text.tokens:
             return [np.empty(0) for _ in sizes]
         return np.split(self.model.score_text(text), np.cumsum(sizes)[:-1])
@@ -137,8 +137,10 @@ class TextModel:
     ) -> list[list[tuple[str, float]]]:
         """Return for each sentence its tokens, `</s>` last, each with its log p, like the `token_score` of minicons.
 
-        surprisal: return -log p. bits: take log2 instead of the natural logarithm. Raises UserError as `score` does.
+        surprisal: return -log p. bits: take log2 instead of the natural logarithm. Raises UserError as `score` does,
+        and for a model with a cache.
         """
+        require_no_cache(self.model, self.name)
         given = [sentences] if isinstance(sentences, str) else list(sentences)
         scale = (-1 if surprisal else 1) / (math.log(2) if bits else 1)
         end = [] if self.vocabulary.eos is None else [EOS]
@@ -148,15 +150,22 @@ class TextModel:
 
     def compare(self, good: str | Sentences, bad: str | Sentences) -> FloatArray:
         """Return log p(good) - log p(bad) of each pair of sentences, in nats, float64 `[N]`: above 0 where the model
-        prefers the good one. Raises UserError as `score` does, and unless there are as many good sentences as bad ones.
+        prefers the good one, 0 if both have probability 0. Raises UserError as `score` does, for a model with a cache,
+        for a sentence without words, and unless there are as many good sentences as bad ones.
         """
-        sums = [
-            np.array([log_prob.sum() for log_prob in self.score([given] if isinstance(given, str) else given)])
-            for given in (good, bad)
-        ]
+        require_no_cache(self.model, self.name)
+        sums = []
+        for key, given in (("good", good), ("bad", bad)):
+            words = [self._words_of(sentence) for sentence in ([given] if isinstance(given, str) else given)]
+            if [] in words:
+                raise UserError(
+                    f"compare: sentence {words.index([])}, from 0, of {key} has no words: leave out its pair"
+                )
+            sums.append(np.array([log_prob.sum() for log_prob in self.score(words)]))
         if len(sums[0]) != len(sums[1]):
             raise UserError(f"compare: {len(sums[0]):,} good sentences and {len(sums[1]):,} bad ones: give pairs")
-        return np.asarray(sums[0] - sums[1])
+        with np.errstate(invalid="ignore"):  # both may be -inf
+            return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
         """Return exp(-mean log p) over all tokens of sentences, as in `score`. Raises UserError for an empty text."""
@@ -167,17 +176,21 @@ class TextModel:
         """Return sentences, each a string or a list of words, as text that can be scored; across_sentences: as in
         `score`. Raises UserError if the text is empty.
         """
-        text, _ = self._split_of(sentences, across_sentences)
+        text, _ = self.encoded(map(self._words_of, sentences), across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
         return text
 
-    def _split_of(self, sentences: Sentences, across_sentences: bool) -> tuple[Split, list[int]]:
-        """Return the text, without sentences that have no tokens, and the number of tokens of each sentence."""
+    def encoded(self, sentences: Iterable[list[str]], *, across_sentences: bool = False) -> tuple[Split, list[int]]:
+        """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
+        each, `</s>` included.
+
+        sentences: the words of each, as `form.words` returns them.
+        """
         if across_sentences:
             require_across(self.model, self.vocabulary.eos, self.name)
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
-        words = [self._words_of(sentence) for sentence in sentences]
+        words = list(sentences)
         tokens = [self.form.tokens(sentence) for sentence in words]
         ids = [np.append(self.form.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
         known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]

@@ -93,6 +93,54 @@ def test_text_is_cut_as_by_pairs(files: Run) -> None:
 
 
 @needs_harness
+def test_an_unknown_target_is_never_the_likeliest(files: Run) -> None:
+    from lmtool.harness import LmtoolLM
+
+    Path("unk.arpa").write_text(ARPA.replace("-1.2\t<unk>", "-0.01\t<unk>").replace("-0.4\ta b", "-3\ta b"))
+    model = LmtoolLM(arpa="unk.arpa")
+    found = asked(model, "loglikelihood", ("a", " zzz"), ("a", " <unk>"), ("zzz", " <unk>"))
+    assert [greedy for _, greedy in found] == [False, True, True]  # type: ignore[misc]
+    with pytest.warns(UserWarning, match=r"a high share is out of vocabulary .*83.3 % of the requests"):
+        asked(model, "loglikelihood", ("", "v w x y z"))
+    with pytest.warns(UserWarning, match="a high share is out of vocabulary"):
+        asked(model, "loglikelihood_rolling", ("v w x y z",))
+
+
+@needs_harness
+def test_lines_and_requests(files: Run) -> None:
+    from lmtool.harness import LmtoolLM
+
+    model = LmtoolLM(arpa="de.arpa", words="punctuation", marks=False)
+    text = "a b\n\n...\na b"
+    ((whole, _),) = asked(model, "loglikelihood", ("", text))  # type: ignore[misc]
+    assert [whole] == pytest.approx(asked(model, "loglikelihood_rolling", (text,)))
+    assert whole == pytest.approx(-2.2 * math.log(10), abs=1e-5), "a blank line has no </s>"
+    ended = asked(model, "loglikelihood", ("a", "\n\nb"))[0][0]  # type: ignore[index]
+    assert ended == pytest.approx(-2.1 * math.log(10), abs=1e-5), "</s> after a, -.9, and b after <s>, -.3 - .9"
+    for kind, words in (("loglikelihood", ("", "<s> b")), ("generate_until", ("a <s>", {}))):
+        with pytest.raises(python.UserError, match=r"^request 1, '.*<s>.*': <s> is in the text"):
+            asked(LmtoolLM(arpa="de.arpa"), kind, ("", "b") if kind == "loglikelihood" else ("a", {}), words)
+
+
+@needs_harness
+def test_samples_differ_and_begin_with_a_space(files: Run, runs: Path) -> None:
+    from lmtool.harness import LmtoolLM
+
+    settings = {"do_sample": True, "temperature": 5.0, "max_gen_toks": 20}
+    twice = [asked(LmtoolLM(arpa="de.arpa"), "generate_until", *[("a", settings)] * 8) for _ in range(2)]
+    assert twice[0] == twice[1] and len(set(map(str, twice[0]))) > 1
+    assert (
+        len(set(map(str, asked(LmtoolLM(arpa="de.arpa"), "generate_until", *[("a", settings | {"seed": 3})] * 8)))) == 1
+    )
+    files(
+        "train", "model=ngram", "data=toy", "data.vocabulary.unit=bpe", "data.vocabulary.size=300", "hydra.run.dir=bpe"
+    )
+    for name, context in ((f"{runs}/kn3", "the"), ("bpe", "the cat")):
+        found = [asked(LmtoolLM(run=name), "generate_until", (f"{context}{end}", {}))[0] for end in ("", " ", "\n")]
+        assert str(found[0]).startswith(" ") and found[1] == str(found[0])[1:] and not str(found[2]).startswith(" ")
+
+
+@needs_harness
 @pytest.mark.parametrize("name", ["kn3", "nplm", "char"])
 def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> None:
     from lm_eval import simple_evaluate

@@ -178,14 +178,78 @@ def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.Monk
             '{"sentence_good": "a", "sentence_bad": "b"}\n\n{"sentence_good": "a"}\n',
             "line 3: 'sentence_bad' is missing",
         ),
-        ('{"sentence_good": 1, "sentence_bad": "b"}\n', "line 1: 'sentence_good' is missing or not text"),
-        ('["a", "b"]\n', "line 1: 'sentence_good' is missing or not text"),
+        ('{"sentence_good": 1, "sentence_bad": "b"}\n', "line 1: 'sentence_good' is missing, empty or not text"),
+        ('["a", "b"]\n', "line 1: 'sentence_good' is missing, empty or not text"),
+        (lines([("a", "b"), ("a", " ")]), "bad.jsonl, line 2: 'sentence_bad' is missing, empty or not text"),
+        (lines([("a b", "<s>")]), "bad.jsonl, line 1, sentence_bad: <s> is in the text"),
+        (
+            lines([("a b", "b\na")]),
+            "bad.jsonl, line 1, sentence_bad: 'b\\na': the run's data has one sentence per line",
+        ),
+        (lines([("a b", "b a")]) + "{'a': 1}\n", "bad.jsonl, line 2: not JSON"),
+        ('{"sentence_good": "\udce9", "sentence_bad": "b"}\n', "bad.jsonl, line 1: not JSON"),  # not UTF-8
+        (
+            lines([("a b", "b a", "u", "A"), ("a b", "b a", "u", "B")]),
+            "bad.jsonl, line 2: paradigm 'u' has two values of linguistics_term, 'A' and 'B': give each a UID",
+        ),
         ("\n", "there are no pairs"),
     ],
 )
 def test_broken_records_are_named(files: Run, text: str, said: str) -> None:
-    Path("bad.jsonl").write_text(text)
+    Path("bad.jsonl").write_text(text, errors="surrogateescape")
     assert said in files("pairs", "arpa=de.arpa", "text=bad.jsonl", code=2)
+
+
+def test_a_sentence_without_words_is_an_error_that_names_the_line(files: Run) -> None:
+    Path("marks.jsonl").write_text(lines([("a b", "b a"), ("a", "...")]))
+    line = ["pairs", "arpa=de.arpa", "text=marks.jsonl", "words=punctuation"]
+    assert "2 pairs" in files(*line)
+    assert "marks.jsonl, line 2, sentence_bad: no words are left" in files(*line, "marks=false", code=2)
+    with pytest.raises(python.UserError, match="sentence 1, from 0, of bad has no words"):
+        python.load("de.arpa").compare(["a", "b"], ["b", " "])
+
+
+def test_pairs_without_a_paradigm_are_grouped_by_file_and_phenomenon(files: Run) -> None:
+    plain = [{"sentence_good": "a b", "sentence_bad": "b a", "linguistics_term": term} for term in "ABB"]
+    Path("own.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in [*plain, plain[0] | {"UID": 0}]))
+    rows = [(row["level"], row["name"], row["pairs"]) for row in python.pairs("de.arpa", "own.jsonl").rows]
+    assert rows[2:] == [
+        ("phenomenon", "A", 2),
+        ("phenomenon", "B", 2),
+        ("paradigm", "0", 1),
+        ("paradigm", "own A", 1),
+        ("paradigm", "own B", 2),
+    ]
+
+
+def test_items_are_json_and_keep_the_records_and_the_input(files: Run) -> None:
+    Path("never.arpa").write_text(ARPA.replace("-0.9\tb", "-inf\tb").replace("-0.4\ta b", "-inf\ta b"))
+    Path("odd.jsonl").write_text(
+        json.dumps({"sentence_good": "\ud800 a", "sentence_bad": "b", "year": math.nan}) + "\n"
+    )
+    files("pairs", "arpa=never.arpa", "text=odd.jsonl", "items=items.jsonl")
+    (line,) = Path("items.jsonl").read_text().splitlines()
+    assert '"year": null' in line and '"log_prob_bad": null' in line and "\\ud800 a" in line
+    for name, key in (("pairs.jsonl", "items"), ("out.csv", "items"), ("pairs.jsonl", "to")):
+        said = files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "to=out.csv", f"{key}={name}", code=2)
+        assert f"{key}={name}" in said
+    assert Path("pairs.jsonl").read_text() == lines()
+    Path("run.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "b", "tokens_good": 7}) + "\n")
+    said = files("pairs", "arpa=de.arpa", "text=run.jsonl", "items=items.jsonl", code=2)
+    assert "items.jsonl has whole records: 'tokens_good' is a column of the scores" in said
+    assert python.load("never.arpa").compare("b", "b b").tolist() == [0]
+
+
+def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Path) -> None:
+    files("ensemble", f"runs=[{runs}/kn3]", "cache=unigram", "hydra.run.dir=cached")
+    model = python.load("cached")
+    for call in (
+        lambda: model.compare("a", "b"),
+        lambda: model.token_score("a"),
+        lambda: python.pairs("cached", "pairs.jsonl"),
+    ):
+        with pytest.raises(python.UserError, match="has a cache"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -195,6 +259,7 @@ def test_broken_records_are_named(files: Run, text: str, said: str) -> None:
         ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
         ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
+        ("text=pairs.jsonl data=blimp", "data=blimp: data is the earlier name of text, which is set too"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
         ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
     ],

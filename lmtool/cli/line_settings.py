@@ -21,13 +21,17 @@ HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.
 
 
 def with_current_names(line: CommandLine, *, noted: bool = False) -> CommandLine:
-    """Return a line with the earlier names of settings replaced. noted: whether to print a note about each."""
+    """Return a line with the earlier names of settings replaced. noted: whether to print a note about each,
+    and to raise UserError for a setting that has both names.
+    """
     settings = LineSettings(line)
     overrides = []
     for word in line.overrides:
         key = key_of(word)
         name = settings.current_name(key)
         if noted and name != key:
+            if any(key_of(other) == name for other in line.overrides):
+                raise UserError(f"{word}: {key} is the earlier name of {name}, which is set too: remove one of the two")
             print(f"note: {key} has been renamed: write {name}", file=sys.stderr)
         overrides.append(word.replace(key, name, 1))
     return replace(line, overrides=overrides)

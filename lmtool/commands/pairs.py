@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lmtool.commands.score import scorer_of
+import numpy as np
+
 from lmtool.config.model_verbs import PairsConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
-from lmtool.data.text_records import packed_file
-from lmtool.errors import UserError
-from lmtool.evaluation.minimal_pairs import Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs, score_pairs
-from lmtool.evaluation.score_table import require_table, write_columns
-from lmtool.evaluation.text_scores import TEXT, Rows
+from lmtool.data.text_records import packed_file, require_separate
+from lmtool.errors import UserError, named
+from lmtool.evaluation.metrics import require_no_cache
+from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
+from lmtool.evaluation.score_table import json_line, require_new_names, require_table, write_columns
+from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell
+from lmtool.text_model import TextModel
 
 Scored = dict[str, tuple[Rows, Rows, FloatArray]]  # by run: rows of good and of bad sentences, and the outcomes
+ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for key in TEXT.names or ())]  # of items=
 
 
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
@@ -33,15 +36,21 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
-    pairs = read_pairs(pair_files(config.text, progress=session.progress))
+    for _, model in models:
+        require_no_cache(model.model, model.name)
+    files = pair_files(config.text, progress=session.progress)
+    require_separate(config.text, files, to=config.to, items=config.items)
+    pairs = read_pairs(files)
+    if config.items is not None:
+        for pair in pairs:
+            require_new_names(pair.fields, f"{config.items} has whole records", ITEM)
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
     runs: dict[str, dict[str, Cell]] = {}
     scored: Scored = {}
     for name, model in models:
-        scorer, cut = scorer_of([model], across=False), sentence_cutter(model.form, config.words, marks=config.marks)
-        good, bad = score_pairs(scorer, pairs, cut, progress=session.progress)
+        good, bad, unknown = _score_pairs(model, pairs, config, progress=session.progress)
         outcome = outcomes(good, bad, per_token=config.criterion == "mean")
         figures: dict[str, Sequence[Cell]] = {
             **accuracies(outcome, groups, resamples=config.resamples, seed=config.seed),
@@ -53,7 +62,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(*text_warning(config.text, oov, tokens, scorer.unknown, model.vocabulary))
+        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = config.text, config.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
@@ -70,12 +79,31 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     return result
 
 
+def _score_pairs(
+    model: TextModel, pairs: list[Pair], config: PairsConfig, *, progress: bool
+) -> tuple[Rows, Rows, Sequence[str]]:
+    """Return the scores of the good and of the bad sentences, a row of TEXT for each, and the words outside the
+    vocabulary. Raises UserError, naming the line, for a sentence without words, and for `<s>` and `</s>` as words.
+    """
+    cut, sentences = sentence_cutter(model.form, config.words, marks=config.marks), []
+    for pair in pairs:
+        for name in (GOOD, BAD):
+            with named(f"{pair.where}, {name}"):
+                sentences.append(model.form.words(cut(pair.fields[name])))
+                if not sentences[-1]:
+                    raise UserError("no words are left of the sentence: set marks=true or remove the pair")
+    text, sizes = model.encoded(sentences)
+    ends = np.cumsum([0, *sizes])
+    rows = np.zeros(len(sizes), TEXT)
+    rows["tokens"], rows["oov"] = sizes, np.diff(np.searchsorted(text.oov_positions, ends))
+    rows["log_prob"] = sums(model.model.score_text(text, progress=progress), ends)
+    return rows[::2], rows[1::2], text.oov_words or []
+
+
 def _write_items(to: str, pairs: list[Pair], scored: Scored) -> None:
     """Write each pair, for each run, as an object: its fields, run, scores of both sentences, and the outcome."""
     with atomic_write(Path(to)) as temporary, packed_file(temporary, to) as file:
         for name, (good, bad, outcome) in scored.items():
             for pair, *rows, won in zip(pairs, good.tolist(), bad.tolist(), outcome.tolist(), strict=True):
-                record = pair | {"run": name, "correct": won}
-                for which, row in zip(("good", "bad"), rows, strict=True):
-                    record |= {f"{key}_{which}": value for key, value in zip(TEXT.names or (), row, strict=True)}
-                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+                own = dict(zip(ITEM, (name, won, *rows[0], *rows[1]), strict=True))
+                file.write(json_line(pair.fields | own))

@@ -20,11 +20,17 @@ from lmtool import __version__
 from lmtool.config.model_verbs import ScoreConfig
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.oov import text_warning
-from lmtool.data.readers import JSON_LINES, MEMBER, form_of
-from lmtool.data.remote import is_address
+from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
 from lmtool.data.text_form import in_ccnet_form
-from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks, require_writable, write_records
+from lmtool.data.text_records import (
+    STANDARD,
+    RecordBlock,
+    record_blocks,
+    require_separate,
+    require_writable,
+    write_records,
+)
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import (
@@ -228,16 +234,7 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
         require_writable(names, config.column, config.filter, "filter")
         if config.filter_scores and form_of(config.filter) is None:
             raise UserError(f"filter={config.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet")
-    used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={config.text}" for name in names if not is_address(name)}
-    for key, name in (("to", config.to), ("filter", config.filter)):
-        if name is None or name == STANDARD:
-            continue
-        if is_address(name):
-            raise UserError(f"{key}={name} is an address: name a file on this machine")
-        path = Path(name).resolve()
-        if path in used:
-            raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
-        used[path] = f"{key}={name}"
+    require_separate(config.text, names, to=config.to, filter=config.filter)
     to = config.to if config.columns is None and _carries(config) else None
     whole = config.filter if config.filter_scores else to
     if whole is not None and STANDARD not in (config.text, whole):  # of the first records, before all are scored

@@ -265,15 +265,20 @@ def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str) -> 
             yield text_of(json_value(line, where, column, setting), where, column, setting)
 
 
+def json_document(line: bytes, where: str, setting: str) -> Any:
+    """Return a line of JSON as a value. Raises UserError, naming the place, if it is not JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error}): {setting} reads one object per line") from None
+
+
 def json_value(line: bytes, where: str, column: str, setting: str, others: Iterable[str] = ()) -> Any:
     """Return the value of a column of a JSON object. others: further columns that it must have.
 
     Raises UserError, naming the place, if the line is anything other than an object with these columns.
     """
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON ({error}): {setting} reads one object per line") from None
+    document = json_document(line, where, setting)
     known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
     for key, name in ((setting, column), *((f"{setting}s", other) for other in others)):
         if not isinstance(document, dict) or name not in document:

@@ -35,6 +35,7 @@ from lmtool.data.readers import (
     text_of,
     whole_lines,
 )
+from lmtool.data.remote import is_address
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
@@ -171,6 +172,22 @@ def block_of(texts: Iterable[str]) -> TextBlock:
 def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
     """Yield texts in blocks of about BLOCK_BYTES bytes."""
     return map(block_of, batches_of(texts, BLOCK_BYTES))
+
+
+def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> None:
+    """Raise UserError for an output, by its setting, that is an address or a file of text= or of another output. names:
+    the files of text=.
+    """
+    used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
+    for key, name in outputs.items():
+        if name is None or name == STANDARD:
+            continue
+        if is_address(name):
+            raise UserError(f"{key}={name} is an address: name a file on this machine")
+        path = Path(name).resolve()
+        if path in used:
+            raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
+        used[path] = f"{key}={name}"
 
 
 def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:

@@ -36,6 +36,15 @@ def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
         )
 
 
+def require_no_cache(model: LanguageModel, name: str) -> None:
+    """Raise UserError for a model with a cache, by which the scores of texts depend on their order."""
+    if model.dynamic:
+        raise UserError(
+            f"{name} has a cache, which learns from the texts before: their scores would depend on their order; take "
+            "the mixture without it"
+        )
+
+
 def reads_across(model: LanguageModel, split: Split) -> bool | None:
     """Return whether contexts cross the sentences of a split; None for a model that reads single sentences."""
     return not split.independent_sentences if model.across_sentences else None

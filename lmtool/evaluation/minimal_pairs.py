@@ -4,17 +4,17 @@ one, by paradigm, phenomenon and field, as in BLiMP (Warstadt et al. 2020), with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmtool.data.readers import json_document
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, text_files
-from lmtool.data.text_records import blocks_of, record_blocks
+from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import UserError
-from lmtool.evaluation.text_scores import Rows, TextsScorer
+from lmtool.evaluation.text_scores import Rows
 from lmtool.system.arrays import FloatArray, IntArray
 
 GOOD, BAD = "sentence_good", "sentence_bad"
@@ -27,7 +27,13 @@ DOWNLOAD = DownloadConfig(
 )
 TIE = 1e-5  # nats; sums of the same log-probabilities differ by less, through float32 networks and the order of adding
 LEVEL = 0.95  # of the intervals
-Pair = dict[str, Any]  # a record, whose GOOD, BAD and PARADIGM are text
+
+
+class Pair(NamedTuple):
+    """A record, whose GOOD, BAD and PARADIGM are text. where: its file and line, for errors."""
+
+    where: str
+    fields: dict[str, Any]
 
 
 def pair_files(name: str, *, progress: bool) -> list[str]:
@@ -39,36 +45,47 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
 
 
 def read_pairs(names: Iterable[str]) -> list[Pair]:
-    """Return the records of files of JSON Lines or Parquet; one without a paradigm has the name of its file.
+    """Return the records of files of JSON Lines or Parquet; one without a paradigm has the name of its file, and of its
+    phenomenon, if it has one.
 
-    Raises UserError, naming file and line, for a record without two sentences, and if there are no records.
+    Raises UserError, naming file and line, for a record without two sentences, for a paradigm with two phenomena or
+    fields, and if there are no records.
     """
     pairs: list[Pair] = []
+    first: dict[str, dict[str, Any]] = {}
     for block in record_blocks(names, GOOD):
-        fields, what = block.fields(), "line" if block.rows is None else "row"
-        records = fields if block.rows is None else fields.to_pylist()
-        numbers = [number for number, _ in block.lines()] if block.rows is None else range(block.first, 1 << 62)
-        for number, record in zip(numbers, records, strict=False):
+        file = PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
+        for where, record in _records(block):
             for name in (GOOD, BAD):
-                if not isinstance(record.get(name), str):
+                sentence = record.get(name) if isinstance(record, dict) else None
+                if not isinstance(sentence, str) or not sentence.strip():
                     rule = f"each is an object with the sentences {GOOD} and {BAD}"
-                    raise UserError(f"{block.name}, {what} {number}: {name!r} is missing or not text: {rule}")
-            paradigm = record.get(PARADIGM) or PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
-            pairs.append(record | {PARADIGM: str(paradigm)})
+                    raise UserError(f"{where}: {name!r} is missing, empty or not text: {rule}")
+            paradigm = record.get(PARADIGM)
+            if paradigm is None:
+                paradigm = " ".join(str(part) for part in (file, record.get(PHENOMENON)) if part is not None)
+            pairs.append(Pair(where, record | {PARADIGM: str(paradigm)}))
+            known = first.setdefault(str(paradigm), record)
+            for key in (PHENOMENON, FIELD):
+                if record.get(key) != known.get(key):
+                    two = f"{known.get(key)!r} and {record.get(key)!r}"
+                    raise UserError(
+                        f"{where}: paradigm {paradigm!r} has two values of {key}, {two}: give each a {PARADIGM}"
+                    )
     if not pairs:
         raise UserError(f"text={', '.join(names)}: there are no pairs")
     return pairs
 
 
-def score_pairs(
-    scorer: TextsScorer, pairs: Sequence[Pair], cut: Callable[[str], str], *, progress: bool
-) -> tuple[Rows, Rows]:
-    """Return the scores of the good and of the bad sentences, a row for each, with the fields of TEXT. cut: turns a
-    sentence as printed into the text of the model.
-    """
-    texts = map(cut, chain.from_iterable((pair[GOOD], pair[BAD]) for pair in pairs))
-    rows = np.concatenate([scorer(block, progress=progress) for block in blocks_of(texts)])
-    return rows[::2], rows[1::2]
+def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
+    """Yield each record with its place. Raises UserError for a line that is not JSON."""
+    if block.rows is not None:
+        yield from (
+            (f"{block.name}, row {row}", record) for row, record in enumerate(block.rows.to_pylist(), block.first)
+        )
+    for number, line in block.lines():
+        where = f"{block.name}, line {number}"
+        yield where, json_document(line, where, "text")
 
 
 def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:
@@ -98,12 +115,12 @@ class Groups(NamedTuple):
 
 def group_pairs(pairs: Sequence[Pair]) -> Groups:
     """Return overall (the mean over paradigms, then over pairs), fields, phenomena and paradigms, as far as the pairs
-    name them; field and phenomenon of a paradigm are those of its first pair.
+    name them.
     """
-    first = {pair[PARADIGM]: pair for pair in reversed(pairs)}
+    first = {pair.fields[PARADIGM]: pair.fields for pair in reversed(pairs)}
     paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
     ids = {name: k for k, name in enumerate(paradigms)}
-    of_pairs = np.array([ids[pair[PARADIGM]] for pair in pairs])
+    of_pairs = np.array([ids[pair.fields[PARADIGM]] for pair in pairs])
     groups = {("overall", "mean over paradigms"): np.ones(len(paradigms))}
     if len(paradigms) > 1:
         groups["overall", "mean over pairs"] = np.bincount(of_pairs).astype(np.float64)

@@ -54,6 +54,7 @@ OF_TWO = (
     Column("perplexity_out", _perplexities_out, 4),
     Column("difference", differences, 6),
 )
+SCORES = ("bucket", *(column.name for column in OF_TWO))
 
 
 @dataclass(slots=True)
@@ -98,9 +99,9 @@ def require_table(name: str, texts: tuple[str, ...] = (".tsv",), rest: str = "; 
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
-def require_new_names(names: Iterable[str], given: str) -> None:
+def require_new_names(names: Iterable[str], given: str, scores: Iterable[str] = SCORES) -> None:
     """Raise UserError if columns of records occur twice or are named like those of scores. given: where, for it."""
-    seen = {"bucket", *(column.name for column in OF_TWO)}
+    seen = set(scores)
     for name in names:
         if name in seen:
             raise UserError(f"{given}: {name!r} is a column of the scores, or occurs twice; rename it or leave it out")
@@ -175,6 +176,12 @@ def _text(value: Any) -> str:
         raise UserError(f"a binary column has no values as text ({error}): choose others by columns=") from None
 
 
+def json_line(record: dict[str, Any]) -> bytes:
+    """Return a record as a line of JSON, with null for numbers that are not finite, which JSON lacks."""
+    text = json.dumps(_finite(record), ensure_ascii=False, default=_text)
+    return f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
+
+
 def _json_lines(
     rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None, name: str
 ) -> Iterator[bytes]:
@@ -184,9 +191,7 @@ def _json_lines(
         scores["bucket"] = buckets.named(rows)
     for record, *values in zip(records, *scores.values(), strict=True):
         require_new_names(record, f"{name} has whole records")
-        both = {**record, **dict(zip(scores, values, strict=True))}
-        text = json.dumps(_finite(both), ensure_ascii=False, default=_text)
-        yield f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
+        yield json_line({**record, **dict(zip(scores, values, strict=True))})
 
 
 def _write_parquet(

@@ -23,7 +23,7 @@ from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import RecordBlock, blocks_of
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import require_across
+from lmtool.evaluation.metrics import require_across, require_no_cache
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write, read_json, write_json
@@ -80,11 +80,7 @@ class TextsScorer:
         model reads single sentences.
         """
         for each in [model] if out is None else [model, out]:
-            if each.model.dynamic:
-                raise UserError(
-                    f"{each.name} has a cache, which learns from the texts before: their scores would depend on their "
-                    "order; take the mixture without it"
-                )
+            require_no_cache(each.model, each.name)
         if out is not None and _cut(model.form) != _cut(out.form):
             raise UserError(f"{model.name} and {out.name} do not cut text into the same tokens: take two that do")
         self.dtype = TEXT if out is None else TWO
