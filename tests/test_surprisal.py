@@ -15,7 +15,7 @@ import pytest
 
 import lmtool as python
 from lmtool.config.data import WordRule
-from lmtool.data.printed_words import cut_word, known_form, sentence_numbers
+from lmtool.data.printed_words import cut_word, known_form, sentence_numbers, words_of
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -130,10 +130,10 @@ def test_several_runs_side_by_side(runs: Path, lmtool: Run) -> None:
     rows = [json.loads(line) for line in Path("t.jsonl").read_text().splitlines()]
     assert list(rows[0])[:5] == ["story", "word", "rt, ms", "sentence", "position"]
     assert [(row["story"], row["word"], row["rt, ms"], row["tokens"]) for row in rows] == [
-        (1, "The", "210.5", "the"),
-        (1, "cat.", "300", "cat ."),
-        (2, '"A', "250", "`` a"),
-        (2, 'dog"', "240", "dog ''"),
+        (1, "The", 210.5, "the"),
+        (1, "cat.", 300, "cat ."),
+        (2, '"A', 250, "`` a"),
+        (2, 'dog"', 240, "dog ''"),
     ]
     model = python.load(runs / "nplm")
     by_hand = [model.score(text)[:-1] for text in ("the cat .", '" a dog "')]
@@ -153,7 +153,7 @@ def test_a_frame_comes_back_as_it_was(runs: Path) -> None:
     scores = python.load(runs / "kn3").score(["the cat", "a dog"])
     by_hand = [-p / math.log(2) for sentence in scores for p in sentence[:-1]]
     assert found["surprisal_bits"].tolist() == pytest.approx(by_hand, rel=1e-12)
-    with pytest.raises(UserError, match=r"text, row 3: nan is not a word"):
+    with pytest.raises(UserError, match=r"text, row 3: None is not a word"):
         python.surprisal(runs / "kn3", frame.assign(w=["a", "b", math.nan, "c"]), word_column="w")
     with pytest.raises(UserError, match=r"give a pathlib\.Path"):
         python.surprisal(runs / "kn3", "the cat")
@@ -167,9 +167,20 @@ BAD = {
     "word\titem\na\t1\nb\t\n": ("", "t.tsv, row 2: it has no item"),
     "token\na\n": ("", "word_column=word: t.tsv has no such column, but token"),
     "word\na\n<s>\n": ("", "row 2, '<s>': <s> is in the text"),
-    "word\tsurprisal_bits\na\t1\n": ("", "it has a column surprisal_bits already"),
+    "word\tsurprisal_bits\na\t1\n": (
+        "",
+        "t.tsv: it has columns surprisal_bits already: rename or remove them",
+    ),
     'word\titem\n"a\t1\nb\t1\n': ("to=t.txt", "to=t.txt: the suffix decides what is written: .tsv, .csv or .jsonl"),
     "word\na\n": ("across_sentences=true", "across_sentences=true: de.arpa reads single sentences"),
+    'word\n"""a"\n"b\n': ("", 't.tsv, line 3: "b has quotes that are not doubled, but other cells are quoted'),
+    "word\tsentence\na\t1\nb\tNA\n": ("", "t.tsv, row 2: it has no sentence (None): give a text or a number"),
+    "word\n</s>\n": ("", "t.tsv, row 1, '</s>': </s> is in the text"),
+    "word\nb\n": ("to=./t.tsv", "to=./t.tsv is also a file of text=t.tsv: choose another"),
+    "word\tlength\ttokens\tlength_prev1\na\t1\t2\t3\n": (
+        "spillover=1",
+        "it has columns tokens, length, length_prev1 already",
+    ),
 }
 
 
@@ -191,6 +202,89 @@ def test_quotes_in_tab_separated_words_are_letters(files: Run) -> None:
     with gzip.open("o.csv.gz", "rt", encoding="utf-8", newline="") as file:
         header, *lines = csv.reader(file)
     assert header[:3] == ["word", "zone", "item"] and [line[0] for line in lines] == ['"a', 'b"']
+
+
+def test_tables_as_pandas_and_excel_write_them(files: Run) -> None:
+    Path("t.tsv").write_bytes(b'word\trt\tx\n"""a"\t210.50\t1\n"b"""\tNA\t007\n')
+    files("surprisal", "arpa=de.arpa", "text=t.tsv", "words=punctuation", "to=o.tsv")
+    kept = [(row["word"], row["rt"], row["x"], row["length"]) for row in table("o.tsv")]
+    assert kept == [('"a', "210.50", "1", "2"), ('b"', "NA", "007", "2")]
+    files("surprisal", "arpa=de.arpa", "text=t.tsv", "words=punctuation", "to=o.jsonl")
+    rows = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+    assert [(row["rt"], row["x"]) for row in rows] == [(210.5, "1"), (None, "007")]
+    Path("q.tsv").write_text('"word"\t"rt"\n"a"\t1\n')  # all texts are quoted, as R writes them
+    files("surprisal", "arpa=de.arpa", "text=q.tsv", "to=o.tsv")
+    assert [(row["word"], row["oov"]) for row in table("o.tsv")] == [("a", "0")]
+
+
+def test_nested_values_and_bytes_in_tables(files: Run) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(
+        pa.table({"word": [" a ", "e\u0301"], "of": [{"n": [1]}, {"n": []}], "raw": [b"r", b"s"]}),
+        "t.parquet",
+    )
+    files("surprisal", "arpa=de.arpa", "text=t.parquet", "to=o.csv")
+    with Path("o.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["of"], row["raw"], row["length"]) for row in rows] == [
+        ('{"n": [1]}', "r", "1"),
+        ('{"n": []}', "s", "1"),
+    ]
+    files("surprisal", "arpa=de.arpa", "text=t.parquet", "to=o.jsonl")
+    assert json.loads(Path("o.jsonl").read_text().splitlines()[0])["raw"] == "r"
+
+
+def test_the_sentences_of_a_text_are_those_found(files: Run) -> None:
+    Path("text.txt").write_text("A bb.\nB\nbb. A\n")
+    for rule, numbers in {"punctuation": "11223", "item": "11111"}.items():
+        files("surprisal", "arpa=de.arpa", "text=text.txt", f"sentences={rule}", "to=o.tsv")
+        assert "".join(row["sentence"] for row in table("o.tsv")) == numbers
+    assert "text.txt: 5 words, 1 sentence, 1 item\n" in files(
+        "surprisal", "arpa=de.arpa", "text=text.txt", "sentences=item"
+    )
+    Path("text.txt").write_text("a\nb <s>\n")
+    assert "text.txt, row 3, '<s>'" in files("surprisal", "arpa=de.arpa", "text=text.txt", code=2)
+    Path("two.tsv").write_text("word\na\n")
+    said = files("surprisal", "arpa=de.arpa", "text=t[ew]*t*", code=2)
+    assert "2 files are named, but two.tsv is a table: name one table, or files of text" in said
+    said = files("surprisal", "arpa=de.arpa", "text=text.txt", "item_column=story", code=2)
+    assert "item_column=story: text.txt has no such column, but item, word, sentence: name one" in said
+    Path("t.jsonl").write_text('{"word": "a", "item": [1]}\n')
+    assert "row 1: it has no item ([1])" in files("surprisal", "arpa=de.arpa", "text=t.jsonl", code=2)
+    Path("t.jsonl").write_text('{"word": "a"}\n{"word": 1}\n')
+    said = files("surprisal", "arpa=de.arpa", "text=t.jsonl", code=2)
+    assert "t.jsonl, line 2: 'word' is not text (int): name another column by word_column" in said
+
+
+def test_odd_texts_in_python(files: Run, runs: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({0: [1, 2], "word": ["a", "b"]})
+    assert python.surprisal("de.arpa", frame, out="x")[0].tolist() == [1, 2] and Path("x/result.json").exists()
+    for text, message in {
+        (1, 2): "text, row 1: 1 is not a word: give one",
+        ("a \ud800",): r"text, row 2: '\\ud800' is not a word",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            python.surprisal("de.arpa", list(text))
+    with pytest.raises(UserError, match=r"two columns of one name \(word, word\)"):
+        python.surprisal("de.arpa", pandas.DataFrame([["a", "b"]], columns=["word", "word"]))
+    with pytest.raises(UserError, match=r"row 2: it has no sentence \(None\)"):
+        python.surprisal("de.arpa", frame.assign(sentence=[1, math.nan]))
+    before = python.surprisal("de.arpa", frame, spillover=1)
+    with pytest.raises(UserError, match="tokens, oov, surprisal_bits, length, surprisal_bits_prev1, length_prev1"):
+        python.surprisal("de.arpa", before, spillover=1)
+    Path("my_prev.arpa").write_text(ARPA)
+    assert "surprisal_bits_my_prev_prev1" in python.surprisal(["my_prev.arpa", "de.arpa"], frame, spillover=1)
+
+
+def test_no_entropy_of_scores_that_do_not_sum_to_one(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "smoother=stupid_backoff", "data=toy", "hydra.run.dir=run")
+    Path("t.txt").write_text("the cat\n")
+    assert "sum to one" in lmtool("surprisal", "run=run", "text=t.txt")
+    assert "entropy=true: run has scores that do not sum to one" in lmtool(
+        "surprisal", "run=run", "text=t.txt", "entropy=true", code=2
+    )
 
 
 class Bigrams(LanguageModel):
@@ -242,6 +336,29 @@ def test_words_of_pieces_sum_to_one(unit: str) -> None:
             )
             end = math.exp(drop[-1] - add[-1])
         assert end > 0.05 and np.exp(-surprisal).sum() + end == pytest.approx(1, abs=1e-5)
+
+
+def test_words_after_one_of_probability_0_are_infinite() -> None:
+    """Letters of a model without smoothing: from ba on nothing is possible."""
+    words = ["</s>", " ", "a", "b", "<unk>", "<s>"]
+    vocabulary = Vocabulary(tuple(words), np.ones(len(words), dtype=np.int64), 0, len(words) - 2)
+    p = np.zeros((6, 6))
+    p[[5, 2, 1]] = [[0, 0, 0.5, 0.5, 0, 0], [0.25, 0.25, 0, 0.5, 0, 0], [0, 0, 1, 0, 0, 0]]
+    scoring = ScoringModel(Bigrams(p), TextForm(vocabulary, True, False), "bigrams")
+    rows = rows_of_table({"word": ["a", "ab", "a", "..."]}, "t", sentences="item")
+    with np.errstate(divide="ignore"):
+        surprisal = score_words(scoring, rows, WordRule.whitespace, marks=False).surprisal
+    # a ends by " " or </s>, 1/2 of all; then b has no continuation
+    assert surprisal[0] == pytest.approx(math.log(4)) and surprisal[1:3].tolist() == [math.inf] * 2
+    assert math.isnan(surprisal[3])
+
+
+def test_quotes_of_ptb_in_pieces_and_letters() -> None:
+    for letters, written in {'"ab': '"ab"', '"ab`': "``ab''"}.items():
+        words = ("</s>", *letters, "'", "<unk>", "<s>")
+        form = TextForm(Vocabulary(words, np.ones(len(words), dtype=np.int64), 0, len(words) - 2), True, False)
+        found = words_of('"ab"', form, WordRule.ptb, marks=True, is_last=False)
+        assert "".join(found).replace(" ", "") == written
 
 
 PTB = {

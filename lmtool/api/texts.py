@@ -55,6 +55,7 @@ def surprisal(
     run: RunLike | Sequence[RunLike],
     text: str | PathLike[str] | Iterable[str | Sequence[str]] | pandas.DataFrame,
     *,
+    out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> pandas.DataFrame:
@@ -63,9 +64,9 @@ def surprisal(
     run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file; or a list of these, each with
     columns of its own. text: the path of a text or a table, as a pathlib.Path; sentences, each a string or a list of
     words; or a DataFrame with a word per row, which is returned with new columns, and the same rows and index.
-    progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g. words="ptb", spillover=1,
-    entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string, for a row without a word,
-    and if pandas is not installed.
+    out: a folder for result.json. progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g.
+    words="ptb", spillover=1, entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string,
+    for a row without a word, and if pandas is not installed.
     """
     try:
         import pandas
@@ -76,24 +77,29 @@ def surprisal(
     from lmtool.data.tokenizer import split_words
     from lmtool.data.word_rows import columns_of_sentences, rows_of_table
 
-    if isinstance(text, str):
-        raise UserError(f"text={text[:40]!r}: give a pathlib.Path, a DataFrame or a list of sentences")
+    if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
+        raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
     several = isinstance(run, Sequence) and not isinstance(run, str)
     given = ({"runs": folders_of(run)} if several else named_model(run)) | settings  # type: ignore[arg-type]
     if isinstance(text, PathLike):
-        return call(Surprisals, "surprisal", given | {"text": str(text)}, None, progress).to_pandas()
+        return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
 
     if isinstance(text, pandas.DataFrame):
-        columns = {name: text[name].tolist() for name in text.columns}
+        values, names = text.astype(object).where(text.notna(), None), list(map(str, text.columns))
+        if len(set(names)) < len(names):
+            raise UserError(f"text: it has two columns of one name ({', '.join(names)}): rename one")
+        columns = {name: values.iloc[:, k].tolist() for k, name in enumerate(names)}
     else:
-        columns = columns_of_sentences([[split_words(each) if isinstance(each, str) else each for each in text]])
+        lines = [split_words(each) if isinstance(each, str) else each for each in text]
+        lines = [each if isinstance(each, Iterable) else [each] for each in lines]  # whose error names the row
+        columns = columns_of_sentences([lines], settings.get("sentences"))
 
     def scored(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)
         named = config.word_column, config.item_column, config.sentence_column
         return score_rows(config, session, rows_of_table(columns, "text", *named, config.sentences))
 
-    found = call(Surprisals, "surprisal", given | {"text": "text"}, None, progress, command=scored).to_pandas()
+    found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):
-        return text.assign(**{name: found[name].array for name in found.columns if name not in text.columns})
+        return text.assign(**{name: found[name].array for name in found.columns if name not in columns})
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from lmtool.config.model_verbs import SurprisalConfig
 from lmtool.data.oov import text_warning
+from lmtool.data.readers import form_of
 from lmtool.data.text_files import text_files
+from lmtool.data.text_records import require_separate
 from lmtool.data.word_rows import WordRows, read_word_rows
 from lmtool.errors import UserError
 from lmtool.evaluation.score_table import require_table, write_columns
@@ -28,8 +31,9 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 def run(config: SurprisalConfig, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
-    columns = config.word_column, config.item_column, config.sentence_column
-    return score_rows(config, session, read_word_rows(text_files(config.text, "text"), *columns, config.sentences))
+    columns, files = (config.word_column, config.item_column, config.sentence_column), text_files(config.text, "text")
+    require_separate(config.text, files, to=config.to)
+    return score_rows(config, session, read_word_rows(files, *columns, config.sentences))
 
 
 def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
@@ -58,7 +62,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     )
     if config.to is not None:
         with atomic_write(Path(config.to)) as temporary:
-            write_columns(table, temporary, config.to)
+            write_columns(table | (rows.cells if form_of(config.to) is None else {}), temporary, config.to)
     write_json(session.out / "result.json", result.as_json())
     session.say(f"{result.heading()}\n\n{result.table_text()}")
     if config.to is not None:
@@ -67,6 +71,8 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
 
 
 def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: Session) -> WordScores:
+    if config.entropy and not model.normalised:
+        raise UserError(f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out")
     found = score_words(
         ScoringModel(model.model, model.form, model.name),
         rows,
@@ -105,16 +111,15 @@ def _table(
         figures = {f"surprisal_{unit}{own}": found.surprisal, f"entropy_{unit}{own}": found.entropy}
         figures |= {f"log_frequency_{unit}{shared}": found.frequency}
         columns |= {key: (values / nats).tolist() for key, values in figures.items() if values is not None}
-    if taken := [name for name in columns if name in rows.columns]:
-        raise UserError(f"text={config.text}: it has a column {taken[0]} already: rename or remove it")
     columns = {name: columns[name] for name in sorted(columns, key=lambda name: ORDER.index(name.partition("_")[0]))}
-    columns["length"] = [len(word) for word in rows.words]
+    columns["length"] = [len(unicodedata.normalize("NFC", word.strip())) for word in rows.words]
+    base = {name: values for name, values in columns.items() if not name.startswith(ORDER[:2])}
     place, begins = np.arange(len(rows.words)), np.repeat(rows.item_starts[:-1], np.diff(rows.item_starts))
     for back in range(1, config.spillover + 1):
         before = np.where(place - back >= begins, place - back, -1).tolist()  # -1: the item has begun since
         columns |= {
-            f"{name}_prev{back}": [None if at < 0 else values[at] for at in before]
-            for name, values in columns.items()
-            if not name.startswith(("tokens", "oov")) and "_prev" not in name
+            f"{name}_prev{back}": [None if at < 0 else values[at] for at in before] for name, values in base.items()
         }
-    return rows.columns | {name: values for name, values in columns.items() if name not in rows.columns}
+    if taken := [name for name in columns if name in rows.columns]:
+        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename or remove them")
+    return rows.columns | columns

@@ -45,8 +45,9 @@ ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # aft
 CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", re.IGNORECASE)
 PAIRS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "gimme": 3, "lemme": 3, "d'ye": 2, "'tis": 2, "'twas": 2}
 INSIDE = re.compile(r"(--+|\.\.\.+|[;@?!]|[,:](?!\d))")  # marks that are cut out within a word
+TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
 # What else a vocabulary may have for a token.
-WRITTEN = {"``": ('"',), "''": ('"',), "`": ("'",), "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
+WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
 FINAL = re.compile(r"[.!?\u2026][\"'\u201d\u2019\u00bb)\]}]*$")
 
 
@@ -78,10 +79,14 @@ def words_of(word: str, form: TextForm, rule: WordRule, *, marks: bool, is_last:
     """Return the words of a model (or characters) that a printed word becomes. form: of the model. marks: whether marks
     of punctuation are kept. Raises UserError as TextForm.words does.
     """
-    parts = cut_word(word, rule, is_last=is_last)
-    parts = form.words(" ".join(part for part in parts if marks or has_letters(part)))
-    plain = rule is WordRule.whitespace or form.chars or form.subwords is not None
-    return parts if plain else known_form(parts, form.vocabulary.ids)
+    parts = [part for part in cut_word(word, rule, is_last=is_last) if marks or has_letters(part)]
+    spaced = form.chars or form.subwords is not None
+    if spaced and any(part in TEX for part in parts):
+        tex = "`" if form.chars else "``"
+        if not any(tex in token for token in form.vocabulary.words):
+            parts = [TEX.get(part, part) for part in parts]
+    parts = form.words(" ".join(parts))
+    return parts if spaced or rule is WordRule.whitespace else known_form(parts, form.vocabulary.ids)
 
 
 def sentence_cutter(form: TextForm, rule: WordRule, *, marks: bool = True) -> Callable[[str], str]:

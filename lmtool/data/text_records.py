@@ -52,7 +52,7 @@ class RecordBlock:
 
     name: of the file, for errors. column: of the text; None if each line is a text. others: further columns that
     records must have. first: number of the first line or row. content: whole lines. rows: a pyarrow.RecordBatch; None
-    for lines.
+    for lines. setting: that names the column, for errors.
     """
 
     name: str
@@ -61,6 +61,7 @@ class RecordBlock:
     first: int
     content: bytes = b""
     rows: Any = None
+    setting: str = SETTING
 
     def lines(self) -> list[tuple[int, bytes]]:
         """Return the lines that are records, with their numbers: without empty ones if they are JSON."""
@@ -88,10 +89,10 @@ class RecordBlock:
             where, value, text = f"{self.name}, {what} {number}", record, ""
             try:
                 if self.rows is None:
-                    value = json_value(record, where, self.column, SETTING, () if skip else self.others)
+                    value = json_value(record, where, self.column, self.setting, () if skip else self.others)
                 if skip and value is None:
                     raise UserError(f"{where}: {self.column!r} is null")
-                text = text_of(value, where, self.column, SETTING)
+                text = text_of(value, where, self.column, self.setting)
             except UserError as error:
                 if not skip or (self.rows is not None and value is not None):
                     raise
@@ -129,37 +130,42 @@ def _object(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def record_blocks(names: Iterable[str], column: str | None, others: list[str] | None = None) -> Iterator[RecordBlock]:
+def record_blocks(
+    names: Iterable[str], column: str | None, others: list[str] | None = None, *, setting: str = SETTING
+) -> Iterator[RecordBlock]:
     """Yield the records of files, one file after the other, in blocks.
 
     names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
-    records must have; None: none, and rows of Parquet come with all columns. Empty lines are empty texts, except in
-    JSON Lines, where they are skipped. Raises UserError, naming file and line, if one cannot be read.
+    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors.
+    Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file and line,
+    if one cannot be read.
     """
     for name in names:
-        require_column(name, column, SETTING)
+        require_column(name, column, setting)
         path, _, member = name.partition(MEMBER)
         file = "standard input" if name == STANDARD else name
         with read_errors(file):
             for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
                 called, line = name_of(handle, file), 1
                 if column is not None and form_of(name) == PARQUET:
-                    yield from _row_blocks(handle, called, column, others)
+                    yield from _row_blocks(handle, called, column, others, setting)
                     continue
                 for content in checked_blocks(handle, called) if column is None else whole_lines(handle, called):
-                    yield RecordBlock(called, column, others or [], line, content)
+                    yield RecordBlock(called, column, others or [], line, content, setting=setting)
                     line += content.count(b"\n")
 
 
-def _row_blocks(handle: IO[bytes], name: str, column: str, others: list[str] | None) -> Iterator[RecordBlock]:
+def _row_blocks(
+    handle: IO[bytes], name: str, column: str, others: list[str] | None, setting: str
+) -> Iterator[RecordBlock]:
     """Yield blocks of rows, cut where their texts have about BLOCK_BYTES."""
     needed = list(dict.fromkeys([column, *(others or [])]))
     row = 1
-    for batch in parquet_batches(handle, name, needed, f"{SETTING} names one of", whole=others is None):
+    for batch in parquet_batches(handle, name, needed, f"{setting} names one of", whole=others is None):
         pieces = max(1, batch.column(column).nbytes // BLOCK_BYTES)
         count = max(1, -(-batch.num_rows // pieces))
         for at in range(0, max(1, batch.num_rows), count):
-            yield RecordBlock(name, column, needed[1:], row + at, rows=batch.slice(at, count))
+            yield RecordBlock(name, column, needed[1:], row + at, rows=batch.slice(at, count), setting=setting)
         row += batch.num_rows
 
 

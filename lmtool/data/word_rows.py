@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from lmtool.data.printed_words import sentence_numbers
 from lmtool.data.readers import PACKED, form_of, read_blocks
-from lmtool.data.text_records import SETTING, record_blocks
+from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -23,21 +23,28 @@ from lmtool.system.arrays import IntArray
 WORD, ITEM, SENTENCE = "word", "item", "sentence"
 TABLES = (".tsv", ".csv")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
+NUMBER = re.compile(r"-?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?")  # not 007, which is a name
+MISSING = ("", "NA", "NaN")
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which cannot be written
+WITH_QUOTE = re.compile(r'(?<![^\t\r\n])[^\t\r\n"]*"[^\t\r\n]*')  # a cell
+QUOTED = re.compile(r'"([^"]|"")*"')
 
 
 @dataclass(frozen=True, slots=True)
 class WordRows:
     """W words in S sentences of items, which are texts such as stories.
 
-    columns: those of the table, in their order, then item, sentence and position (in the sentence, from 1), as far as
-    the table lacks them. starts: int64 `[S + 1]`, the first row of each sentence, and W. item_starts: likewise of each
-    item.
+    name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
+    position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
+    sentence, and W. item_starts: likewise of each item. cells: the columns of a table of text as they are written.
     """
 
+    name: str
     columns: dict[str, list[Any]]
     words: list[str]
     starts: IntArray
     item_starts: IntArray
+    cells: dict[str, list[str]] = field(default_factory=dict)
 
 
 def read_word_rows(
@@ -51,23 +58,30 @@ def read_word_rows(
     punctuation in a table without such a column. Raises UserError, naming the row, for a row without a word, or with
     another number of cells than the header, and for an item whose rows are not together.
     """
-    if word is None and not is_table(files[0]):
-        return rows_of_table(columns_of_sentences(map(_lines, files)), files[0], sentences=sentences)
+    tables = [name for name in files if word is not None or _is_table(name)]
+    if not tables:
+        name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
+        columns = columns_of_sentences(map(_lines, files), sentences)
+        return rows_of_table(columns, name, word, item, sentence, sentences)
     if len(files) > 1:
-        raise UserError(f"{len(files):,} files are named for one table: name one")
-    return rows_of_table(_read_table(files[0], word or WORD), files[0], word, item, sentence, sentences)
+        raise UserError(f"{len(files):,} files are named, but {tables[0]} is a table: name one table, or files of text")
+    columns, cells = _read_table(files[0], word or WORD)
+    return replace(rows_of_table(columns, files[0], word, item, sentence, sentences), cells=cells)
 
 
-def is_table(name: str) -> bool:
+def _is_table(name: str) -> bool:
     """Return whether a file is a table, by the suffix of its name."""
     path = PurePosixPath(name)
     return form_of(name) is not None or (path.with_suffix("") if path.suffix in PACKED else path).suffix in TABLES
 
 
-def columns_of_sentences(texts: Iterable[Iterable[Sequence[str]]]) -> dict[str, list[Any]]:
-    """Return the columns item, sentence and word of texts of sentences of words, with numbers from 1."""
-    rows = [(n, k, word) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for word in line]
-    return {name: [row[k] for row in rows] for k, name in enumerate((ITEM, SENTENCE, WORD))}
+def columns_of_sentences(texts: Iterable[Iterable[Sequence[str]]], sentences: str | None) -> dict[str, list[Any]]:
+    """Return the columns item and word of texts of sentences of words, with numbers from 1, and sentence, unless these
+    are found by another rule, `sentences`.
+    """
+    rows = [(n, word, k) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for word in line]
+    names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
 
 
 def rows_of_table(
@@ -89,26 +103,29 @@ def rows_of_table(
     if not words:
         raise UserError(f"{name} has no rows: give a table with a word in each")
     items = columns.get(item or ITEM, [1] * len(words))
-    given = columns.get(sentence or SENTENCE)
+    given = None if sentences is not None else columns.get(sentence or SENTENCE)
+    for what, values in ((ITEM, items), (SENTENCE, given or ())):
+        for row, value in enumerate(values, 1):
+            if not isinstance(value, Hashable) or value in (None, "") or value != value:  # nan
+                remedy = f"give a text or a number, or name another {what}_column="
+                raise UserError(f"{name}, row {row}: it has no {what} ({value!r}): {remedy}")
     item_starts = _changes(items)
     seen: dict[Any, int] = {}
     numbers: list[int] = []
     for first, last in pairwise(item_starts.tolist()):
-        if items[first] in (None, "") or items[first] != items[first]:  # nan
-            raise UserError(f"{name}, row {first + 1}: it has no item: give one, or name another item_column=")
         if seen.setdefault(items[first], first) != first:
             began = f"item {items[first]} began in row {seen[items[first]] + 1} and was interrupted"
             remedy = "sort the table so that each item is one text, or name another item_column="
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
-        if sentences == "punctuation" or (sentences is None and given is None):
+        if given is None and sentences != "item":
             numbers += sentence_numbers(words[first:last])
         else:
-            changes = _changes(items[first:last] if sentences == "item" or given is None else given[first:last])
+            changes = _changes((items if given is None else given)[first:last])
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
     starts = _changes(list(zip(items, numbers, strict=True)))
     position = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts)) + 1
     own = {item or ITEM: items, sentence or SENTENCE: numbers, "position": position.tolist()}
-    return WordRows(columns | {k: v for k, v in own.items() if k not in columns}, words, starts, item_starts)
+    return WordRows(name, columns | {k: v for k, v in own.items() if k not in columns}, words, starts, item_starts)
 
 
 def _changes(values: Sequence[Any]) -> IntArray:
@@ -123,22 +140,19 @@ def _lines(name: str) -> Iterator[list[str]]:
         yield from filter(None, map(split_words, block.decode("utf-8").split("\n")))
 
 
-def _read_table(name: str, word: str) -> dict[str, list[Any]]:
-    """Return the columns of a table. Raises UserError as read_word_rows does."""
+def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
+    """Return the columns of a table, and, if they are text, as they are written. Raises UserError as read_word_rows."""
     if form_of(name) is not None:
         records: list[dict[str, Any]] = []
-        try:
-            for block in record_blocks([name], word):
-                block.texts()  # whose errors name the line or row
-                fields = block.fields()
-                records += fields if isinstance(fields, list) else fields.to_pylist()
-        except UserError as error:
-            raise UserError(str(error).replace(f" {SETTING} names", f" word_{SETTING} names")) from None
+        for block in record_blocks([name], word, setting="word_column"):
+            block.texts()  # whose errors name the line or row
+            fields = block.fields()
+            records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
-        return {key: [record.get(key) for record in records] for key in names}
+        return {key: [record.get(key) for record in records] for key in names}, {}
     content = b"".join(read_blocks(name)).decode("utf-8")
     comma = ".csv" in PurePosixPath(name).suffixes
-    quoting: Any = csv.QUOTE_MINIMAL if comma or content.startswith('"') else csv.QUOTE_NONE
+    quoting: Any = csv.QUOTE_MINIMAL if comma or _is_quoted(content, name) else csv.QUOTE_NONE
     lines = csv.reader(io.StringIO(content, newline=""), delimiter="," if comma else "\t", quoting=quoting, strict=True)
     try:
         header, *rows = lines
@@ -154,17 +168,33 @@ def _read_table(name: str, word: str) -> dict[str, list[Any]]:
                 f"{name}, row {number}: {len(row)} cells, but the header has {len(header)}: correct the row"
             )
     columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}
-    return {key: values if key == word else _numbers(values) for key, values in columns.items()}
+    return {key: values if key == word else _numbers(values) for key, values in columns.items()}, columns
+
+
+def _is_quoted(content: str, name: str) -> bool:
+    """Return whether quotes in a tab-separated table enclose cells, as pandas and Excel write them, or are letters.
+
+    They enclose cells if each cell with a quote is within quotes, and those inside are doubled. Raises UserError if
+    that holds for cells that cannot be meant otherwise, and not for others.
+    """
+    cells = list(WITH_QUOTE.finditer(content))
+    letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)
+    if letter and any(QUOTED.fullmatch(cell[0]) and ('""' in cell[0][1:-1] or not cell.start()) for cell in cells):
+        where = f"{name}, line {content.count(chr(10), 0, letter.start()) + 1}: {letter[0]}"
+        raise UserError(f"{where} has quotes that are not doubled, but other cells are quoted: write the table as .csv")
+    return letter is None
 
 
 def _checked(value: Any, name: str, row: int) -> str:
-    if not isinstance(value, str) or not split_words(value):
+    if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
         raise UserError(f"{name}, row {row}: {value!r} is not a word: give one, or remove the row")
     return value
 
 
-def _numbers(values: list[Any]) -> list[Any]:
-    """Return texts that are all whole numbers as numbers, other values unchanged."""
-    if all(isinstance(value, str) and WHOLE.fullmatch(value) for value in values):
-        return [int(value) for value in values]
-    return values
+def _numbers(values: list[str]) -> list[Any]:
+    """Return the cells of a column as numbers, None for missing ones, if all others are numbers; else unchanged."""
+    given = [value for value in values if value not in MISSING]
+    if not given or not all(map(NUMBER.fullmatch, given)):
+        return values
+    number = int if all(map(WHOLE.fullmatch, given)) else float
+    return [None if value in MISSING else number(value) for value in values]

@@ -173,7 +173,7 @@ def _text(value: Any) -> str:
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:
-        raise UserError(f"a binary column has no values as text ({error}): choose others by columns=") from None
+        raise UserError(f"a binary column has no values as text ({error}): leave it out") from None
 
 
 def json_line(record: dict[str, Any]) -> bytes:
@@ -259,12 +259,10 @@ def write_columns(columns: dict[str, list[Any]], to: Path, name: str) -> None:
     rows = zip(*plain.values(), strict=True)
     with packed_file(to, name) as packed, io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="") as file:
         if form_of(name) in JSON_LINES:
-            for row in rows:
-                file.write(
-                    f"{json.dumps(_finite(dict(zip(plain, row, strict=True))), ensure_ascii=False, default=str)}\n"
-                )
+            file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
         elif ".csv" in PurePosixPath(name).suffixes:
-            csv.writer(file, lineterminator="\n").writerows([list(plain), *(map(_digits, row) for row in rows)])
+            lines = ([_cell(v) if isinstance(v, dict | list | bytes) else _digits(v) for v in row] for row in rows)
+            csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
             file.writelines("\t".join(_cell(_digits(value)) for value in row) + "\n" for row in [tuple(plain), *rows])
 

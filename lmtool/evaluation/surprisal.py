@@ -97,7 +97,7 @@ def score_words(
         entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
         with np.errstate(invalid="ignore"):  # of a context after which no word can begin
             log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
-    surprisal = 0.0 - log_prob
+    surprisal = 0.0 - np.where(np.isnan(log_prob), -np.inf, log_prob)  # nan: after a text of probability 0
     of_words = np.where(empty, np.nan, surprisal[~is_end])
     if add_end and vocabulary.eos is not None:
         last = segments[1:] - 1
@@ -139,7 +139,7 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
             try:
                 known[key] = form.tokens(words_of(word, form, rule, marks=marks, is_last=key[1]))
             except UserError as error:
-                raise UserError(f"row {row + 1}, {word!r}: {error}") from None
+                raise UserError(f"{rows.name}, row {row + 1}, {word!r}: {error}") from None
         found.append(known[key])
     return found
 

@@ -400,7 +400,8 @@ class Surprisals(TableResult):
     def heading(self) -> str:
         """Return the text, its size and the mean surprisals."""
         means = ", ".join(f"{model['run']} {model['mean_surprisal']:.4f} {self.unit}" for model in self.models)
-        size = f"{len(self.table):,} words, {self.sentences:,} sentences, {self.items:,} items"
+        sizes = {"word": len(self.table), "sentence": self.sentences, "item": self.items}
+        size = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for what, number in sizes.items())
         return f"{self.text}: {size}\nmean surprisal: {means}"
 
     def table_text(self) -> str:
