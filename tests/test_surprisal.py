@@ -221,15 +221,22 @@ def test_nested_values_and_bytes_in_tables(files: Run) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(
-        pa.table({"word": [" a ", "e\u0301"], "of": [{"n": [1]}, {"n": []}], "raw": [b"r", b"s"]}),
+        pa.table(
+            {
+                "word": [" a ", "e\u0301"],
+                "of": [{"n": [1]}, {"n": []}],
+                "raw": [b"r", b"s"],
+                "time": [1700000000.1234, 2.0],
+            }
+        ),
         "t.parquet",
     )
     files("surprisal", "arpa=de.arpa", "text=t.parquet", "to=o.csv")
     with Path("o.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["of"], row["raw"], row["length"]) for row in rows] == [
-        ('{"n": [1]}', "r", "1"),
-        ('{"n": []}', "s", "1"),
+    assert [(row["of"], row["raw"], row["length"], row["time"]) for row in rows] == [
+        ('{"n": [1]}', "r", "1", "1700000000.1234"),
+        ('{"n": []}', "s", "1", "2.0"),
     ]
     files("surprisal", "arpa=de.arpa", "text=t.parquet", "to=o.jsonl")
     assert json.loads(Path("o.jsonl").read_text().splitlines()[0])["raw"] == "r"
@@ -300,19 +307,24 @@ class Bigrams(LanguageModel):
         return np.log(self.p[contexts[:, -1]])
 
 
+def two_letters(pieces: list[str]) -> Subwords:
+    """Return a tokenizer of these pieces, and of letters that it must have."""
+    pytest.importorskip("tokenizers")
+    numbers = {piece: number for number, piece in enumerate([*pieces, "\u2581", *"the"])}
+    model = {"type": "BPE", "vocab": numbers, "merges": [["\u2581", "a"], ["\u2581", "b"]]}
+    step = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    text = {"version": "1.0", "model": model, "pre_tokenizer": step, "decoder": step, "added_tokens": []}
+    return Subwords.parse(json.dumps(text), "two letters")
+
+
 @pytest.mark.parametrize("unit", ["char", "bpe"])
 def test_words_of_pieces_sum_to_one(unit: str) -> None:
     """All words of a and b, up to a length beyond which next to nothing continues, and the end of the text."""
     words, begin, subwords = ["</s>", " ", "a", "b", "<unk>", "<s>"], [0, 2, 3], None
     if unit == "bpe":
-        pytest.importorskip("tokenizers")
         pieces = ["\u2581a", "\u2581b", "a", "b"]
         words, begin = ["</s>", *pieces, "<unk>", "<s>"], [0, 1, 2]
-        numbers = {piece: number for number, piece in enumerate([*pieces, "\u2581", *"the"])}
-        model = {"type": "BPE", "vocab": numbers, "merges": [["\u2581", "a"], ["\u2581", "b"]]}
-        step = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
-        text = {"version": "1.0", "model": model, "pre_tokenizer": step, "decoder": step, "added_tokens": []}
-        subwords = Subwords.parse(json.dumps(text), "two letters")
+        subwords = two_letters(pieces)
     vocabulary = Vocabulary(tuple(words), np.ones(len(words), dtype=np.int64), 0, len(words) - 2)
     p = np.random.default_rng(3).random((len(words), len(words))) + 0.05
     p[:, [words.index("a"), words.index("b")]] *= 0.25  # words are short
@@ -359,6 +371,11 @@ def test_quotes_of_ptb_in_pieces_and_letters() -> None:
         form = TextForm(Vocabulary(words, np.ones(len(words), dtype=np.int64), 0, len(words) - 2), True, False)
         found = words_of('"ab"', form, WordRule.ptb, marks=True, is_last=False)
         assert "".join(found).replace(" ", "") == written
+    for quotes, cut in {'"': ['"', "ab", '"'], "\u2581``": ["``", "ab", "''"]}.items():
+        pieces = ["\u2581a", "\u2581b", "a", "b", quotes]
+        vocabulary = Vocabulary(("</s>", *pieces, "<unk>", "<s>"), np.ones(8, dtype=np.int64), 0, 6)
+        form = TextForm(vocabulary, False, False, subwords=two_letters(pieces))
+        assert words_of('"ab"', form, WordRule.ptb, marks=True, is_last=False) == cut
 
 
 PTB = {

@@ -19,27 +19,11 @@ PARTS = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)  # marks, letters and wh
 MARKS = re.compile(r"(.)\1+|.", re.DOTALL)  # a mark, or a run of one, such as ... and --
 APOSTROPHE = str.maketrans("\u2018\u2019", "''")
 QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
-TITLES = (
-    "mr",
-    "mrs",
-    "ms",
-    "messrs",
-    "mme",
-    "mlle",
-    "dr",
-    "prof",
-    "rev",
-    "hon",
-    "gen",
-    "col",
-    "capt",
-    "lt",
-    "sgt",
-    "gov",
-)
-OTHERS = ("sen", "rep", "pres", "jr", "sr", "esq", "st", "mt", "ft", "inc", "ltd", "corp", "co", "bros", "vs", "etc")
+TITLES = ("mr", "mrs", "ms", "messrs", "mme", "mlle", "dr", "prof", "rev", "hon", "gen", "col", "capt", "lt", "sgt")
+OFFICES = ("gov", "sen", "rep", "pres")
+OTHERS = ("jr", "sr", "esq", "st", "mt", "ft", "inc", "ltd", "corp", "co", "bros", "vs", "etc")
 MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
-ABBREVIATIONS = frozenset((*TITLES, *OTHERS, *MONTHS))
+ABBREVIATIONS = frozenset((*TITLES, *OFFICES, *OTHERS, *MONTHS))
 INITIALS = re.compile(r"[^\W\d_](\.[^\W\d_])*")  # J, U.S, a.m, before their last period
 ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # after an apostrophe that is no quote
 CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", re.IGNORECASE)

@@ -261,14 +261,10 @@ def write_columns(columns: dict[str, list[Any]], to: Path, name: str) -> None:
         if form_of(name) in JSON_LINES:
             file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
         elif ".csv" in PurePosixPath(name).suffixes:
-            lines = ([_cell(v) if isinstance(v, dict | list | bytes) else _digits(v) for v in row] for row in rows)
+            lines = ([_cell(v) if isinstance(v, dict | list | bytes) else v for v in row] for row in rows)
             csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
-            file.writelines("\t".join(_cell(_digits(value)) for value in row) + "\n" for row in [tuple(plain), *rows])
-
-
-def _digits(value: Any) -> Any:
-    return f"{value:.10g}" if isinstance(value, float) else value
+            file.writelines("\t".join(_cell(value) for value in row) + "\n" for row in [tuple(plain), *rows])
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:

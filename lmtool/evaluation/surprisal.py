@@ -23,7 +23,7 @@ from lmtool.data.printed_words import words_of
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.word_rows import WordRows
-from lmtool.errors import UserError
+from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_across
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
@@ -136,10 +136,8 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
     for row, word in enumerate(rows.words):
         key = word, row in last
         if key not in known:
-            try:
+            with named(f"{rows.name}, row {row + 1}, {word!r}"):
                 known[key] = form.tokens(words_of(word, form, rule, marks=marks, is_last=key[1]))
-            except UserError as error:
-                raise UserError(f"{rows.name}, row {row + 1}, {word!r}: {error}") from None
         found.append(known[key])
     return found
 
