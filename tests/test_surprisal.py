@@ -215,6 +215,10 @@ def test_tables_as_pandas_and_excel_write_them(files: Run) -> None:
     Path("q.tsv").write_text('"word"\t"rt"\n"a"\t1\n')  # all texts are quoted, as R writes them
     files("surprisal", "arpa=de.arpa", "text=q.tsv", "to=o.tsv")
     assert [(row["word"], row["oov"]) for row in table("o.tsv")] == [("a", "0")]
+    for cell, word in {'"a"': '"a"', '"a,"': "a,"}.items():  # Excel puts commas within quotes
+        Path("q.tsv").write_text(f"word\trt\n{cell}\t1\n")
+        files("surprisal", "arpa=de.arpa", "text=q.tsv", "to=o.tsv")
+        assert [row["word"] for row in table("o.tsv")] == [word]
 
 
 def test_nested_values_and_bytes_in_tables(files: Run) -> None:

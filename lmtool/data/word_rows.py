@@ -172,17 +172,19 @@ def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, l
 
 
 def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells, as pandas and Excel write them, or are letters.
+    """Return whether quotes in a tab-separated table enclose cells, as pandas, R and Excel write them, or are letters.
 
-    They enclose cells if each cell with a quote is within quotes, and those inside are doubled. Raises UserError if
-    that holds for cells that cannot be meant otherwise, and not for others.
+    They enclose cells if each cell with a quote is within quotes, with those inside doubled, and one of these cells is
+    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone. Raises UserError if there
+    are both cells that must be enclosed and cells with quotes as letters.
     """
     cells = list(WITH_QUOTE.finditer(content))
     letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)
-    if letter and any(QUOTED.fullmatch(cell[0]) and ('""' in cell[0][1:-1] or not cell.start()) for cell in cells):
+    encloses = any(QUOTED.fullmatch(cell[0]) and ('""' in cell[0][1:-1] or not cell.start()) for cell in cells)
+    if letter and encloses:
         where = f"{name}, line {content.count(chr(10), 0, letter.start()) + 1}: {letter[0]}"
         raise UserError(f"{where} has quotes that are not doubled, but other cells are quoted: write the table as .csv")
-    return letter is None
+    return letter is None and (encloses or any("," in cell[0] for cell in cells))
 
 
 def _checked(value: Any, name: str, row: int) -> str:
