@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from lmtool.api.running import compose, line_of
-from lmtool.commands.score import scorer_of
 from lmtool.config.model_verbs import PairsConfig
 from lmtool.config.rules import require
 from lmtool.config.settings import typed
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
-from lmtool.data.text_records import block_of
 from lmtool.errors import UserError, for_terminal, named
+from lmtool.evaluation.metrics import require_no_cache
 from lmtool.runs.load import load_each
 from lmtool.system.arrays import IntArray
 
@@ -59,42 +58,45 @@ class LmtoolLM(LM):  # type: ignore[misc]
         config = typed(compose(line_of("pairs", [], settings))[0], PairsConfig, None)
         _, model = next(load_each(config))
         self.text_model, self._eos, self._seeds = model, eos, count()
-        self._scorer = scorer_of([model], across=False)
+        require_no_cache(model.model, model.name)
         self._cut = sentence_cutter(model.form, config.words, marks=config.marks)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return natural log p of each continuation after its context, and whether its tokens are the most likely,
-        which a word outside the vocabulary never is. Warns if many words are. Raises UserError, naming the request, for
-        `<s>` and `</s>` in its text.
+        which a word outside the vocabulary never is. Raises UserError, naming the request, for `<s>` and `</s>` in it.
+        """
+        text, totals, tokens = self._scores([request.args for request in requests])
+        found = list(zip(totals, self._are_greedy(text, tokens), strict=True))
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+        return found
+
+    def _scores(self, requests: list[tuple[str, str]]) -> tuple[Split, list[float], list[list[int]]]:
+        """Return the text of contexts and continuations, and of each continuation log p and the places of its tokens.
+        Warns if many words are OOVs.
         """
         sentences: list[list[str]] = []
         scored: list[tuple[int, int, int]] = []  # request, and the limits of what is scored in its sentence
-        for number, (context, continuation) in enumerate(request.args for request in requests):
+        for number, (context, continuation) in enumerate(requests):
             with named(f"request {number:,}, {continuation[:40]!r}"):
                 for words, first, last in self._sentences(context, continuation):
                     sentences.append(words)
                     scored.append((number, first, last))
         text, sizes = self.text_model.encoded(sentences)
         log_probs = self.text_model.model.score_text(text) if text.tokens else np.empty(0)
-        self._warn(len(text.oov_positions), text.tokens, text.oov_words or [])
+        about = len(text.oov_positions), text.tokens, text.oov_words or [], self.text_model.vocabulary
+        for warning in text_warning("the requests", *about):
+            warnings.warn(warning, stacklevel=3)
         totals = np.zeros(len(requests))
         tokens: list[list[int]] = [[] for _ in requests]  # their places in the text
         for (number, first, last), start in zip(scored, np.cumsum([0, *sizes]).tolist(), strict=False):
             totals[number] += log_probs[start + first : start + last].sum()
             tokens[number] += range(start + first, start + last)
-        greedy = self._are_greedy(text, tokens)
-        found = list(zip(totals.tolist(), greedy, strict=True))
-        for request, answer in zip(requests, found, strict=True):
-            self.cache_hook.add_partial("loglikelihood", request.args, answer)
-        return found
+        return text, totals.tolist(), tokens
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return natural log p of each text, with a `</s>` after each line, as `lmtool score` does."""
-        texts = ("\n".join(map(self._cut, request.args[0].split("\n"))) for request in requests)
-        rows = self._scorer(block_of(texts))
-        self._warn(int(rows["oov"].sum()), int(rows["tokens"].sum()), self._scorer.unknown)
-        totals: list[float] = rows["log_prob"].tolist()
-        return totals
+        return self._scores([("", request.args[0].removesuffix("\n") + "\n") for request in requests])[1]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the most likely continuation of each context, word by word, or a sample with `do_sample` (by `seed`,
@@ -137,14 +139,10 @@ class LmtoolLM(LM):  # type: ignore[misc]
         for number, line in enumerate(lines, start=1):
             words = before + form.words(self._cut(line))
             first, last = len(form.tokens(before)), len(form.tokens(words))
-            if words or form.blank_lines or len(lines) == 1:
+            if words or form.blank_lines or "\n" not in continuation:
                 found.append((words, first, last + (number < len(lines) or ended)))
             before = []
         return found
-
-    def _warn(self, oov: int, tokens: int, unknown: Sequence[str]) -> None:
-        for warning in text_warning("the requests", oov, tokens, unknown, self.text_model.vocabulary):
-            warnings.warn(warning, stacklevel=3)
 
     def _are_greedy(self, text: Split, tokens: list[list[int]]) -> list[bool]:
         """Return whether all tokens of each request are the most likely ones, and none an OOV: the next token is looked

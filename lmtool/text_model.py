@@ -158,9 +158,7 @@ class TextModel:
         for key, given in (("good", good), ("bad", bad)):
             words = [self._words_of(sentence) for sentence in ([given] if isinstance(given, str) else given)]
             if [] in words:
-                raise UserError(
-                    f"compare: sentence {words.index([])}, from 0, of {key} has no words: leave out its pair"
-                )
+                raise UserError(f"compare: {key}[{words.index([])}] has no words: leave out this pair")
             sums.append(np.array([log_prob.sum() for log_prob in self.score(words)]))
         if len(sums[0]) != len(sums[1]):
             raise UserError(f"compare: {len(sums[0]):,} good sentences and {len(sums[1]):,} bad ones: give pairs")

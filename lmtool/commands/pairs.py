@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,21 +12,19 @@ from lmtool.config.model_verbs import PairsConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
-from lmtool.data.text_records import packed_file, require_separate
+from lmtool.data.text_records import require_separate
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
-from lmtool.evaluation.score_table import json_line, require_new_names, require_table, write_columns
+from lmtool.evaluation.score_table import require_new_names, require_table, write_columns
 from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell
 from lmtool.text_model import TextModel
 
-Scored = dict[str, tuple[Rows, Rows, FloatArray]]  # by run: rows of good and of bad sentences, and the outcomes
 ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for key in TEXT.names or ())]  # of items=
 
 
@@ -36,21 +35,19 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
-    for _, model in models:
-        require_no_cache(model.model, model.name)
     files = pair_files(config.text, progress=session.progress)
     require_separate(config.text, files, to=config.to, items=config.items)
-    pairs = read_pairs(files)
+    pairs, places = read_pairs(files)
     if config.items is not None:
         for pair in pairs:
-            require_new_names(pair.fields, f"{config.items} has whole records", ITEM)
+            require_new_names(pair, f"{config.items} has whole records", ITEM)
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
     runs: dict[str, dict[str, Cell]] = {}
-    scored: Scored = {}
+    items: dict[str, list[Any]] = {key: [] for key in ITEM}
     for name, model in models:
-        good, bad, unknown = _score_pairs(model, pairs, config, progress=session.progress)
+        good, bad, unknown = _score_pairs(model, pairs, places, config, progress=session.progress)
         outcome = outcomes(good, bad, per_token=config.criterion == "mean")
         figures: dict[str, Sequence[Cell]] = {
             **accuracies(outcome, groups, resamples=config.resamples, seed=config.seed),
@@ -58,7 +55,10 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
             "oov": groups.totals((good["oov"] > 0) | (bad["oov"] > 0)),
         }
         columns |= {key if config.runs is None else f"{name} {key}": values for key, values in figures.items()}
-        runs[name], scored[name] = {key: values[0] for key, values in figures.items()}, (good, bad, outcome)
+        runs[name] = {key: values[0] for key, values in figures.items()}
+        own = [[name] * len(pairs), outcome.tolist()]
+        own += [rows[key].tolist() for rows in (good, bad) for key in TEXT.names or ()]
+        items = {key: [*items[key], *values] for key, values in zip(ITEM, own, strict=True)}
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
@@ -70,7 +70,10 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         with atomic_write(Path(config.to)) as temporary:
             write_columns({key: list(values) for key, values in columns.items()}, temporary, config.to)
     if config.items is not None:
-        _write_items(config.items, pairs, scored)
+        fields = dict.fromkeys(key for pair in pairs for key in pair)
+        given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
+        with atomic_write(Path(config.items)) as temporary:
+            write_columns(given | items, temporary, config.items)
     write_json(session.out / "result.json", result.as_json())
     session.say(f"{result.heading()}\n{result.table_text()}")
     for written in (config.to, config.items):
@@ -80,16 +83,17 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
 
 
 def _score_pairs(
-    model: TextModel, pairs: list[Pair], config: PairsConfig, *, progress: bool
+    model: TextModel, pairs: list[Pair], places: list[str], config: PairsConfig, *, progress: bool
 ) -> tuple[Rows, Rows, Sequence[str]]:
     """Return the scores of the good and of the bad sentences, a row of TEXT for each, and the words outside the
     vocabulary. Raises UserError, naming the line, for a sentence without words, and for `<s>` and `</s>` as words.
     """
+    require_no_cache(model.model, model.name)
     cut, sentences = sentence_cutter(model.form, config.words, marks=config.marks), []
-    for pair in pairs:
+    for pair, where in zip(pairs, places, strict=True):
         for name in (GOOD, BAD):
-            with named(f"{pair.where}, {name}"):
-                sentences.append(model.form.words(cut(pair.fields[name])))
+            with named(f"{where}, {name}"):
+                sentences.append(model.form.words(cut(pair[name])))
                 if not sentences[-1]:
                     raise UserError("no words are left of the sentence: set marks=true or remove the pair")
     text, sizes = model.encoded(sentences)
@@ -98,12 +102,3 @@ def _score_pairs(
     rows["tokens"], rows["oov"] = sizes, np.diff(np.searchsorted(text.oov_positions, ends))
     rows["log_prob"] = sums(model.model.score_text(text, progress=progress), ends)
     return rows[::2], rows[1::2], text.oov_words or []
-
-
-def _write_items(to: str, pairs: list[Pair], scored: Scored) -> None:
-    """Write each pair, for each run, as an object: its fields, run, scores of both sentences, and the outcome."""
-    with atomic_write(Path(to)) as temporary, packed_file(temporary, to) as file:
-        for name, (good, bad, outcome) in scored.items():
-            for pair, *rows, won in zip(pairs, good.tolist(), bad.tolist(), outcome.tolist(), strict=True):
-                own = dict(zip(ITEM, (name, won, *rows[0], *rows[1]), strict=True))
-                file.write(json_line(pair.fields | own))

@@ -27,13 +27,7 @@ DOWNLOAD = DownloadConfig(
 )
 TIE = 1e-5  # nats; sums of the same log-probabilities differ by less, through float32 networks and the order of adding
 LEVEL = 0.95  # of the intervals
-
-
-class Pair(NamedTuple):
-    """A record, whose GOOD, BAD and PARADIGM are text. where: its file and line, for errors."""
-
-    where: str
-    fields: dict[str, Any]
+Pair = dict[str, Any]  # a record, whose GOOD, BAD and PARADIGM are text
 
 
 def pair_files(name: str, *, progress: bool) -> list[str]:
@@ -44,15 +38,16 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
     return [f"{files[0]}{BLIMP_MEMBERS}"]
 
 
-def read_pairs(names: Iterable[str]) -> list[Pair]:
-    """Return the records of files of JSON Lines or Parquet; one without a paradigm has the name of its file, and of its
-    phenomenon, if it has one.
+def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
+    """Return the records of files of JSON Lines or Parquet, and the file and line of each; one without a paradigm has
+    the name of its file, and of its phenomenon, if it has one.
 
     Raises UserError, naming file and line, for a record without two sentences, for a paradigm with two phenomena or
     fields, and if there are no records.
     """
     pairs: list[Pair] = []
-    first: dict[str, dict[str, Any]] = {}
+    places: list[str] = []
+    first: dict[str, Pair] = {}
     for block in record_blocks(names, GOOD):
         file = PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
         for where, record in _records(block):
@@ -64,25 +59,23 @@ def read_pairs(names: Iterable[str]) -> list[Pair]:
             paradigm = record.get(PARADIGM)
             if paradigm is None:
                 paradigm = " ".join(str(part) for part in (file, record.get(PHENOMENON)) if part is not None)
-            pairs.append(Pair(where, record | {PARADIGM: str(paradigm)}))
+            pairs.append(record | {PARADIGM: str(paradigm)})
+            places.append(where)
             known = first.setdefault(str(paradigm), record)
             for key in (PHENOMENON, FIELD):
                 if record.get(key) != known.get(key):
-                    two = f"{known.get(key)!r} and {record.get(key)!r}"
-                    raise UserError(
-                        f"{where}: paradigm {paradigm!r} has two values of {key}, {two}: give each a {PARADIGM}"
-                    )
+                    two = f"two values of {key}, {known.get(key)!r} and {record.get(key)!r}"
+                    raise UserError(f"{where}: paradigm {paradigm!r} has {two}: give each a {PARADIGM}")
     if not pairs:
         raise UserError(f"text={', '.join(names)}: there are no pairs")
-    return pairs
+    return pairs, places
 
 
 def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
     """Yield each record with its place. Raises UserError for a line that is not JSON."""
     if block.rows is not None:
-        yield from (
-            (f"{block.name}, row {row}", record) for row, record in enumerate(block.rows.to_pylist(), block.first)
-        )
+        for number, record in enumerate(block.rows.to_pylist(), block.first):
+            yield f"{block.name}, row {number}", record
     for number, line in block.lines():
         where = f"{block.name}, line {number}"
         yield where, json_document(line, where, "text")
@@ -117,10 +110,10 @@ def group_pairs(pairs: Sequence[Pair]) -> Groups:
     """Return overall (the mean over paradigms, then over pairs), fields, phenomena and paradigms, as far as the pairs
     name them.
     """
-    first = {pair.fields[PARADIGM]: pair.fields for pair in reversed(pairs)}
+    first = {pair[PARADIGM]: pair for pair in reversed(pairs)}
     paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
     ids = {name: k for k, name in enumerate(paradigms)}
-    of_pairs = np.array([ids[pair.fields[PARADIGM]] for pair in pairs])
+    of_pairs = np.array([ids[pair[PARADIGM]] for pair in pairs])
     groups = {("overall", "mean over paradigms"): np.ones(len(paradigms))}
     if len(paradigms) > 1:
         groups["overall", "mean over pairs"] = np.bincount(of_pairs).astype(np.float64)
