@@ -225,7 +225,7 @@ class LanguageModel(ABC):
 
     @property
     def state_size(self) -> int:
-        """W, the size of a state."""
+        """W, the size of a state. Raises UserError for a model of unbounded contexts that has none."""
         if self.context_size is None:
             raise UserError(f"a {self._name} of unbounded contexts, as of recurrent networks, has no states")
         return self.context_size
