@@ -18,12 +18,11 @@ import numpy as np
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, SpecialTokens
 from lmtool.errors import UserError
-from lmtool.language_model import LN10
 from lmtool.language_model import LanguageModel as Contract
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.single_state import CompiledScore, SingleStates
 from lmtool.runs.load import load
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import LN10, IntArray
 
 
 class LoadMethod(IntEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,9 @@ from lmtool.system.terminal import token_bar
 if TYPE_CHECKING:
     from lmtool.data.split import Split
 
-LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
 SAMPLED_PER_CHUNK = 1 << 22  # probabilities computed at once when sampling
-HIDDEN_PER_CHUNK = 8192  # tokens whose hidden units are computed at once
 SENTENCES_PER_CHUNK = 1 << 10  # sentences whose states advance together
 
 
@@ -79,9 +76,7 @@ class LanguageModel(ABC):
 
     @property
     def in_order(self) -> bool:
-        """Whether the distributions of a text are those of log_dist_text, which reads it in order, as contexts alone do
-        not determine them, or have no limit.
-        """
+        """Whether log_dist_text must read a text in order, as contexts are not enough or have no limit."""
         return self.dynamic or self.context_size is None
 
     @abstractmethod
@@ -110,7 +105,7 @@ class LanguageModel(ABC):
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp(log_dist) up to rounding.
 
-        Override it if the model has probabilities faster than their logarithms.
+        Override it if the model has them faster than their logarithms.
         """
         log_dist = self.log_dist(contexts)
         return np.exp(log_dist, out=log_dist)
@@ -192,8 +187,7 @@ class LanguageModel(ABC):
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`.
 
-        progress: show a bar. memory_limit: bytes above which parts of a model that is stored in a file leave the memory
-        again; only n-gram models are such.
+        progress: show a bar. memory_limit: bytes above which parts of an n-gram model in a file leave the memory again.
         """
         if self.context_size is None:
             return self._score_by_states(text)
@@ -211,15 +205,13 @@ class LanguageModel(ABC):
         with token_bar(len(log_prob), shown=progress) as bar:
             for part in in_chunks(len(log_prob), TOKENS_PER_CHUNK):
                 parallel.follow_load()
-                index = np.arange(first + part.start, first + part.stop)
-                log_prob[part] = score(*self.contexts_of(text, index))
-                bar.update(len(index))
+                log_prob[part] = score(*self.contexts_of(text, np.arange(first + part.start, first + part.stop)))
+                bar.update(part.stop - part.start)
         return log_prob
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning.
-
-        The result is `[last - first, V]`.
+        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
+        `[last - first, V]`.
         """
         return self.log_dist(self.contexts_of(text, np.arange(first, last))[0])
 
@@ -273,8 +265,8 @@ class LanguageModel(ABC):
     ) -> list[list[int]]:
         """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
 
-        The random numbers of text k depend on seed and k alone: a larger count or length adds or lengthens texts, and
-        changes nothing else. eos: the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
+        The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos:
+        the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
         """
         draws = np.stack([np.random.default_rng([seed, k]).random(length) for k in range(count)])  # [N, length]
         contexts = np.repeat(context[None], count, axis=0)
@@ -315,8 +307,9 @@ class LanguageModel(ABC):
 
     def hidden_text(self, text: Split, first: int, last: int) -> npt.NDArray[np.float32]:
         """Return the hidden units before the tokens `first` to `last` - 1 of a text, `[last - first, D]`."""
-        parts = (np.arange(first + part.start, first + part.stop) for part in in_chunks(last - first, HIDDEN_PER_CHUNK))
-        return np.concatenate([self.hidden(self.contexts_of(text, index)[0]) for index in parts])
+        index = np.arange(first, last)
+        chunks = in_chunks(len(index), TOKENS_PER_CHUNK)
+        return np.concatenate([self.hidden(self.contexts_of(text, index[rows])[0]) for rows in chunks])
 
     def _score_by_states(self, text: Split) -> FloatArray:
         """Return log p of all tokens `[N]`, one word of each sentence (or stream) at a time."""

@@ -15,7 +15,6 @@ from lmtool.config.model_verbs import Likeness, Sampling, Vectors
 from lmtool.config.rules import require, require_whole
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
-from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache
@@ -187,26 +186,7 @@ class TextModel:
         """
         if across_sentences:
             require_across(self.model, self.vocabulary.eos, self.name)
-        eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
-        words = list(sentences)
-        tokens = [self.form.tokens(sentence) for sentence in words]
-        ids = [np.append(self.form.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
-        known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
-        sizes = [len(sentence) for sentence in ids]
-        gap = 0 if self.form.chars else 1  # the space between words, or the line end after the last
-        characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
-        one_stream = across_sentences and self.vocabulary.eos is None
-        text = Split(
-            np.concatenate([np.empty(0, dtype=np.int64), *ids]),
-            np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
-            np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
-            characters,
-            self.vocabulary.bos,
-            independent_sentences=not across_sentences,
-            oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
-            words=sum(len(split_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
-        )
-        return text, sizes
+        return self.form.as_split(sentences, one_text=across_sentences)
 
     def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
         if isinstance(sentence, str):
@@ -342,7 +322,7 @@ class TextModel:
         by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
         outside the vocabulary, and if the model is not neural.
         """
-        from lmtool.neural.model import nearest
+        from lmtool.neural.word_vectors import nearest
 
         require_whole("top", top)
         require(isinstance(word, str), "word", repr(word), "text")

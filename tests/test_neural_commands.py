@@ -16,8 +16,8 @@ import torch
 from lmtool.cli.help_pages import options_of
 from lmtool.commands.ask import _drawn
 from lmtool.data.corpus import Corpus
-from lmtool.neural.model import word_representations
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
 from tests.conftest import neural

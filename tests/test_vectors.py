@@ -15,7 +15,7 @@ from safetensors import safe_open
 import lmtool as package
 from lmtool.commands.export import write_vectors
 from lmtool.config.model_verbs import Likeness
-from lmtool.neural.model import nearest
+from lmtool.neural.word_vectors import nearest
 from tests.conftest import answer
 
 Run = Callable[..., str]

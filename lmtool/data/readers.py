@@ -11,7 +11,6 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -203,16 +202,6 @@ def read_bytes(name: str) -> bytes:
 def read_text(name: str) -> str:
     """Read a small text file, such as a word list; "\\r\\n" becomes "\\n". Raises UserError as read_blocks does."""
     return b"".join(read_blocks(name)).decode("utf-8").replace("\r\n", "\n")
-
-
-def decimal(text: str) -> float:
-    """Return the number in an ASCII text, nan for other text: Python's float also takes 1_0 and the digits of all
-    scripts.
-    """
-    try:
-        return float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        return math.nan
 
 
 def form_of(name: str) -> str | None:

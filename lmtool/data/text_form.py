@@ -109,6 +109,33 @@ class TextForm:
             more = f"; and {len(unknown) - 3} more" if len(unknown) > 3 else ""
             raise UserError(f"{named}{more}")
 
+    def as_split(self, sentences: Iterable[list[str]], *, one_text: bool) -> tuple[Split, list[int]]:
+        """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
+        each, `</s>` included.
+
+        sentences: the words of each, as `words` returns them. one_text: whether each sentence continues the one before.
+        """
+        eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
+        words = list(sentences)
+        tokens = [self.tokens(sentence) for sentence in words]
+        ids = [np.append(self.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
+        known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
+        sizes = [len(sentence) for sentence in ids]
+        gap = 0 if self.chars else 1  # the space between words, or the line end after the last
+        characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
+        one_stream = one_text and self.vocabulary.eos is None
+        text = Split(
+            np.concatenate([np.empty(0, dtype=np.int64), *ids]),
+            np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
+            np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
+            characters,
+            self.vocabulary.bos,
+            independent_sentences=not one_text,
+            oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
+            words=sum(len(split_words("".join(s)) if self.chars else s) + len(eos) for s in words),
+        )
+        return text, sizes
+
     def _unknown(self, word: str) -> str:
         predicted = self.vocabulary.words[:-1]  # without <s>
         near = [visible(other) for other in close_words(word, predicted)]

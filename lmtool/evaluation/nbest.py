@@ -24,11 +24,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.readers import decimal, read_text
+from lmtool.data.readers import read_text
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import BOS, EOS
 from lmtool.errors import UserError
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray, decimal
 from lmtool.system.files import atomic_write
 
 BAR = "|||"

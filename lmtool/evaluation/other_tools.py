@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.data.readers import decimal, read_text
+from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
-from lmtool.language_model import LN10
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import LN10, FloatArray, IntArray, decimal
 
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
-from lmtool.config.model_verbs import Likeness
 from lmtool.config.training import Precision
-from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -29,13 +27,12 @@ from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.system.arrays import FloatArray, IntArray, in_chunks, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.process import memory_available
 from lmtool.trees.tree import Tree
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
 CONTEXTS_PER_CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
-CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, for which no distribution is needed
 BYTES = 4  # per weight, without gradients and optimizer state
 Rows = npt.NDArray[np.float32]
 
@@ -322,46 +319,3 @@ def require_memory(model: EncoderConfig, words: int) -> None:
         f"{given}: {needed // BYTES:,} parameters with a vocabulary of {words:,} words take {needed / 2**30:,.1f} GiB, "
         f"and {free / 2**30:,.1f} GiB are free; make them smaller"
     )
-
-
-def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
-    """Return at most `top` words most similar to a word by vectors `[W, D]`, without itself, and their similarities.
-
-    The most similar word is first. A vector of length 0 has cosine 0 with all others. Raises ValueError for a word
-    without a vector, and for a top below 1.
-    """
-    if not 0 <= word < len(vectors) or top < 1:
-        wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
-        raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
-    similarity = (vectors @ vectors[word]).astype(np.float64)
-    if by is Likeness.cosine:
-        lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
-        product = lengths * lengths[word]
-        similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)
-    similarity[word] = -np.inf
-    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - 1)]
-    return ids, similarity[ids]
-
-
-@torch.no_grad()
-def word_representations(model: NeuralModel, split: Split | None) -> Rows:
-    """Return a vector for each word that can be predicted, to group similar words; the model is on the CPU.
-
-    With a split: the mean hidden state `[O, D]` before the word over all its occurrences (Mnih & Hinton 2009, section
-    4), and over all positions for a word that does not occur. None: the word's embedding, `[O, E]`.
-    """
-    vectors = model.encoder.embedding.weight[:-1]
-    if split is None:
-        return vectors.numpy().copy()
-    model.eval()
-    words = len(vectors)
-    total = torch.zeros(words, model.encoder.output_dim)
-    count = torch.zeros(words)
-    split = split.as_stream(model.across_sentences)
-    for part in in_chunks(split.tokens, CONTEXTS_PER_BATCH):
-        ids = torch.from_numpy(split.ids[part].astype(np.int64))
-        total.index_add_(0, ids, torch.from_numpy(model.hidden_text(split, part.start, part.stop)))
-        count += ids.bincount(minlength=words)
-    mean = total / count.clamp(min=1)[:, None]
-    mean[count == 0] = total.sum(0) / count.sum()
-    return mean.numpy()

@@ -13,7 +13,7 @@ from lmtool.results.runs import TrainedRun as TrainedRun
 from lmtool.results.scores import CONTEXTS as CONTEXTS
 from lmtool.results.scores import Comparison as Comparison
 from lmtool.results.scores import Evaluation as Evaluation
-from lmtool.results.scores import MinimalPairs as MinimalPairs
 from lmtool.results.scores import Rescored as Rescored
-from lmtool.results.scores import ScoredTexts as ScoredTexts
-from lmtool.results.scores import Surprisals as Surprisals
+from lmtool.results.texts import MinimalPairs as MinimalPairs
+from lmtool.results.texts import ScoredTexts as ScoredTexts
+from lmtool.results.texts import Surprisals as Surprisals

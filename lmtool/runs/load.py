@@ -229,7 +229,8 @@ def tree_words(corpus: Corpus) -> TreeWords:
     vocabulary = corpus.vocabulary
 
     def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:
-        from lmtool.neural.model import NeuralModel, word_representations
+        from lmtool.neural.model import NeuralModel
+        from lmtool.neural.word_vectors import word_representations
 
         run = Run.open(Path(path))
         if run.vocabulary_fingerprint != vocabulary.fingerprint():

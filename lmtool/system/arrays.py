@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
+LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 
 
 def in_chunks(count: int, size: int) -> Iterator[slice]:
@@ -116,3 +118,13 @@ def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
         base = base.obj
     if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def decimal(text: str) -> float:
+    """Return the number in an ASCII text, nan for other text: Python's float also takes 1_0 and the digits of all
+    scripts.
+    """
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan

@@ -28,12 +28,12 @@ from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
-from lmtool.language_model import LN10
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+from lmtool.system.arrays import LN10
 from lmtool.system.files import atomic_write, opened
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.data.word_table import WordTable, find_word
 from lmtool.errors import UserError
-from lmtool.language_model import LN10
 from lmtool.ngram.counting.counts import MAX_ORDER
+from lmtool.system.arrays import LN10
 
 Array = npt.NDArray[Any]
 ZERO = -99.0  # the format's log10 of 0

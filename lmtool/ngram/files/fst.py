@@ -24,11 +24,10 @@ from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
-from lmtool.language_model import LN10
 from lmtool.ngram.files.arpa_model import NGRAMS_PER_WRITE, arpa_form
 from lmtool.ngram.files.arpa_read import OTHER_UNK, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import LN10, FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 EPSILON, BACKOFF = "<eps>", "#0"

@@ -11,10 +11,10 @@ import numpy as np
 
 from lmtool.data.vocabulary import BOS, EOS
 from lmtool.errors import UserError, first_line
-from lmtool.language_model import LN10, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.files.arpa_model import SUM_SLACK, vocabulary_of
 from lmtool.ngram.files.arpa_read import ZERO
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import LN10, FloatArray, IntArray
 
 # After 88 bytes of magic and test values: order, multiplier, type, whether the words are at the end, version; 1-grams.
 HEADER, HEADER_AT = struct.Struct("<B3xfI?3xIQ"), 88

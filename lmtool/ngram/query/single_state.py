@@ -17,11 +17,11 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
-from lmtool.language_model import LN10
 from lmtool.ngram.query.find import Lookup, Table
 from lmtool.ngram.query.scoring import score_word, shorten
 from lmtool.ngram.tables.packed import without_owners
 from lmtool.ngram.tables.trie_search import SHORT
+from lmtool.system.arrays import LN10
 
 CompiledScore = Callable[[int, int, int, int], float]
 MEMORY = 2048  # bytes, more than a Table takes
