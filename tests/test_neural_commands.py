@@ -246,7 +246,7 @@ def test_every_option_of_outputs_and_trees_composes(lmtool: Run) -> None:
     for tree in options_of("tree"):
         assert f"kind: {tree}" in lmtool("train", "model=hsoftmax", f"tree={tree}", "--cfg", "job")
     assert set(options_of("output")) == {"softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"}
-    neural = {"nplm", "skip_layer", "lbl", "cbow", "hsoftmax", "nce"}
+    neural = {"nplm", "skip_layer", "lbl", "cbow", "hsoftmax", "nce", "lstm", "gru", "rnn"}
     assert set(options_of("model")) == {"ngram", "class_ngram", "skip_ngram"} | neural
 
 

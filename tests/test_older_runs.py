@@ -69,7 +69,13 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     said = lmtool("train", "resume=nplm")
     assert "budget is exhausted" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
-    of_training = {"shuffle_block": 1, "embedding_gradients": "auto", "forms": "auto", "deterministic": False}
+    of_training = {
+        "shuffle_block": 1,
+        "embedding_gradients": "auto",
+        "forms": "auto",
+        "deterministic": False,
+        "bptt": 35,
+    }
     # Each what there was before there was a choice.
     new = {"context_reset_prob": 0.0, "gated": False}, of_training
     for group, settings in zip(("model", "training"), new, strict=True):

@@ -19,7 +19,7 @@ from lmtool.system import parallel
 
 @pytest.fixture(autouse=True)
 def three_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_threads", 3)
+    monkeypatch.setattr(parallel._here, "threads", 3)
 
 
 @pytest.fixture(params=["team", "workers"])
@@ -71,7 +71,7 @@ def test_a_call_within_a_call_stays_on_its_thread(kind: str) -> None:
 def test_no_more_pieces_than_there_is_work_for(
     most: int, pieces: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "_threads", 3)
+    monkeypatch.setattr(parallel._here, "threads", 3)
     found = parallel.run_pieces(lambda *given: given, ["a", 1], 10, most)
     assert found == [("a", 1, first, last) for first, last in pieces]
 

@@ -254,7 +254,7 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_TORCH", "MIN_BF16_ROWS_TORCH"):
         monkeypatch.setattr(f"lmtool.neural.forms.softmax_chunks.{name}", 0)
     monkeypatch.setattr("lmtool.neural.devices._measured_faster", lambda: True)
-    monkeypatch.setattr(parallel, "_threads", 2)
+    monkeypatch.setattr(parallel._here, "threads", 2)
     for place in ("loops.NUMBERS", "hidden_units.UNITS", "softmax_chunks.SCORES"):
         monkeypatch.setattr(f"lmtool.neural.forms.{place}_PER_THREAD", 1)
     monkeypatch.setattr(hidden_units, "_draw", lambda: DRAW)

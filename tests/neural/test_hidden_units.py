@@ -173,7 +173,7 @@ def test_threads_do_not_change_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     z = torch.randn(7, 8)
     found: list[Tensor] = []
     for threads in (1, 3):
-        monkeypatch.setattr(parallel, "_threads", threads)
+        monkeypatch.setattr(parallel._here, "threads", threads)
         torch.manual_seed(4)
         found.append(hidden_units(layer, z, 0))
     assert torch.equal(*found)

@@ -99,7 +99,7 @@ def test_contexts_that_seldom_follow_one_another_are_no_runs(monkeypatch: pytest
 def test_runs_do_what_tensors_do(
     beginnings: list[int], threads: int, words: int, sparse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(parallel._here, "threads", threads)
     require_as_plain(contexts(beginnings), words, sparse=sparse)
 
 

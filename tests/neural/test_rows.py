@@ -84,7 +84,7 @@ def test_pair_scores_by_hand() -> None:
 def test_examples_with_no_pair_and_with_many(
     name: str, sparse: bool, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(parallel._here, "threads", threads)
     monkeypatch.setattr(loops, "NUMBERS_PER_THREAD", 1)
     torch.manual_seed(0)
     layers: dict[str, nn.Module] = {
@@ -160,7 +160,7 @@ def test_places_of_rows() -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_sums_of_rows(sparse: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(parallel._here, "threads", threads)
     monkeypatch.setattr(loops, "NUMBERS_PER_THREAD", 1)
     rows, values = (
         torch.tensor([7, 2, 7, 7, 4]),

@@ -152,7 +152,7 @@ def test_a_step_without_a_graph(
     monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
     monkeypatch.setattr(network_output, "WEIGHTS_PER_THREAD", 1)
     monkeypatch.setattr(softmax_chunks, "SCORES_PER_THREAD", 1)
-    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(parallel._here, "threads", threads)
     torch.manual_seed(3)
     shapes = (60, 5), (11, 15), (11,), (59, 11), (59,)
     before = [torch.randn(shape) for shape in shapes]

@@ -44,7 +44,7 @@ def by_tiles(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, examples: int |
     ("words", "dim", "batch"), [(5, 3, 2), (32, 32, 32), (33, 31, 33), (64, 64, 1), (100, 40, 70), (300, 130, 96)]
 )
 def test_close_to_float64(words: int, dim: int, batch: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(parallel._here, "threads", threads)
     h, weight, bias, y = given(words, dim, batch)
     leaves = [tensor.double().requires_grad_() for tensor in (h, weight, bias)]
     loss = F.cross_entropy(leaves[0] @ leaves[1].T + leaves[2], y)
