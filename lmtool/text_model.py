@@ -261,10 +261,10 @@ class TextModel:
         return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
-        """Return the state before the first word, for `advance`. sentence_start: see the class.
-
-        Raises UserError for a model with a cache.
+        """Return the state before the first word. sentence_start: see the class. Raises UserError for a model with a
+        cache.
         """
+        require(isinstance(sentence_start, bool), "sentence_start", sentence_start, "True or False")
         state = self.model.begin(self.vocabulary.special_tokens, sentence_start=sentence_start)
         return State(state.tobytes(), self.model)
 
@@ -339,9 +339,10 @@ class TextModel:
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
         """Return the context int64 `[C]` after ids `[words]`: the last C of them, left-padded with `<s>` or `<unk>`."""
+        require(isinstance(sentence_start, bool), "sentence_start", sentence_start, "True or False")
         size = len(ids) + 1 if self.context_size is None else self.context_size
-        before = self.vocabulary.bos if sentence_start else self.vocabulary.unk
-        return np.concatenate([np.full(size, before, dtype=np.int64), ids])[len(ids) :]
+        before = np.full(size, self.vocabulary.bos if sentence_start else self.vocabulary.unk, dtype=np.int64)
+        return np.concatenate([before, ids])[len(ids) :]
 
 
 def random_seed() -> int:

@@ -120,9 +120,12 @@ def said_in_python() -> Iterator[None]:
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Restore Python's logging after the block, since Hydra configures it for its jobs."""
+    """Run the block without the root logger's handlers, and restore them, as Hydra configures logging for its jobs: a
+    handler of an earlier run may write into a folder that is gone.
+    """
     root, raising = logging.getLogger(), logging.raiseExceptions
     handlers, level = root.handlers[:], root.level
+    root.handlers[:] = []
     try:
         yield
     finally:
