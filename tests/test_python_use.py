@@ -380,3 +380,8 @@ def test_a_sweep_writes_to_no_handler_of_an_earlier_run(corpus: lmtool.Corpus, t
         assert handler in logging.getLogger().handlers and not (tmp_path / "gone").exists()
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+def test_a_split_without_a_name_is_refused(corpus: lmtool.Corpus) -> None:
+    with pytest.raises(lmtool.UserError, match="a split needs a name"):
+        corpus.bytes_in_memory("")

@@ -119,7 +119,9 @@ class Store:
         return notes
 
     def group(self, name: str) -> h5py.Group:
-        """Return a part of the file. Raises UnusableStore if it is missing."""
+        """Return a part of the file. Raises UnusableStore if it is missing, UserError for a split without a name."""
+        if name.endswith("/"):
+            raise UserError("a split needs a name: train, valid or test")
         try:
             return self.file[name]
         except (KeyError, OSError) as error:
