@@ -76,7 +76,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         Warns if many words are OOVs.
         """
         sentences: list[list[str]] = []
-        scored: list[tuple[int, int, int]] = []  # request, and the limits of what is scored in its sentence
+        scored: list[tuple[int, int, int]] = []  # request, and the limits of the scored tokens in its sentence
         for number, (context, continuation) in enumerate(requests):
             with named(f"request {number:,}, {continuation[:40]!r}"):
                 for words, first, last in self._sentences(context, continuation):

@@ -23,6 +23,7 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import TrainingStart, remove_run
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
+from lmtool.system.files import write_json
 from lmtool.system.terminal import write_out
 
 # Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
@@ -104,6 +105,14 @@ class Session:
         self.warnings.extend(texts)
         for text in texts:
             self.say(f"warning: {text}")
+
+    def finish(self, values: object, text: str, *written: str | Path | None) -> None:
+        """Write a command's result.json, and print its result and the files that it has written."""
+        write_json(self.out / "result.json", values)
+        self.say(text)
+        for path in written:
+            if path is not None:
+                self.say(f"wrote {path}")
 
     def require_new(self) -> None:
         """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training, unless it is

@@ -13,7 +13,7 @@ from itertools import product
 
 import torch
 from measuring import head, rates_in_turns, row, turns
-from network_steps import OUTPUTS, lmtool_step, network, with_ratios
+from network_steps import OUTPUTS, lmtool_step, network, precisions, with_ratios
 
 import lmtool
 from lmtool.neural.forms import only_plain
@@ -56,9 +56,8 @@ def gpu() -> None:
             if shape != "nplm":
                 line = network(layer, *map(int, shape.split("/")), batch)
             try:
-                ways = {"plain": ["training.forms=plain"]}
-                ways |= {name: [f"training.precision={name}"] for name in ("fp32", "bf16")}
-                steps = {name: (lmtool_step(stores[words], [*line, *way], DEVICE), batch) for name, way in ways.items()}
+                plain = lmtool_step(stores[words], [*line, "training.forms=plain"], DEVICE)
+                steps = {"plain": (plain, batch)} | precisions(stores[words], line, batch, ("fp32", "bf16"), DEVICE)
                 found = with_ratios(rates_in_turns(steps, TURN, turns()), "plain", "fp32", "bf16")
             except RuntimeError as error:  # the others are still of use
                 found = [f"{type(error).__name__}: {str(error).splitlines()[0]}"]

@@ -19,6 +19,7 @@ from lmtool.api.running import (
     logging_restored,
     model_of,
     named_model,
+    named_models,
     new_folder,
     said_in_python,
     shows_progress,
@@ -240,10 +241,8 @@ def pairs(
     runs: a run or ARPA file as in `evaluate`, or several. text: "blimp" (also None), or files of pairs. out: a folder
     for result.json; None: it is not written. settings: criterion, resamples, seed, to, items, device.
     """
-    one = isinstance(runs, str) or not isinstance(runs, Sequence)
-    named = named_model(runs) if one else {"runs": folders_of(runs)}  # type: ignore[arg-type]
-    given = {"text": None if text is None else str(text)}
-    return call(MinimalPairs, "pairs", named | given | settings, out, progress)
+    given = named_models(runs) | {"text": None if text is None else str(text)}
+    return call(MinimalPairs, "pairs", given | settings, out, progress)
 
 
 def tree(

@@ -284,6 +284,13 @@ def named_model(run: RunLike) -> dict[str, Any]:
         return {"arpa": str(path)} if path.is_file() else named_run(run)
 
 
+def named_models(runs: RunLike | Sequence[RunLike]) -> dict[str, Any]:
+    """Return the settings of one model, or runs= for a list of several."""
+    if isinstance(runs, Sequence) and not isinstance(runs, str):
+        return {"runs": folders_of(runs)}
+    return named_model(runs)
+
+
 def shows_progress(wanted: bool | None) -> bool:
     """Return whether to show progress bars: `wanted`, or if it is None, only on a terminal and in notebooks."""
     return on_terminal() or in_notebook() if wanted is None else wanted

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lmtool.api.running import RunLike, call, folders_of, model_of, named_model
+from lmtool.api.running import RunLike, call, model_of, named_models
 from lmtool.errors import UserError
 from lmtool.results import Surprisals
 
@@ -62,7 +62,7 @@ def surprisal(
     """Return a DataFrame with a row per word as a reader sees it, with its surprisal, like `lmtool surprisal`.
 
     run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file; or a list of these, each with
-    columns of its own. text: the path of a text or a table, as a pathlib.Path; sentences, each a string or a list of
+    its own columns. text: the path of a text or a table, as a pathlib.Path; sentences, each a string or a list of
     words; or a DataFrame with a word per row, which is returned with new columns, and the same rows and index.
     out: a folder for result.json. progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g.
     words="ptb", spillover=1, entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string,
@@ -79,8 +79,7 @@ def surprisal(
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
         raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
-    several = isinstance(run, Sequence) and not isinstance(run, str)
-    given = ({"runs": folders_of(run)} if several else named_model(run)) | settings  # type: ignore[arg-type]
+    given = named_models(run) | settings
     if isinstance(text, PathLike):
         return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
 

@@ -14,7 +14,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size, default_rows
+from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
@@ -98,9 +98,8 @@ def _run(
                 session.choices["tree"] = config.tree.kind
         tokens = corpus.tokens("train")
         model.suit(config.data.vocabulary.unit, tokens)
-        length = training.bptt if model.recurrent else 1
-        default = default_rows(tokens, length) if model.recurrent else default_batch_size(tokens)
-        batch_size = training.batch_size or default
+        usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
+        batch_size = training.batch_size or default_batch_size(tokens, most=usual, length=length)
         assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
         config.optim.suit(config.output)
         training.batch_size, unchosen = batch_size, training.batch_size is None
@@ -114,7 +113,7 @@ def _run(
                 f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "
                 "one step, which learns little; training.batch_size=null chooses a size for short text"
             )
-        elif processes.first and unchosen and batch_size < (usual := ROWS if model.recurrent else BATCH_SIZE):
+        elif processes.first and unchosen and batch_size < usual:
             session.note(
                 f"training.batch_size={batch_size}, not {usual}, as train has only {tokens:,} examples: an epoch "
                 f"has {tokens // (batch_size * length)} steps"

@@ -21,7 +21,7 @@ from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell
 from lmtool.text_model import TextModel
 
@@ -58,7 +58,8 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         runs[name] = {key: values[0] for key, values in figures.items()}
         own = [[name] * len(pairs), outcome.tolist()]
         own += [rows[key].tolist() for rows in (good, bad) for key in TEXT.names or ()]
-        items = {key: [*items[key], *values] for key, values in zip(ITEM, own, strict=True)}
+        for column, values in zip(items.values(), own, strict=True):
+            column += values
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
@@ -74,11 +75,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
         with atomic_write(Path(config.items)) as temporary:
             write_columns(given | items, temporary, config.items)
-    write_json(session.out / "result.json", result.as_json())
-    session.say(f"{result.heading()}\n{result.table_text()}")
-    for written in (config.to, config.items):
-        if written is not None:
-            session.say(f"wrote {written}")
+    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", config.to, config.items)
     return result
 
 

@@ -48,7 +48,7 @@ from lmtool.runs.load import load, load_named
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import token_bar
 from lmtool.text_model import TextModel
@@ -91,11 +91,7 @@ def _run(config: ScoreConfig, session: Session, out: IO[bytes] | None) -> Scored
         if config.filter is not None:
             _write_filtered(config, names, journal, result)
     result.notes = session.notes
-    write_json(session.out / "result.json", result.as_json())
-    session.say(f"{result.heading()}\n{result.lines()}")
-    for written in (result.to, result.filter):
-        if written is not None:
-            session.say(f"wrote {written}")
+    session.finish(result.as_json(), f"{result.heading()}\n{result.lines()}", result.to, result.filter)
     return result
 
 

@@ -22,7 +22,7 @@ from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.results import NOT_COMPARABLE, Surprisals
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
 ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # of the columns, by the first word of their names
@@ -63,10 +63,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     if config.to is not None:
         with atomic_write(Path(config.to)) as temporary:
             write_columns(table | (rows.cells if form_of(config.to) is None else {}), temporary, config.to)
-    write_json(session.out / "result.json", result.as_json())
-    session.say(f"{result.heading()}\n\n{result.table_text()}")
-    if config.to is not None:
-        session.say(f"wrote {config.to}")
+    session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
 
 

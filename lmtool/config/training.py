@@ -85,15 +85,8 @@ class TrainingConfig(Settings):
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
 
 
-def default_batch_size(tokens: int) -> int:
-    """Return BATCH_SIZE, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch,
-    as one step per epoch learns nothing.
+def default_batch_size(tokens: int, *, most: int = BATCH_SIZE, length: int = 1) -> int:
+    """Return `most`, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch, as
+    one step per epoch learns nothing. length: tokens of each example, of a recurrent network more than one.
     """
-    return min(BATCH_SIZE, 1 << max(0, (tokens // MIN_STEPS).bit_length() - 1))
-
-
-def default_rows(tokens: int, length: int) -> int:
-    """Return ROWS, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch, each
-    row of `length` tokens.
-    """
-    return min(ROWS, 1 << max(0, (tokens // (MIN_STEPS * length)).bit_length() - 1))
+    return min(most, 1 << max(0, (tokens // (MIN_STEPS * length)).bit_length() - 1))

@@ -25,7 +25,7 @@ OTHERS = ("jr", "sr", "esq", "st", "mt", "ft", "inc", "ltd", "corp", "co", "bros
 MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 ABBREVIATIONS = frozenset((*TITLES, *OFFICES, *OTHERS, *MONTHS))
 INITIALS = re.compile(r"[^\W\d_](\.[^\W\d_])*")  # J, U.S, a.m, before their last period
-ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # after an apostrophe that is no quote
+ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # after an apostrophe that is not a quote
 CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", re.IGNORECASE)
 PAIRS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "gimme": 3, "lemme": 3, "d'ye": 2, "'tis": 2, "'twas": 2}
 INSIDE = re.compile(r"(--+|\.\.\.+|[;@?!]|[,:](?!\d))")  # marks that are cut out within a word

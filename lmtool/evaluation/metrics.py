@@ -50,18 +50,20 @@ def reads_across(model: LanguageModel, split: Split) -> bool | None:
     return not split.independent_sentences if model.across_sentences else None
 
 
-def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False) -> float:
-    """Return the share of a split's tokens, all of them, that are the most likely word after their context."""
-    hits = 0
-    with token_bar(split.tokens, shown=progress) as bar:
-        for part in in_chunks(split.tokens, DISTS_PER_CHUNK if model.in_order else 4096):
+def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = None, progress: bool = False) -> float:
+    """Return the share of a split's tokens that are the most likely word after their context. tokens: of the first
+    ones; None for all.
+    """
+    hits, tokens = 0, split.tokens if tokens is None else tokens
+    with token_bar(tokens, shown=progress) as bar:
+        for part in in_chunks(tokens, DISTS_PER_CHUNK if model.in_order else 4096):
             if model.in_order:
                 most_likely = model.log_dist_text(split, part.start, part.stop)[:, :-1].argmax(axis=1)
             else:
                 most_likely = model.argmax(model.contexts_of(split, np.arange(part.start, part.stop))[0])
             hits += int((most_likely == split.ids[part]).sum())
             bar.update(part.stop - part.start)
-    return hits / split.tokens
+    return hits / tokens
 
 
 def log_z(model: LanguageModel, split: Split, max_contexts: int = 8192) -> dict[str, float] | None:

@@ -1,7 +1,7 @@
 """Surprisals of words as a reader sees them, summed over their tokens; for pieces of words and letters, p of the word.
 
 Tokenizers put the space before a word into its first piece, so that the product of a word's pieces is not the
-probability that the word is there and ends. With B, the tokens that begin a word or end the text,
+probability that the word occurs and ends. With B, the tokens that begin a word or end the text,
 
     p(w | c) = p(t1 .. tk | c) * sum over b in B of p(b | c t1 .. tk) / sum over b in B of p(b | c)
 

@@ -162,9 +162,6 @@ class CachedMixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.static_weights
 
-    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
-        return self.static_weights
-
     @property
     def dynamic(self) -> bool:
         """True: the cache changes with the text."""
@@ -174,7 +171,7 @@ class CachedMixture(LinearMixture):
         return self._mixed(log_probs, self.cache.log_prob(text), is_start=True)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        static = np.stack([member.log_dist_text(text, first, last) for member in self.members])
+        static = self._dists_of_text(text, first, last)
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
         return self._mixed(static, cached, is_start=first == 0)

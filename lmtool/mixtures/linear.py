@@ -190,6 +190,10 @@ class MixedModel(LanguageModel):
         scored = [member.score_text(text, progress=progress, memory_limit=memory_limit) for member in self.members]
         return self.mix_scores(np.stack(scored), text, progress=progress)
 
+    def _dists_of_text(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return the members' log p of all words before the tokens `first` to `last` - 1, `[M, last - first, V]`."""
+        return np.stack([member.log_dist_text(text, first, last) for member in self.members])
+
     def _reading(self, contexts: IntArray) -> list[tuple[LanguageModel, IntArray]]:
         """Return the members, each with the part of the contexts that it reads."""
         return [(member, contexts_of(member, contexts, self.special_tokens)) for member in self.members]
@@ -201,14 +205,6 @@ class LinearMixture(MixedModel):
     @abstractmethod
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
-
-    @abstractmethod
-    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return the weights before the tokens `first` to `last` - 1 of a text: `[M]` or `[M, last - first]`."""
-
-    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        dists = np.stack([member.log_dist_text(text, first, last) for member in self.members])
-        return mix(dists, self._weights_before(text, first, last))
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_prob", contexts)
@@ -238,11 +234,11 @@ class Mixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.weights
 
-    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
-        return self.weights
-
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return mix(log_probs, self.weights)
+
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        return mix(self._dists_of_text(text, first, last), self.weights)
 
     @property
     def state_size(self) -> int:
@@ -285,9 +281,10 @@ class ClassMixture(LinearMixture):
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))
         return self.weights[classes].T
 
-    def _weights_before(self, text: Split, first: int, last: int) -> FloatArray:
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         contexts = self.classifier.contexts_of(text, np.arange(first, last))[0]
-        return self.weights[self.classifier.context_lengths(contexts)].T
+        weights = self.weights[self.classifier.context_lengths(contexts)].T
+        return mix(self._dists_of_text(text, first, last), weights)
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)

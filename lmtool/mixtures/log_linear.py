@@ -193,8 +193,7 @@ class LogLinear(MixedModel):
         return self.score_text(text, progress=progress)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        dists = np.stack([member.log_dist_text(text, first, last) for member in self.members])
-        return combined(without_lone_reserves(dists), self.weights)
+        return combined(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         if not self.in_order:

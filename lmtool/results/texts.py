@@ -6,14 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool.results.base import Figures, TableResult, finite_or_null
 from lmtool.results.scores import CONTEXTS, MAX_NATS
 from lmtool.system.terminal import Cell, text_table
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(repr=False)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lmtool.config.training import TrainingConfig, default_batch_size, default_rows
+from lmtool.config.training import ROWS, TrainingConfig, default_batch_size
 from lmtool.data.split import MAX_POSITION, Split, StoredTokens, Windows
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
@@ -167,11 +167,13 @@ class Streams(Batches):
         starts = begin + columns * np.arange(rank * share, (rank + 1) * share)
         for step in range(skip, self.per_epoch):
             index = starts[:, None] + step * length + np.arange(length)
-            words, targets = self._split.windows(index.ravel(), 1)
-            words = words.reshape(index.shape)
+            words, targets = (
+                torch.from_numpy(array.reshape(index.shape)).to(self._device)
+                for array in self._split.windows(index.ravel(), 1)
+            )
             if step == 0:
                 words[:, 0] = self._split.bos
-            yield tuple(torch.from_numpy(array).to(self._device) for array in (words, targets.reshape(index.shape)))  # type: ignore[misc]
+            yield words, targets
 
 
 def make_batches(
@@ -186,7 +188,7 @@ def make_batches(
     size = encoder.context_size
     if size is None:
         assert isinstance(split, Split), "it is kept in memory"
-        rows = training.batch_size or default_rows(split.tokens, training.bptt)
+        rows = training.batch_size or default_batch_size(split.tokens, most=ROWS, length=training.bptt)
         return Streams(split, rows, training.bptt, seed, device=device, part=part)
     consecutive = training.shuffle_block or encoder.consecutive
     return Batches(split, training.batch_size, size, seed, consecutive=consecutive, device=device, part=part)

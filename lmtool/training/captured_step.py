@@ -127,7 +127,7 @@ class CapturedStep:
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:
-        """Run the block on a stream of its own, as torch requires for a capture and the steps before it."""
+        """Run the block on its own stream, as torch requires for a capture and the steps before it."""
         current = torch.cuda.current_stream(self._model.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -17,9 +17,9 @@ import numpy as np
 
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import METRICS
-from lmtool.system.arrays import in_chunks
 from lmtool.system.files import atomic_write, cannot_write, sync, sync_names
 from lmtool.system.terminal import fitting, progress_bar, write_above
 from lmtool.training.processes import Processes
@@ -57,8 +57,7 @@ def share_most_likely(
     if count == 0:
         return None
     if model.context_size is None and isinstance(split, Split):
-        parts = (model.log_dist_text(split, part.start, part.stop) for part in in_chunks(count, MIN_PREDICTIONS))
-        return float((np.concatenate([part[:, :-1].argmax(1) for part in parts]) == split.ids[:count]).mean())
+        return split_accuracy(model, split, tokens=count)
     assert model.context_size is not None, "only such splits are streamed"
     index = np.unique(np.linspace(0, split.tokens - 1, count).astype(np.int64))
     first, last = processes.share(len(index))

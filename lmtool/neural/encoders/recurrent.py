@@ -61,7 +61,8 @@ class Recurrent(Encoder):
         sizes = [config.embedding_dim, *[inner] * (config.layers - 1), last]
         kind = MODULES[config.cell]
         self.cells = nn.ModuleList(kind(before, after, batch_first=True) for before, after in pairwise(sizes))
-        self.parts = [size for size in sizes[1:] for _ in range(2 if config.cell is Cell.lstm else 1)]
+        self.each = 2 if config.cell is Cell.lstm else 1  # parts of a layer's state
+        self.parts = [size for size in sizes[1:] for _ in range(self.each)]
         self.output_dim, self.state_dim = last, sum(self.parts)
 
     def zero_state(self, rows: int) -> Tensor:
@@ -70,7 +71,7 @@ class Recurrent(Encoder):
 
     def top(self, state: Tensor) -> Tensor:
         """Return the hidden states `[B, D]` that the output layer reads in states `[B, W]`."""
-        first = self.state_dim - self.output_dim * (2 if self.config.cell is Cell.lstm else 1)
+        first = self.state_dim - self.output_dim * self.each
         return state[:, first : first + self.output_dim]
 
     def encode(self, contexts: Tensor) -> Tensor:
@@ -119,9 +120,10 @@ class Recurrent(Encoder):
         config, parts, after = self.config, list(torch.split(state, self.parts, 1)), []
         x = self._embedded(words)
         x = self._shared_dropout(x, config.input_dropout)
-        each = 2 if config.cell is Cell.lstm else 1
         for number, cell in enumerate(self.cells):
-            x, own = self._cell(cast(nn.RNNBase, cell), x, parts[each * number : each * (number + 1)], lengths)
+            x, own = self._cell(
+                cast(nn.RNNBase, cell), x, parts[self.each * number : self.each * (number + 1)], lengths
+            )
             after += own
             if number + 1 < len(self.cells):
                 x = self._shared_dropout(x, config.dropout)
@@ -136,17 +138,22 @@ class Recurrent(Encoder):
             u = F.dropout(u, self.config.weight_dropout)
         weights = [cell.weight_ih_l0, u, cell.bias_ih_l0, cell.bias_hh_l0]
         start = [part[None].to(x.dtype).contiguous() for part in state]
-        function, given = FUNCTIONS[self.config.cell], tuple(start) if len(start) > 1 else start[0]
         if lengths is None:
-            h, *after = function(x, given, weights, True, 1, 0.0, self.training, False, True)
-            return h, [part[0] for part in after]
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        data, sizes, order, unsorted = packed
-        start = [part[:, order] for part in start]
-        given = tuple(start) if len(start) > 1 else start[0]
-        h, *after = function(data, sizes, given, weights, True, 1, 0.0, self.training, False)
+            return self._call((x,), start, weights, True)
+        data, sizes, order, unsorted = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        h, after = self._call((data, sizes), [part[:, order] for part in start], weights)
         padded, _ = pad_packed_sequence(PackedSequence(h, sizes, order, unsorted), True, total_length=x.shape[1])
-        return padded, [part[0][unsorted] for part in after]
+        return padded, [part[unsorted] for part in after]
+
+    def _call(
+        self, inputs: tuple[Any, ...], state: list[Tensor], weights: list[Any], *batch_first: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Call torch's function of one layer; return its h and the parts of its state `[S, H']`."""
+        given = tuple(state) if len(state) > 1 else state[0]
+        h, *after = FUNCTIONS[self.config.cell](
+            *inputs, given, weights, True, 1, 0.0, self.training, False, *batch_first
+        )
+        return h, [part[0] for part in after]
 
     def _embedded(self, words: Tensor) -> Tensor:
         """Look up embeddings `[S, T, E]`; in training, all those of a dropped word are 0."""
