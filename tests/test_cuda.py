@@ -14,14 +14,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from lmtool.data.corpus import Corpus
 from lmtool.neural import FullSoftmax, NCELoss, SampledSoftmax
 from lmtool.neural.devices import WORKSPACE
+from lmtool.neural.encoders.options import Cell
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.nce import Noise
+from tests.neural.test_recurrent import network
 from tests.shape_walks import COUNTS, LAYERS, B, D, O
 from tests.test_device_training import NPLM, SMALL, Run, compare, history
 
@@ -34,6 +38,7 @@ pytestmark = [
 ]
 if not DRY:
     os.environ.setdefault(WORKSPACE, ":4096:8")  # as choose_device does, before the first product of these tests
+    torch.backends.cudnn.allow_tf32 = False  # likewise
 OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
 FIFTY = [*SMALL, "training.steps=50", "training.embedding_gradients=dense"]
@@ -57,6 +62,10 @@ MODELS = {
     ],
 }
 MODELS |= {f"tree={tree}": [*HIERARCHICAL, f"tree={tree}"] for tree in TREES}
+CELLS = ["lstm", "gru", "rnn"]
+ROWS = ["model.input_dropout=0", "training.batch_size=4", "training.bptt=5"]
+MODELS |= {cell: [f"model={cell}", *ROWS] for cell in CELLS}
+MODELS["recurrent, within sentences"] = ["model=lstm", *ROWS, "model.across_sentences=false", "model.layers=2"]
 OPTIMIZERS = {
     "adam": ["optim=adam", "optim.weight_decay=0.01"],
     "sgd": ["optim=sgd", "optim.lr=0.1"],
@@ -117,6 +126,14 @@ def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+def fifty(name: str) -> list[str]:
+    """A line of fifty steps of a model, without the settings of SMALL that it lacks."""
+    line = MODELS[name]
+    if "training.bptt=5" in line:
+        return [*line, *(word for word in FIFTY if word not in ("model.context_size=3", "training.batch_size=16"))]
+    return [word for word in [*line, *FIFTY] if "model=nplm" in line or word not in OF_NPLM]
+
+
 def both(lmtool: Run, line: list[str]) -> None:
     lmtool("train", *line, "device=cpu", "hydra.run.dir=cpu")
     with on_gpu():
@@ -132,9 +149,35 @@ def forms_of(run: str) -> list[str]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training(name: str, lmtool: Run) -> None:
-    line = [*MODELS[name], *FIFTY]
-    both(lmtool, [word for word in line if "model=nplm" in line or word not in OF_NPLM])
-    assert DRY or "captured_step" in forms_of("gpu")
+    both(lmtool, fifty(name))
+    assert DRY or ("captured_step" in forms_of("gpu")) is ("training.bptt=5" not in MODELS[name])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_recurrent_step(cell: str, toy: Corpus) -> None:
+    """A batch in float32 and the one that continues it: losses, gradients and the state that is carried; then scores
+    of a text, and states word by word. `<s>` is also within rows, which are then cut and packed.
+    """
+    model, bos = network(toy, cell=Cell(cell)), toy.vocabulary.bos
+    words = torch.randint(bos, (2, 4, 6))
+    targets, words[:, :, 0], words[1, 2, 3] = torch.randint(bos, (2, 4, 6)), bos, bos
+    valid, special_tokens = toy.split("valid"), toy.vocabulary.special_tokens
+
+    def results(device: str) -> list[Tensor]:
+        model.to(device).train().carry({})
+        model.zero_grad()
+        losses = [model(*batch) for batch in zip(words.to(device), targets.to(device), strict=True)]
+        torch.stack(losses).sum().backward()
+        found = [*losses, *model.carried_state().values(), *(parameter.grad for parameter in model.parameters())]
+        model.eval()
+        log_prob, states = model.advance(np.stack([model.begin(special_tokens)] * 2), np.arange(2), special_tokens)
+        log_prob = np.concatenate([model.score_text(valid), log_prob, model.advance(states, [2, 0], special_tokens)[0]])
+        return [*(tensor.detach().cpu() for tensor in found if tensor is not None), torch.from_numpy(log_prob)]
+
+    want = results("cpu")
+    with on_gpu():
+        for one, other in zip(results(DEVICE), want, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -188,8 +231,10 @@ def test_draws_have_their_probabilities() -> None:
     torch.testing.assert_close(share.double(), noise.log_q.exp(), atol=2.5e-3, rtol=0)
 
 
-def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
-    line = [*NPLM, "output=nce", "output.num_noise=5", *FIFTY, "model.dropout=0.2", f"device={DEVICE}"]
+@pytest.mark.parametrize("name", ["softmax", "lstm"])
+def test_resuming_repeats_to_the_bit(name: str, lmtool: Run) -> None:
+    line = [*fifty(name), "output=nce", "output.num_noise=5", "model.dropout=0.2", f"device={DEVICE}"]
+    line = [word for word in line if word not in ("output=softmax", "model.dropout=0")]
     line += ["training.deterministic=true", "training.save_every=0"]
     with on_gpu():
         lmtool("train", *line, "hydra.run.dir=whole")
@@ -201,18 +246,18 @@ def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
 
 
 def test_what_is_done_with_a_model(lmtool: Run) -> None:
-    for name, line in (("a", MODELS["tied"]), ("b", MODELS["tree=huffman"])):
-        lmtool("train", *line, *FIFTY, "device=cpu", f"hydra.run.dir={name}")
+    for run, name in zip("abc", ("tied", "tree=huffman", "lstm"), strict=True):
+        lmtool("train", *fifty(name), "device=cpu", f"hydra.run.dir={run}")
 
     def results(device: str) -> list[Any]:
         found: list[Any] = []
-        for run in "ab":
+        for run in "abc":
             lmtool("eval", f"run={run}", f"device={device}", "hydra.run.dir=eval")
             found.append(json.loads(Path("eval/result.json").read_text())["log_prob"])
-        lmtool("ensemble", "runs=[a,b]", f"device={device}", "hydra.run.dir=mix")
+        lmtool("ensemble", "runs=[a,b,c]", f"device={device}", "hydra.run.dir=mix")
         found.append(json.loads(Path("mix/result.json").read_text())["perplexity"])
-        said = lmtool("predict", "a", "run=b", f"device={device}", "top=2", "oov=unk")
-        return [*found, said.split("s,")[-1]]
+        said = [lmtool("predict", "a", f"run={run}", f"device={device}", "top=2", "oov=unk") for run in "bc"]
+        return [*found, [each.split("s,")[-1] for each in said]]
 
     *numbers, said = results("cpu")
     with on_gpu():

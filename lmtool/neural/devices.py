@@ -45,9 +45,11 @@ def choose_device(name: str) -> torch.device:
 
     Each of several processes that torchrun started on one machine gets the cuda device of its local rank. For cuda,
     CUBLAS_WORKSPACE_CONFIG is set unless it is already: torch reads it only at the first product of a process, which
-    may be long before a training that must be repeatable.
+    may be long before a training that must be repeatable. cuDNN, which runs recurrent cells, rounds to TF32 by default:
+    not here, as products are in fp32 or bf16.
     """
     if torch.cuda.is_available() and name != "cpu":
+        torch.backends.cudnn.allow_tf32 = False
         os.environ.setdefault(WORKSPACE, ":4096:8")  # the 32 MiB that torch uses on Hopper anyway
     if name in ("auto", "cuda") and torch.cuda.is_available():
         rank, devices = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
