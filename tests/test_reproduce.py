@@ -6,9 +6,12 @@ import importlib.util
 import json
 import math
 import shlex
+import subprocess
+import sys
 import tomllib
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,8 @@ NAMES = {
     "morin-bengio2005",
     "mnih-hinton2009",
     "mnih-teh2012",
+    "wikitext2",
+    "wikitext103",
 }
 
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the scripts are not beside the tests")
@@ -111,6 +116,7 @@ def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
             {"what": "nats", "here": "b perplexity", "nats": True},
             {"what": "loss", "here": "b metrics.train_loss", "digits": 1},
             {"what": "gone", "here": "c perplexity"},
+            {"what": "theirs", "published": "6.5; 6.25"},
         ],
     }
     lines = script.page("hand", recipe, tmp_path).splitlines()
@@ -120,9 +126,60 @@ def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
         "| nats |  |  | 2.08 | 30 |",
         "| loss |  |  | 1.5 | 30 |",
         "| gone |  | | not run | |",
+        "| theirs | 6.5; 6.25 | | | |",
     ]
     assert "All commands together: 2.0 minutes." in lines
     assert "lmtool eval run=a hydra.run.dir=a" in lines and not any("run=c" in line for line in lines)
+
+
+def test_a_recipe_that_was_not_run_shows_its_commands(script: Any, tmp_path: Path) -> None:
+    recipe = {"title": "T", "about": "A.", "notes": "- N.", "row": [{"what": "x", "here": "c perplexity"}]}
+    lines = script.page("hand", recipe | {"step": [{"name": "c", "command": "eval run=c"}]}, tmp_path).splitlines()
+    assert "None of these commands has been run." in lines and "lmtool eval run=c hydra.run.dir=c" in lines
+
+
+ARTICLE = """ 
+ = Oak wood = 
+ 
+ The oak is a <unk> of wood , and oak wood is hard . 
+ 
+ = = Uses = = 
+ 
+ Oak wood is used for <unk> , the wood of the oak for ships . 
+"""
+TINY = ["model.embedding_dim=4", "model.hidden_dim=4", "training.steps=3", "training.minutes=null"]
+SMALLER = {"model=class_ngram": ["model.classes=3"], "model=nplm": TINY, "model=lstm": TINY}
+SMALLER["model=nce"] = [*TINY, "output.num_noise=5"]
+
+
+def test_wikitext(script: Any, tmp_path: Path, lmtool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on a text of the form of WikiText, with tiny networks, each step in this process."""
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    for split, articles in (("train", 20), ("valid", 3), ("test", 4)):
+        (folder / f"wiki.{split}.tokens").write_text(ARTICLE * articles)
+    monkeypatch.setenv("LMTOOL_DATA", str(tmp_path))
+
+    def run(words: list[str], cwd: Path | None = None, **options: Any) -> Any:
+        if words[: len(script.LMTOOL)] != script.LMTOOL:
+            return real(words, cwd=cwd, **options)
+        verb, *settings = words[len(script.LMTOOL) :]
+        monkeypatch.chdir(str(cwd))
+        lmtool(verb, *settings, *(SMALLER.get(settings[0], []) if verb == "train" else []))
+        return SimpleNamespace(returncode=0)
+
+    real = subprocess.run
+    monkeypatch.setattr(script.subprocess, "run", run)
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(sys, "argv", ["reproduce", "wikitext2", "--folder", str(tmp_path / "runs")])
+    script.main()
+    rows = (tmp_path / "results" / "wikitext2.md").read_text().splitlines()
+    rows = [line for line in rows if line.startswith("| ")][1:]
+    here = {row.split("|")[1].strip(): row.split("|")[4].strip() for row in rows}
+    # Each article has 38 words in eight lines, four of which are empty.
+    assert [here.pop(f"predicted tokens of {split}") for split in ("valid", "test")] == ["138.00", "184.00"]
+    perplexities = [float(number) for number in here.values() if number]
+    assert len(perplexities) == 16 and all(1 < perplexity < 30 for perplexity in perplexities)
 
 
 def test_what_is_finished_with_the_same_settings_is_not_run_again(script: Any, tmp_path: Path) -> None:
