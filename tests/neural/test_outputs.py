@@ -448,7 +448,7 @@ def test_distributions_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     want = layer.log_dist(h), layer.log_prob(h, y)
     monkeypatch.setattr(hierarchical, "EXAMPLES_PER_CHUNK", 4)
     monkeypatch.setattr(hierarchical, "MAX_UNITS_PER_CHUNK", 2 * 5 * (O - 1))  # two examples
-    monkeypatch.setattr(softmax, "MAX_SCORES_PER_CHUNK", 4 * O)
+    monkeypatch.setattr(softmax, "EXAMPLES_PER_TILE", 4)
     torch.testing.assert_close((layer.log_dist(h), layer.log_prob(h, y)), want)
 
 

@@ -100,13 +100,23 @@ def test_starts_at_the_unigram_distribution() -> None:
     torch.testing.assert_close(dist, want, atol=1e-7, rtol=0)  # float32 inside
 
 
-def test_log_z_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shift", [0.0, -2000.0, 2000.0])
+def test_log_z_in_tiles(shift: float, monkeypatch: pytest.MonkeyPatch) -> None:
     output, h = layer(outputs=29), torch.randn(7, 5, dtype=torch.float64)
+    with torch.no_grad():
+        output.bias += torch.linspace(-shift, shift, 29)  # the largest score comes first, or last
     want = (h @ output.vectors.T + output.bias).logsumexp(1)
     torch.testing.assert_close(output.log_z(h), want)
-    monkeypatch.setattr("lmtool.neural.outputs.softmax.MAX_SCORES_PER_CHUNK", 2 * 29)
+    monkeypatch.setattr("lmtool.neural.outputs.softmax.EXAMPLES_PER_TILE", 2)
+    monkeypatch.setattr("lmtool.neural.outputs.softmax.WORDS_PER_TILE", 5)
     torch.testing.assert_close(output.log_z(h), want)
     assert output.log_z(h[:0]).shape == (0,)
+
+
+def test_log_z_of_bfloat16() -> None:
+    output, h = layer(outputs=29).bfloat16(), torch.randn(7, 5, dtype=torch.bfloat16)
+    want = F.linear(h, output.vectors, output.bias).double().logsumexp(1)
+    torch.testing.assert_close(output.log_z(h), want, rtol=0, atol=1e-6)
 
 
 # Gradients that the forward pass computes are given to autograd, which takes over what nobody else holds.

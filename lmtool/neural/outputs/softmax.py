@@ -23,7 +23,7 @@ from lmtool.neural.outputs.base import OutputLayer, columns, public
 from lmtool.neural.rows import RowScores, pairs_of, rows_of
 
 NO_TARGET = -(1 << 63)  # cross_entropy would ignore targets of -100, which are an error here
-MAX_SCORES_PER_CHUNK = 1 << 22  # scores that exist at once in log_z
+EXAMPLES_PER_TILE, WORDS_PER_TILE = 512, 2048  # scores that exist at once in log_z: what a processor's cache holds
 
 
 def log_unigram(counts: Tensor) -> Tensor:
@@ -95,16 +95,23 @@ class WordScores(RowScores, OutputLayer):
     def log_z(self, h: Tensor) -> Tensor:
         """Return the log-sum-exp of s over all words, `[B]` in float64, after hidden states `[B, D]`.
 
-        The exponentials are computed in h's dtype, as s is, and added up in float64: for 92,296 words 2.6 times as
-        fast as float64 throughout, and within 1e-8 of it (two cores of an AMD EPYC, 2026-11-26).
+        The exponentials are computed in h's dtype, or float32 if that is coarser, and added up in float64, by tiles of
+        s, each less the largest score so far: for 92,296 words of dimension 100 (400) 3.4 (2.0) times as fast as all
+        words at once in float64, for 10,000 of dimension 400 1.7 times, and within 1e-7 of it (one core of an AMD EPYC,
+        2026-11-26).
         """
         h = self._checked_hidden("log_z", h)
-        rows = max(1, MAX_SCORES_PER_CHUNK // len(self.bias))
-        sums = []
-        for part in torch.split(h, rows):
-            scores = F.linear(part, self.word_vectors(), self.bias)
-            largest = scores.amax(1, keepdim=True)
-            total = scores.sub_(largest).exp_().sum(1, dtype=torch.float64)
+        words = WORDS_PER_TILE if h.device.type == "cpu" else len(self.bias)  # a GPU is slower with small products
+        tiles = list(zip(torch.split(self.word_vectors(), words), torch.split(self.bias, words), strict=True))
+        fine, sums = torch.promote_types(h.dtype, torch.float32), []
+        for part in torch.split(h, EXAMPLES_PER_TILE):
+            largest = part.new_full((len(part), 1), torch.finfo(fine).min, dtype=fine)
+            total = largest.new_zeros(len(part), dtype=torch.float64)
+            for vectors, bias in tiles:
+                scores = F.linear(part, vectors, bias).to(fine)
+                before, largest = largest, torch.maximum(largest, scores.amax(1, keepdim=True))
+                total *= (before - largest)[:, 0].double().exp()
+                total += scores.sub_(largest).exp_().sum(1, dtype=torch.float64)
             sums.append(total.log() + largest[:, 0])
         return torch.cat(sums)
 
