@@ -56,7 +56,7 @@ def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, byt
 def test_metrics_are_synced_with_their_name(done: list[tuple[str, str, bytes]], tmp_path: Path) -> None:
     """A checkpoint that refers to them is written next, and a power failure may keep its name and lose theirs."""
     (tmp_path / "metrics.jsonl").write_bytes(b"{}")
-    reporter = Reporter(tmp_path, bar=False, tensorboard=False, loss_is_log_prob=True)
+    reporter = Reporter(tmp_path, bar=False, loss_is_log_prob=True)
     reporter.sync()
     reporter.close()
     assert done[:2] == [("synced", "metrics.jsonl", b"{}"), ("synced", tmp_path.name, b"")]

@@ -1,4 +1,4 @@
-"""What a person sees of a training, and what is kept: plain lines or a bar, metrics, TensorBoard, accuracies."""
+"""What a person sees of a training, and what is kept: plain lines or a bar, metrics, accuracies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
 
 
 def reporter(folder: Path | None, *, bar: bool = False, log_prob: bool = True) -> Reporter:
-    return Reporter(folder, bar=bar, tensorboard=False, loss_is_log_prob=log_prob)
+    return Reporter(folder, bar=bar, loss_is_log_prob=log_prob)
 
 
 def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,19 +274,6 @@ def test_accuracies_are_of_the_words_asked_for(toy: Corpus, tmp_path: Path) -> N
         assert last[f"{name}_accuracy"] == pytest.approx(hits.mean())  # the last is the best here
     run(toy, tmp_path / "none", training(epochs=1, accuracy_tokens=0))
     assert json.loads((tmp_path / "none" / METRICS).read_text())["valid_accuracy"] is None
-
-
-def test_tensorboard(lmtool: Run) -> None:
-    pytest.importorskip("tensorboard")
-    lmtool(*LINE, "training.tensorboard=true", "hydra.run.dir=run")
-    (events,) = Path("run/tensorboard").iterdir()
-    assert b"valid_perplexity" in events.read_bytes()
-
-
-def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(UserError, match=r'pip install "lmtool\[tensorboard\]"'):
-        Reporter(tmp_path, bar=False, tensorboard=True, loss_is_log_prob=True)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracer looks at it

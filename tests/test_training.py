@@ -55,7 +55,7 @@ def training(**changes: object) -> TrainingConfig:
         epochs=5, steps=None, minutes=None, patience=None, batch_size=16, evaluate_every=1.0, max_grad_norm=1.0
     )
     values |= dict(accuracy_tokens=2048, embedding_max_norm=None, precision=Precision.fp32, compile=False, memory=None)
-    return TrainingConfig(**(values | dict(save_every=1.0, tensorboard=False) | changes))  # type: ignore[arg-type]
+    return TrainingConfig(**(values | dict(save_every=1.0) | changes))  # type: ignore[arg-type]
 
 
 def run(

@@ -41,6 +41,7 @@ GROUPS = {  # in the order of the site's contents
     "optim": "Optimisers",
     "schedule": "Learning-rate schedules",
     "data": "Data",
+    "tracker": "Experiment trackers",
 }
 CONTRACTS = {"Tree", "OutputLayer", "Encoder"}  # what options build, as opposed to what one option is
 MATH = re.compile(r"^\.\. math::\n\n((?:    .*\n|\n(?=    ))+)", re.MULTILINE)

@@ -6,7 +6,9 @@ import math
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
+from operator import methodcaller
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -43,6 +45,7 @@ from lmtool.training.optimizers import make_optimizers, range_test, use_gradient
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
+from lmtool.training.tracking import Trackers, numbers_in
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -145,27 +148,37 @@ def _run(
             return _try_rates(training, config, network, train_split, session)
         assert config.schedule is not None, "each neural conf/model/*.yaml chooses one"
         about, is_log_prob = {"settings": settings, "store": corpus.fingerprint}, config.output.loss_is_log_prob
-        trained = train(
-            network,
-            _train_split(corpus, training.memory, model),
-            corpus.split("valid").as_stream(network.across_sentences),
-            Plan(training, config.optim, config.schedule, config.seed, about, is_log_prob),
-            out,
-            processes=processes,
-            resume=state,
-            progress=session.progress,
-            on_evaluation=session.on_evaluation,
-        )
-        if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
-            session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
-        if parallel.was_lowered():
-            session.note(
-                "other processes needed the cores: some steps used fewer threads, so sums round differently than in a "
-                "run without them; threads=N keeps N threads, which takes longer on a busy machine"
+        options = training.chosen_trackers() if processes.first else []
+        with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
+
+            def on_evaluation(line: dict[str, Any]) -> object:
+                trackers.tell(lambda each: each.log(numbers_in(line | {"step": None}), line["step"]))
+                return session.on_evaluation(line) if session.on_evaluation is not None else None
+
+            trained = train(
+                network,
+                _train_split(corpus, training.memory, model),
+                corpus.split("valid").as_stream(network.across_sentences),
+                Plan(training, config.optim, config.schedule, config.seed, about, is_log_prob),
+                out,
+                processes=processes,
+                resume=state,
+                progress=session.progress,
+                on_evaluation=on_evaluation,
             )
-        result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
-        if processes.first:
-            _save(result, config, model, settings, corpus, session)
+            if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
+                session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
+            if parallel.was_lowered():
+                session.note(
+                    "other processes needed the cores: some steps used fewer threads, so sums round differently than "
+                    "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
+                )
+            result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
+            if processes.first:
+                _save(result, config, model, settings, corpus, session)
+                if trackers.running and can_plot():
+                    _give_pictures(trackers, out, config.store_dir)
+                trackers.end(result)
     run = TrainedRun.of(out, result, config.store_dir, session.notes)
     if processes.first:
         session.say(run.line())
@@ -262,6 +275,16 @@ def _save(
     session.say(
         f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
     )
+
+
+def _give_pictures(trackers: Trackers, out: Path, store_dir: str) -> None:
+    """Give the trackers the pictures of the run's report."""
+    from lmtool.api.writing import report_page
+
+    with TemporaryDirectory(prefix="lmtool-") as folder:
+        report_page([out], out=folder, store_dir=store_dir, progress=False)
+        for path in sorted(Path(folder).glob("*.png")):
+            trackers.tell(methodcaller("picture", path.stem, path))
 
 
 def _try_rates(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.data import DataConfig as DataConfig
 from lmtool.config.data import Unit
@@ -279,6 +279,40 @@ class ScheduleConfig(Settings, ABC):
         return None
 
 
+@dataclass
+class TrackerConfig(Settings, ABC):
+    """Group `tracker`: an experiment tracker, to which a training reports in addition to metrics.jsonl.
+
+    The methods are called in this order. A UserError from begin ends the command; any other error is a warning, and the
+    training continues without the tracker.
+    """
+
+    prefix: ClassVar[str] = "tracker."
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
+        """Begin a run of the tracker, and return the identifier by which a resumed training continues it.
+
+        folder: the run folder. settings: those with a value, by their whole keys, and `run` (the last two parts of the
+        folder), `lmtool` (the version), `store` and `fingerprint`. earlier: the identifier, in a training that is
+        resumed. Raises UserError if a package is not installed.
+        """
+
+    @abstractmethod
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        """Record the numbers of an evaluation, a line of metrics.jsonl."""
+
+    @abstractmethod
+    def picture(self, name: str, path: Path) -> None:
+        """Record a picture, a PNG file that is removed afterwards."""
+
+    @abstractmethod
+    def end(self, result: dict[str, float] | None) -> None:
+        """End the run. result: the numbers of result.json; None if the training was interrupted or failed."""
+
+
 def neither(model: ModelConfig) -> UserError:
     """Return the error for an option of the group `model` that is neither count-based nor an encoder."""
     return UserError(
@@ -307,4 +341,5 @@ BASES: dict[str, type] = {
     "counts": CountsConfig,
     "optim": OptimConfig,
     "schedule": ScheduleConfig,
+    "tracker": TrackerConfig,
 }

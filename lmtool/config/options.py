@@ -55,6 +55,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "counts": ("lmtool.ngram.counting",),
     "optim": ("lmtool.training.optim",),
     "schedule": ("lmtool.training.schedules",),
+    "tracker": ("lmtool.training.trackers",),
 }
 _KIND = '    kind: str = "'  # line of a settings class that gives the option's name
 

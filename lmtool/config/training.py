@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from lmtool.config.rules import MISSING, Settings, setting, size_in_bytes
+from lmtool.config.rules import MISSING, Settings, require, setting, size_in_bytes
 from lmtool.errors import UserError
 
 AUTO = "auto"
@@ -68,7 +68,7 @@ class TrainingConfig(Settings):
     deterministic: bool = False
     memory: str | None = setting(check=size_in_bytes)
     save_every: float = setting(min=0)
-    tensorboard: bool = MISSING
+    trackers: Any = setting(list, was="tensorboard", said="a list of options of tracker=")
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -83,6 +83,18 @@ class TrainingConfig(Settings):
         self.epochs, self.minutes = (None if x is None else float(x) for x in (self.epochs, self.minutes))
         if self.forms is Forms.plain and self.precision is Precision.bf16:
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
+        self.chosen_trackers()
+
+    def chosen_trackers(self) -> list[Any]:
+        """Return the options of training.trackers; true, as training.tensorboard had it before 0.7, is tensorboard."""
+        from lmtool.config.settings import option_named
+
+        named = ["tensorboard"] * self.trackers if isinstance(self.trackers, bool) else self.trackers
+        named = named if isinstance(named, list) else [named]
+        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in enumerate(named)]
+        differ = len({option.kind for option in options}) == len(options)
+        require(differ, "training.trackers", named, "options of tracker= that differ")
+        return options
 
 
 def default_batch_size(tokens: int, *, most: int = BATCH_SIZE, length: int = 1) -> int:

@@ -14,14 +14,14 @@ import yaml
 from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
-from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER
+from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
 from lmtool.system.files import read_json, write_json
 
 RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
-    *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
+    *("training.patience", "training.save_every", "training.trackers", "prune_method"),
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
     *RETIRED,
 }
@@ -90,7 +90,7 @@ class TrainingStart:
 def remove_run(folder: Path) -> None:
     """Remove the files of a run that a new one of another kind would not replace: records, scores, pictures, tree."""
     names = ["run.json", "result.json", "scores.h5", "cloze.csv", "curves.png", "lr_range.png", "tree.safetensors"]
-    board = folder.glob("tensorboard/events.out.tfevents.*")
+    board = [*folder.glob("tensorboard/events.out.tfevents.*"), folder / TRACKED]
     for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
         path.unlink(missing_ok=True)
 
@@ -152,7 +152,7 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
     for any other change.
     """
-    old, new = _flat(before), _flat(now)
+    old, new = flat(before), flat(now)
     # A changed option is reported before its settings.
     for key in sorted(old.keys() | new.keys(), key=lambda key: (not key.endswith(".kind"), key)):
         free = key in FREE or key.split(".")[0] == "data"
@@ -178,11 +178,12 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     return notes
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their whole keys."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            found[f"{prefix}{key}"] = value
+    return found

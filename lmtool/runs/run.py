@@ -24,6 +24,7 @@ VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
 Fits = dict[str, list[str]]  # what was fitted or chosen, by split
 SPLITS = ("train", "valid", "test")
 METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
+TRACKED = "trackers.json"  # identifier of the training's run in each of its experiment trackers
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # the last two checkpoints of a training
 REMEDY = "train it again, or name another run with run=PATH"
 

@@ -107,7 +107,6 @@ class _Training:
         self.reporter = Reporter(
             out if processes.first else None,
             bar=bar,
-            tensorboard=settings.tensorboard,
             loss_is_log_prob=plan.loss_is_log_prob,
         )
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None

@@ -1,5 +1,5 @@
 """Evaluations during a training, the loss on valid and the accuracy of the most likely word; and its reports: a
-progress bar or plain lines, metrics.jsonl, TensorBoard.
+progress bar or plain lines, and metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.split import Split, StoredTokens
-from lmtool.errors import UserError
 from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import METRICS
@@ -69,11 +68,9 @@ def share_most_likely(
 class Reporter:
     """Reports on one training. out: the run folder; None for a process that reports nothing. loss_is_log_prob: whether
     the training loss is -log p, which gives a perplexity on train.
-
-    Raises UserError if TensorBoard is requested but not installed.
     """
 
-    def __init__(self, out: Path | None, *, bar: bool, tensorboard: bool, loss_is_log_prob: bool) -> None:
+    def __init__(self, out: Path | None, *, bar: bool, loss_is_log_prob: bool) -> None:
         self._out = out
         self._bar = progress_bar(
             total=100,
@@ -85,7 +82,6 @@ class Reporter:
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
         self._loss_before: float | None = None  # at the last evaluation
-        self._board = _board(out) if tensorboard and out is not None else None
 
     def due(self, now: float) -> bool:
         """Return whether it is time for the next report; now: of time.perf_counter."""
@@ -115,11 +111,6 @@ class Reporter:
                 handle.write(json.dumps(line) + "\n")
         except OSError as error:
             raise cannot_write(self._out / METRICS, error) from error
-        if self._board is not None:
-            for name, value in line.items():
-                if name != "step" and value is not None:
-                    self._board.add_scalar(name, value, line["step"])
-            self._board.flush()
         parts = [
             (f"epoch {line['epoch']:.2f}", 2),
             (self._on_train(line["train_loss"]), 3),
@@ -159,8 +150,6 @@ class Reporter:
         """Remove the bar."""
         self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
-        if self._board is not None:
-            self._board.close()
 
     def _logged(self, done: float, parts: Sequence[Part]) -> bool:
         """Without a bar, write a line, and return True; else only set the bar's share."""
@@ -173,16 +162,6 @@ class Reporter:
         if self._loss_is_log_prob:
             return f"train perplexity {_perplexity(math.exp(min(loss, 700)), 1)}"
         return f"train loss {loss:.4f}"
-
-
-def _board(out: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError(
-            'training.tensorboard=true: TensorBoard is not installed; pip install "lmtool[tensorboard]"'
-        ) from None
-    return SummaryWriter(str(out / "tensorboard"))
 
 
 def _perplexity(value: float, digits: int) -> str:
