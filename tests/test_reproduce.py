@@ -40,6 +40,7 @@ NAMES = {
     "mnih-teh2012",
     "wikitext2",
     "wikitext103",
+    "recurrent",
 }
 
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the scripts are not beside the tests")

@@ -30,7 +30,7 @@ from lmtool.runs.weights import CHECKPOINT
 from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import loop
 from lmtool.training.loop import train
-from lmtool.training.optim import AdagradOptim, AdamOptim, SgdOptim
+from lmtool.training.optim import AdagradOptim, AdamOptim, AsgdOptim, SgdOptim
 from lmtool.training.plan import Plan
 from lmtool.training.schedules import PlateauSchedule
 from lmtool.training.state import load_state
@@ -55,6 +55,12 @@ CASES: dict[str, Any] = {
         SgdOptim("sgd", 0.5, 0.0, 0.9),
         CONSTANT,
         {"patience": 50},
+    ),
+    "hsoftmax, asgd": (
+        lambda toy: neural(toy, DOT, HUFFMAN(toy), dropout=0.2),
+        AsgdOptim("asgd", 3.0, 1e-3, 1),
+        CONSTANT,
+        {"embedding_max_norm": 0.8},
     ),
     "sampled, adam": (
         lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0), tied=True),
@@ -121,6 +127,30 @@ def test_cut_off_and_resumed_it_ends_with_the_same_bits(case: str, toy: Corpus, 
         trained = go(case, toy, out)
         assert_same(out, tmp_path / "whole")
         assert (trained.valid_perplexity, trained.examples) == (whole.valid_perplexity, whole.examples)
+
+
+def test_cut_off_in_an_evaluation_of_averaged_weights(
+    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go("hsoftmax, asgd", toy, tmp_path / "whole")
+    assert load_state(tmp_path / "whole").values["averaged"] > 8  # type: ignore[union-attr]
+    mean_loss, called = loop.mean_loss, 0
+
+    def cut_off(model: Any, split: Any, processes: Any, check: Callable[[], None]) -> float:
+        nonlocal called
+        called += 1
+        if called == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+            check()
+        return mean_loss(model, split, processes, check)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "mean_loss", cut_off)
+        with pytest.raises(Interrupted):
+            go("hsoftmax, asgd", toy, tmp_path / "cut")
+    assert load_state(tmp_path / "cut").values["averaged"] > 1  # type: ignore[union-attr]
+    go("hsoftmax, asgd", toy, tmp_path / "cut")
+    assert_same(tmp_path / "cut", tmp_path / "whole")
 
 
 def test_streamed_from_the_store_it_resumes_too(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,10 @@ class OptimConfig(Settings, ABC):
         """weight_decay, or 0 if it is None."""
         return self.weight_decay or 0.0
 
+    def averages_after(self, losses: list[float]) -> bool:
+        """Return whether the mean of the weights is taken from now on. losses: on valid, of all evaluations so far."""
+        return False
+
     @abstractmethod
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build the optimizer of parameters with dense gradients."""

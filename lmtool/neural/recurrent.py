@@ -58,7 +58,8 @@ class RecurrentModel(NeuralModel):
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """Return the mean training loss of targets `[B, T]` after words `[B, T]`, which continue the last batch.
 
-        Back-propagation ends at the first of these words (truncated back-propagation through time).
+        Back-propagation ends at the first of these words (truncated back-propagation through time). The encoder's
+        penalty is in the gradients alone, so that the reported loss stays the output layer's.
         """
         state = self.carried
         if state is None or len(state) != len(contexts):
@@ -66,7 +67,9 @@ class RecurrentModel(NeuralModel):
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.encodes_in_bf16(targets.numel())):
             h, after = self.recurrent.read(contexts, state)
         self.carried = after.detach().to(state.dtype)
-        return self._loss(h.flatten(0, 1).to(state.dtype), targets.flatten())
+        loss = self._loss(h.flatten(0, 1).to(state.dtype), targets.flatten())
+        penalty = self.recurrent.penalty
+        return loss if penalty is None else loss + (penalty - penalty.detach())
 
     def carried_state(self) -> dict[str, Tensor]:
         """Return the state that training carries, if any."""

@@ -103,6 +103,7 @@ class _Training:
             self.whole_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.max_grad_norm)
         if self.shared is None and not settings.compile and can_capture(model, self.optimizers):
             self.whole_step = CapturedStep(model, self.optimizers, self.batch_size, settings.max_grad_norm)
+        self.average = optimizers.Average(model)
         self.progress = Progress()
         self.reporter = Reporter(
             out if processes.first else None,
@@ -174,6 +175,8 @@ class _Training:
             value = self._converging(loss.item())
             optimizers.update(self.parameters, self.optimizers, progress.rate, settings.max_grad_norm)
 
+        self.average.add()
+
         # The count.
         progress.step += 1
         progress.since += 1
@@ -186,10 +189,15 @@ class _Training:
         return True
 
     def evaluate(self, done: float, stop: StopRequest) -> None:
-        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best."""
+        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best.
+
+        The weights are their mean if it has begun.
+        """
         progress, settings = self.progress, self.plan.training
-        if settings.embedding_max_norm is not None:  # here, so that all saved weights are within it
-            optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.embedding_max_norm)
+        for averaged in (False, True):
+            self.average.exchange(averaged)
+            if settings.embedding_max_norm is not None:  # here, so that all saved weights are within it
+                optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.embedding_max_norm)
 
         def check() -> None:
             if stop.signal and self.processes.size == 1:
@@ -224,6 +232,10 @@ class _Training:
             progress.waited += 1
             if self.plan.schedule.lowers_after(progress.waited):
                 progress.drops += 1
+        self.average.exchange(False)
+        progress.losses.append(valid_loss)
+        if not self.average.count and self.plan.optim.averages_after(progress.losses):
+            self.average.begin()
         progress.since, progress.loss_sum = 0, 0.0
         self.reporter.evaluation(done, line)
         if self.on_evaluation is not None:
@@ -231,6 +243,7 @@ class _Training:
 
     def end_early(self, signal: int) -> None:
         """Write a checkpoint and raise Interrupted."""
+        self.average.exchange(False)
         self.save()
         raise Interrupted(
             signal, f"stopped at epoch {self.epoch:.2f}; resume with: lmtool train resume={shlex.quote(str(self.out))}"
@@ -246,6 +259,7 @@ class _Training:
         parts = {"model": model_tensors(self.model), "optimiser": optimizers.optimizer_state_dict(self.optimizers)}
         parts |= {f"carried.{rank}": state for rank, state in enumerate(carried)}
         parts |= {f"random.{rank}": states for rank, states in enumerate(random)}
+        parts["average"] = self.average.means
         tensors = {f"{part}.{name}": tensor for part, of_it in parts.items() for name, tensor in of_it.items()}
         values = {
             "about": self.plan.about,
@@ -253,6 +267,7 @@ class _Training:
             "streamed": self.batches.streamed,
             "gradients": _gradients(self.model),
             "progress": asdict(self.progress),
+            "averaged": self.average.count,
             "position": self.batches.position(),
             "loss_sums": loss_sums,
             "computed_by": self.computed_by(),
@@ -276,8 +291,9 @@ class _Training:
                 tensors[name].copy_(tensor)
         optimizers.load_optimizer_state_dict(self.optimizers, state.part("optimiser."))
         self.batches.go_to(values["position"])
+        self.average.load(state.part("average."), values.get("averaged", 0))  # missing before 0.7, as losses
         for each in fields(Progress):
-            setattr(self.progress, each.name, values["progress"][each.name])
+            setattr(self.progress, each.name, values["progress"].get(each.name, getattr(self.progress, each.name)))
         if "loss_sums" in values:  # missing before 0.6
             self.progress.loss_sum = values["loss_sums"][self.processes.rank]
         self.model.carry(state.part(f"carried.{self.processes.rank}."))

@@ -53,6 +53,44 @@ class SgdOptim(OptimConfig):
 
 
 @dataclass(slots=True)
+class AsgdOptim(OptimConfig):
+    r"""Averaged SGD, triggered when the loss on valid stops falling (NT-ASGD): the model is the mean of later weights.
+
+    .. math::
+
+        w_k &= w_{k-1} - \text{lr}\,(g + \text{decay}\;w_{k-1}) \\
+        \bar w_k &= \frac{1}{k - T + 1} \sum_{i=T}^{k} w_i
+
+    g is the gradient of the weights w. T is the step of the first evaluation whose loss on valid is above the lowest
+    loss of those more than `patience` evaluations before it.
+
+    Source: Polyak & Juditsky (1992), "Acceleration of stochastic approximation by averaging", SIAM Journal on Control
+        and Optimization 30; Merity, Keskar & Socher (2018), "Regularizing and optimizing LSTM language models", ICLR,
+        algorithm 1.
+    Complexity: one more number for each weight from T on, when each step works on all weights, also with sparse
+        gradients.
+    """
+
+    kind: str = "asgd"
+    patience: int = setting(min=1)
+
+    def averages_after(self, losses: list[float]) -> bool:
+        """Return whether the last loss is above the lowest of those more than `patience` evaluations before it."""
+        before = losses[: -1 - self.patience]
+        return bool(before) and losses[-1] > min(before)
+
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """Build torch's SGD, fused."""
+        from torch.optim import SGD
+
+        return SGD(groups.decayed(self.decay), lr=self.lr, fused=True)
+
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """Build SGD for sparse gradients: updates and weight decay apply only to rows with a gradient."""
+        return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr)
+
+
+@dataclass(slots=True)
 class AdagradOptim(OptimConfig):
     r"""Adagrad: the rate of each weight falls with the gradients that it has had.
 

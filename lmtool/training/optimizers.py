@@ -78,6 +78,45 @@ def update(
         optimizer.step()
 
 
+class Average:
+    """The mean of a model's weights after each step since it began. count: number of weights in it, 0 before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = dict(model.named_parameters())
+        self._in_model = False
+        self.count, self.means = 0, dict[str, Tensor]()
+
+    def begin(self) -> None:
+        """Begin with the weights as they are."""
+        self.count = 1
+        self.means = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Include the weights after a step, if it has begun."""
+        self.count += 1 if self.count else 0
+        for name, mean in self.means.items():
+            mean.lerp_(self._parameters[name], 1 / self.count)
+
+    @torch.no_grad()
+    def exchange(self, in_model: bool) -> None:
+        """Put the mean into the model, or the weights that training changes, unless they are there."""
+        if self._in_model != in_model:
+            for name, mean in self.means.items():
+                before = self._parameters[name].clone()
+                self._parameters[name].copy_(mean)
+                mean.copy_(before)
+            self._in_model = in_model
+
+    def load(self, means: dict[str, Tensor], count: int) -> None:
+        """Continue from a checkpoint's means and their count."""
+        if count:
+            self.begin()
+            self.count = count
+            for name, mean in self.means.items():
+                mean.copy_(means[name])
+
+
 @torch.no_grad()
 def renormalize_rows(weight: Tensor, max_norm: float) -> None:
     """Scale rows of weight `[R, H]` with a larger Euclidean norm down to max_norm, as CS287 HW3 does with embeddings.

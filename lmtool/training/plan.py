@@ -53,7 +53,8 @@ class Trained:
 class Progress:
     """The state of a training. since: steps since the last evaluation, whose losses sum to loss_sum, in nats. clock:
     seconds of training without evaluations. best: the lowest loss on valid. waited: evaluations since then. drops:
-    number of times that the schedule has lowered the rate. rate: of the last step.
+    number of times that the schedule has lowered the rate. rate: of the last step. losses: on valid, of each
+    evaluation.
     """
 
     step: int = 0
@@ -64,6 +65,7 @@ class Progress:
     waited: int = 0
     drops: int = 0
     rate: float = 0.0
+    losses: list[float] = field(default_factory=list)
 
 
 def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds: float) -> float:

@@ -136,7 +136,7 @@ def test_the_names_are_what_they_were() -> None:
             *("stupid_backoff", "witten_bell"),
         ],
         "counts": ["sorted", "spark", "table"],
-        "optim": ["adagrad", "adam", "adamw", "sgd"],
+        "optim": ["adagrad", "adam", "adamw", "asgd", "sgd"],
         "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
         "tracker": ["mlflow", "tensorboard", "trackio", "wandb"],
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lmtool.config.options import conf_dir
+from lmtool.training.plan import learning_rate
+from lmtool.training.schedules import StepsSchedule
 
 
 def composed(*overrides: str) -> dict[str, Any]:
@@ -31,6 +36,22 @@ def test_what_a_preset_changes(preset: str, changes: dict[str, object], output: 
     assert found["model"] == plain["model"] | changes
     assert found["output"]["kind"] == output and (found["tree"]["kind"] if tree else found.get("tree")) == tree
     assert all(found[name] == plain[name] for name in ("optim", "schedule", "training"))
+
+
+@pytest.mark.parametrize("name", ["mikolov2010", "zaremba2014_medium", "merity2018"])
+def test_recurrent_networks_of_papers(name: str, lmtool: Callable[..., str]) -> None:
+    small = ["model.embedding_dim=8", "model.hidden_dim=8", "training.epochs=2", "training.batch_size=4"]
+    lmtool("train", f"+experiment={name}", "data=toy", *small, "hydra.run.dir=run")
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    trained, evaluated = (json.loads(Path(run, "result.json").read_text()) for run in ("run", "eval"))
+    assert evaluated["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-4)
+
+
+def test_the_rate_of_zaremba_falls_by_a_sixth_after_each_epoch_from_the_sixth_on() -> None:
+    settings = composed("+experiment=zaremba2014_medium")["schedule"]
+    schedule = StepsSchedule("steps", 0.0, settings["milestones"], settings["gamma"])
+    rates = [learning_rate(schedule, 35.0, done=(epoch - 0.5) / 39, steps=0) for epoch in range(1, 40)]
+    assert rates == pytest.approx([35 * 1.2 ** -max(0, epoch - 6) for epoch in range(1, 40)], rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,43 @@ def test_dropped_words_and_weights() -> None:
     assert torch.equal(once, again)
 
 
+def test_output_dropout_is_apart_from_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    model = encoder(dropout=0.5, output_dropout=0.25, layers=3)
+    monkeypatch.setattr(model, "_shared_dropout", lambda x, share: shares.append(share) or x)
+    model.read(torch.tensor([[6, 1]]), model.zero_state(1))
+    assert shares == [0.0, 0.5, 0.5, 0.25]
+
+
+def test_regularization_of_activations_by_hand() -> None:
+    """AR: squares 64, 16, 4 and 0, 36, 16 of real words, 6 numbers, times 2; TAR: (3 - 1)^2 and (2 - 4)^2 of two."""
+    model = encoder(activation_regularization=2.0, temporal_regularization=0.5)
+    h = torch.tensor([[[1.0, 4.0], [3.0, 2.0]], [[3.0, 2.0], [9.0, 9.0]]], dtype=torch.float64)
+    dropped = torch.tensor([[[8.0, 4.0], [2.0, 0.0]], [[6.0, 4.0], [9.0, 9.0]]], dtype=torch.float64)
+    found = model._penalty(h, dropped, torch.tensor([2, 1]))
+    assert found.item() == pytest.approx(2 * 136 / 6 + 0.5 * 8 / 2, rel=1e-14)
+    alone = model._penalty(h[:, :1], dropped[:, :1], None)  # no word follows another
+    assert alone.item() == pytest.approx(2 * (64 + 16 + 36 + 16) / 4, rel=1e-14)
+
+
+def test_regularization_is_in_the_gradients_alone(toy: Corpus) -> None:
+    plain = network(toy).double()
+    model = network(toy, activation_regularization=2.0, temporal_regularization=1.0).double()
+    bos = toy.vocabulary.special_tokens.bos
+    words, targets = torch.tensor([[bos, 1, 2, bos, 4], [3, 1, bos, bos, 2]]), torch.randint(0, bos, (2, 5))
+    loss, want = model(words, targets), plain(words, targets)
+    assert loss.item() == want.item()
+    h, _ = plain.recurrent.read(words, plain.recurrent.zero_state(2))
+    steps = [h[0, 1] - h[0, 0], h[0, 2] - h[0, 1], h[0, 4] - h[0, 3], h[1, 1] - h[1, 0], h[1, 4] - h[1, 3]]
+    want = want + 2 * h.square().mean() + torch.stack(steps).square().mean()
+    found, wanted = (torch.autograd.grad(x, list(m.parameters())) for x, m in ((loss, model), (want, plain)))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+    model.eval()
+    model(words, targets)
+    assert model.recurrent.penalty is None
+
+
 def network(corpus: Corpus, **changes: Any) -> RecurrentModel:
     torch.manual_seed(0)
     made = build_neural(config(**changes), SoftmaxOutput("softmax"), corpus.vocabulary)

@@ -106,7 +106,8 @@ class LstmModel(EncoderConfig):
 
     Source: Hochreiter & Schmidhuber (1997), "Long short-term memory", Neural Computation 9; Zaremba et al. (2014),
         "Recurrent neural network regularization"; cell=gru: Cho et al. (2014), EMNLP; cell=rnn: Elman (1990), Mikolov
-        et al. (2010), Interspeech; dropout: Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), ICLR.
+        et al. (2010), Interspeech; dropout: Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), ICLR;
+        activations: Merity, McCann & Socher (2017), "Revisiting activation regularization for language RNNs".
     Complexity: O(layers H (E + H)) for each word, four matrices for an LSTM, three for gru, one for rnn; V E weights
         beside these.
     """
@@ -121,6 +122,9 @@ class LstmModel(EncoderConfig):
     input_dropout: float = setting(0.0, min=0, below=1)
     embedding_dropout: float = setting(0.0, min=0, below=1)
     weight_dropout: float = setting(0.0, min=0, below=1)
+    output_dropout: float | None = setting(None, min=0, below=1)
+    activation_regularization: float = setting(0.0, min=0)
+    temporal_regularization: float = setting(0.0, min=0)
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """Build the encoder; if tied, its last layer has the dimension of the embeddings."""

@@ -15,7 +15,8 @@ states that the output layer reads, W numbers in a state, V words of the vocabul
 Source: Elman (1990), "Finding structure in time"; Mikolov et al. (2010), "Recurrent neural network based language
     model", Interspeech; Hochreiter & Schmidhuber (1997), "Long short-term memory"; Cho et al. (2014), EMNLP; dropout:
     Zaremba et al. (2014), Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), "Regularizing and optimizing LSTM
-    language models", ICLR.
+    language models", ICLR; regularization: Merity, McCann & Socher (2017), "Revisiting activation regularization for
+    language RNNs".
 Complexity: O(layers g H (E + H)) for each word, g being 4, 3 and 1 matrices; V E weights beside these.
 """
 
@@ -46,11 +47,13 @@ class Recurrent(Encoder):
     """Layers of recurrent cells; the state `[B, W]` holds h of each layer, and for an LSTM c after each h.
 
     The last layer has the dimension of the embeddings if they are tied to the output vectors. dropout acts between the
-    layers and before the output layer, input_dropout on the embeddings, each by one mask for all words of a row (Gal &
-    Ghahramani 2016); embedding_dropout on whole words; weight_dropout on the matrices U (Merity et al. 2018).
+    layers, output_dropout before the output layer, input_dropout on the embeddings, each by one mask for all words of a
+    row (Gal & Ghahramani 2016); embedding_dropout on whole words; weight_dropout on the matrices U (Merity et al.
+    2018). penalty: of the hidden states read last, to be added to the training loss; None outside training.
     """
 
     config: LstmModel
+    penalty: Tensor | None = None
 
     def __init__(self, config: LstmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
         """vocabulary_size: V. tied: whether D must be E. sparse: whether the gradient of the embeddings is sparse."""
@@ -127,7 +130,22 @@ class Recurrent(Encoder):
             after += own
             if number + 1 < len(self.cells):
                 x = self._shared_dropout(x, config.dropout)
-        return self._shared_dropout(x, config.dropout), torch.cat(after, 1)
+        dropped = self._shared_dropout(x, config.dropout if config.output_dropout is None else config.output_dropout)
+        penalized = self.training and (config.activation_regularization or config.temporal_regularization)
+        self.penalty = self._penalty(x, dropped, lengths) if penalized else None
+        return dropped, torch.cat(after, 1)
+
+    def _penalty(self, h: Tensor, dropped: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the activation regularization of hidden states `[S, T, D]` after dropout, and the temporal one of
+        those before: a scalar. lengths: as in _layers.
+        """
+        config, places, dtype = self.config, torch.arange(h.shape[1]), self.embedding.weight.dtype
+        inside = places < (lengths[:, None] if lengths is not None else torch.full((len(h), 1), h.shape[1]))
+        inside = inside.to(h.device)
+        size, steps = dropped[inside].to(dtype), (h[:, 1:] - h[:, :-1])[inside[:, 1:]].to(dtype)
+        # Rows of one word have no steps, and their mean would be NaN.
+        temporal = steps.square().sum() / max(1, steps.numel())
+        return config.activation_regularization * size.square().mean() + config.temporal_regularization * temporal
 
     def _cell(
         self, cell: nn.RNNBase, x: Tensor, state: list[Tensor], lengths: Tensor | None
