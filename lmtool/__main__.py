@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from lmtool.cli.command_line import main
@@ -24,8 +25,8 @@ def open_standard_streams() -> None:
                 setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def run() -> NoReturn:
-    """Run the command line of this process and end the process with its exit code."""
+def run(command: Callable[[list[str]], int] | None = None) -> NoReturn:
+    """Run the command line of this process and end the process with its exit code. command: as in `main`."""
     # Importing the libraries creates hundreds of thousands of objects that live to the end: searching them for garbage
     # after every few hundred allocations takes a tenth of a short command's time.
     gc.set_threshold(200_000, 10, 10)
@@ -34,7 +35,7 @@ def run() -> NoReturn:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     if isinstance(sys.stdout, io.TextIOWrapper):  # words of other scripts where the locale has no UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
-    code = main()
+    code = main(command=command)
     gc.freeze()  # nor are they searched when the process ends
     sys.exit(code)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 
 from lmtool import __version__
@@ -18,17 +19,17 @@ from lmtool.system.process import StopRequest, preserve_interrupts
 from lmtool.system.terminal import discard_output, write_out
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 done, 2 user error, 1 anything else."""
+def main(arguments: list[str] | None = None, command: Callable[[list[str]], int] | None = None) -> int:
+    """Run one command line, of lmtool or of `command`; return its exit code: 0 done, 2 user error, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with preserve_interrupts() as interrupts:
-        return _ended(words, interrupts)
+        return _ended(words, command or _dispatch, interrupts)
 
 
-def _ended(words: list[str], interrupts: StopRequest) -> int:
+def _ended(words: list[str], command: Callable[[list[str]], int], interrupts: StopRequest) -> int:
     try:
         with of_paths():
-            code = _dispatch(words)
+            code = command(words)
         write_out()
         return code
     except UserError as error:

@@ -21,7 +21,7 @@ from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
-from lmtool.system.arrays import LN10, FloatArray, IntArray, decimal
+from lmtool.system.arrays import LN10, Array, FloatArray, IntArray, decimal
 
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
@@ -150,7 +150,14 @@ def tokens_of_file(scores: OtherScores) -> Tokens:
 
 
 def detail_lines(
-    tokens: Tokens, log_prob: FloatArray, matched: IntArray | None, starts: IntArray, *, sentences: bool, name: str
+    tokens: Tokens,
+    log_prob: FloatArray,
+    matched: IntArray | None,
+    starts: IntArray,
+    *,
+    sentences: bool,
+    name: str,
+    unk: int | None = None,
 ) -> Iterator[str]:
     """Yield the lines of `ngram -ppl TEXT -debug 2` for all sentences and for the whole text.
 
@@ -159,36 +166,40 @@ def detail_lines(
     of the text. As in SRILM the numbers are p and log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does
     not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, and OOVs are counted but not left out. An
     OOV is printed as `zzz=<unk>` if its word is known.
+    unk: the id of `<unk>`, to print and count OOVs as SRILM does: those that have probability 0, and no others.
     """
-    oov = np.zeros(tokens.count, dtype=bool)
-    oov[tokens.oov_positions] = True
+    outside = np.zeros(tokens.count, dtype=bool)
+    outside[tokens.oov_positions] = True
+    oov = outside if unk is None else np.isneginf(log_prob) & (tokens.ids == unk)
     offsets = tokens.offsets.tolist()
     empty, unknown = set(starts.tolist()), iter(tokens.oov_words or ())
     for first, last in itertools.pairwise(offsets):
         words = [tokens.words[k] for k in tokens.ids[first:last].tolist()]
-        for k in np.flatnonzero(oov[first:last]).tolist() if tokens.oov_words is not None else []:
-            words[k] = f"{next(unknown)}={words[k]}"
+        text = words if unk is None else words.copy()
+        for k in np.flatnonzero(outside[first:last]).tolist() if tokens.oov_words is not None else []:
+            text[k] = next(unknown) + (f"={words[k]}" if unk is None else "")
         if sentences:
-            yield " ".join(words[:-1])
+            yield " ".join(text[:-1])
         crosses = first not in empty  # the context reaches into the sentence before
         before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
         for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
             length = "" if matched is None else f"[{matched[first + k]}gram] "
+            length = "[OOV] " if unk is not None and oov[first + k] else length
             more = "..." if k or crosses else ""
             yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
         if sentences:
-            yield from _summary("", 1, log_prob[first:last], int(oov[first:last].sum()))
+            yield from _summary("", 1, log_prob[first:last], oov[first:last], unk)
             yield ""
     count = len(offsets) - 1 if sentences else 0
-    yield from _summary(f"file {name}: ", count, log_prob, int(oov.sum()))
+    yield from _summary(f"file {name}: ", count, log_prob, oov, unk)
 
 
-def _summary(name: str, sentences: int, log_prob: FloatArray, oov: int) -> Iterator[str]:
+def _summary(name: str, sentences: int, log_prob: FloatArray, oov: Array, unk: int | None) -> Iterator[str]:
     words = len(log_prob) - sentences
     possible = log_prob[~np.isneginf(log_prob)]
     total = float(possible.sum()) / LN10
-    yield f"{name}{sentences} sentences, {words} words, {oov} OOVs"
-    zeros = len(log_prob) - len(possible)
+    yield f"{name}{sentences} sentences, {words} words, {int(oov.sum())} OOVs"
+    zeros = len(log_prob) - len(possible) - (0 if unk is None else int(oov.sum()))
     yield f"{zeros} zeroprobs, logprob= {total:.7g} ppl= {_power(total, len(possible))} ppl1= " + _power(
         total, len(possible) - sentences
     )

@@ -6,7 +6,7 @@ of the text, which is all that the next order needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.data import VocabularyConfig
+from lmtool.data.choose_vocabulary import select
 from lmtool.data.split import Split
+from lmtool.data.text_form import sentence_offsets
+from lmtool.data.tokenizer import WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.sorting import sort_ngrams
@@ -146,6 +150,23 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     made = trie.finish()
     newest = newest_ngram(made, kenlm_ranks(first_places, vocabulary), bos, order - 1, storage)
     return Counts(made, suffix, count, bos, vocabulary.unk, newest)
+
+
+def count_text(
+    blocks: Iterable[bytes], order: int, rules: VocabularyConfig, given: list[str] | None, leave_out: str | None
+) -> tuple[Counts, Vocabulary, IntArray]:
+    """Count text in memory, without a store; return also the vocabulary and where words first occur, int64 `[V]`.
+
+    given: the words, None for all of the text. leave_out: a word that is `<unk>`.
+    """
+    tokenizer = WordTokenizer(sentences=True, lowercase=rules.lowercase)
+    ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
+    types = tokenizer.types()
+    words = [word for word in (types if given is None else given) if word != leave_out]
+    vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), rules, given=words, sentences=True)
+    ids = remap[ids]
+    text = Split(ids, sentence_offsets(ids, vocabulary), np.empty(0, dtype=np.int64), 0, vocabulary.bos)
+    return count_ngrams(text, vocabulary, order), vocabulary, first_places_of(ids, len(vocabulary))
 
 
 def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None:

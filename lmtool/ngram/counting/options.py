@@ -129,9 +129,11 @@ class TableCounts(LimitedMemory):
 
         Raises UserError, naming file and line, for lines that are not n-grams with counts.
         """
+        from lmtool.config.settings import data_settings
         from lmtool.ngram.files.counts_read import read_counts
 
-        return read_counts(self._files(), corpus, order, storage)
+        rules = data_settings(corpus.provenance).vocabulary
+        return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:
         from lmtool.ngram.files.counts_read import CountFiles

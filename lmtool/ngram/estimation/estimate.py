@@ -29,10 +29,11 @@ from lmtool.ngram.estimation.formulas import (
     table_of,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
+from lmtool.ngram.smoothers.base import Counting, MergingSmoother, PerOrder, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray
 from lmtool.system.parallel import run, threads
 
@@ -55,6 +56,13 @@ class Selection:
         return int(np.count_nonzero(self.mask))
 
 
+def keep_contexts(trie: Trie, k: int, mask: Array) -> None:
+    """Mark in `mask`, bool `[nodes]`, the n-grams of order k that are contexts of marked ones."""
+    begins = trie.begins(k, 0, trie.sizes[k - 1])
+    longer = mask[trie.first(k + 1) : trie.first(k + 2)]
+    mask[trie.first(k) : trie.first(k + 1)] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
+
+
 def estimate(
     counts: Counts,
     smoother: Smoother,
@@ -69,9 +77,9 @@ def estimate(
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
     the shorter context. listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's
-    --limit_vocab_file; not used for merged counts. selection: the n-grams that stay, instead of both. fit: whether to
-    estimate the smoother's parameters first. storage: memory to use, unlimited if None. Raises UserError if the disk is
-    full.
+    --limit_vocab_file; not used for merged counts. selection: the n-grams that stay, instead of both; words that are
+    not listed have probability 0. fit: whether to estimate the smoother's parameters first. storage: memory to use,
+    unlimited if None. Raises UserError if the disk is full.
     """
     if isinstance(smoother, MergingSmoother):
         return estimate_merged(counts, smoother, cutoffs)
@@ -83,6 +91,7 @@ def estimate(
     if selection is not None:
         mask = selection.mask
     kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
+    predicted = (trie.vocabulary_size if selection is None else int(np.count_nonzero(kept_words))) - 1
     lower, unseen = np.empty(0), 0.0
     for k in range(1, counts.order + 1):
         a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
@@ -96,12 +105,38 @@ def estimate(
             log_prob[nodes] = log(lower)
             continue
         into = log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)]
-        lower = _estimate_order(counts, smoother, k, a, lower, None if mask is None else mask[nodes], into, storage)
+        kept = None if mask is None else mask[nodes]
+        lower = _estimate_order(counts, smoother, k, a, lower, kept, predicted, into, storage)
         storage.release()
     table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen, kept_words)
     if mask is None:
         return table
     return replace(table.select(mask, storage), suffix_closed=selection is None)
+
+
+def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
+    """Estimate a model without the n-grams below the smoother's minimum counts, except contexts of others.
+
+    closed: whether `<unk>` is no word of the model, so that n-grams with it are not counted.
+    """
+    trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
+    for k, own in enumerate(smoother.of_orders, start=1):
+        a = adjusted_counts(counts, k, own.counting, Storage()).all()
+        unknown = np.zeros((len(a), k), dtype=bool)
+        if closed and counts.count[0].at(np.array([counts.unk]))[0]:
+            unknown = trie.ngrams(k, 0, len(a)) == counts.unk
+        if k < counts.order and own.counting is Counting.continuations:  # as if they began with <s>
+            a[unknown[:, 0]] = counts.count[k - 1].all()[unknown[:, 0]]
+        a[unknown[:, -1]] = 0
+        fit_order(counts, smoother, k, Packed.of(a))
+        a[unknown.any(axis=1)] = 0
+        adjusted.append(Packed.of(a))
+        if k > 1:
+            mask[trie.first(k) : trie.first(k + 1)] = a >= smoother.min_counts[k - 1]
+    for k in range(counts.order - 1, 1, -1):
+        keep_contexts(trie, k, mask)
+    listed = np.arange(trie.vocabulary_size) != (counts.unk if closed else -1)
+    return estimate(counts, smoother, listed=listed, selection=Selection(mask, adjusted), fit=False)
 
 
 def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array, storage: Storage) -> None:
@@ -130,12 +165,14 @@ def _estimate_order(
     a: Packed,
     lower: FloatArray,
     mask: Array | None,
+    predicted: int,
     into: tuple[Array, Array],
     storage: Storage,
 ) -> FloatArray:
     """Estimate the n-grams of order k, given p `[M']` of the order below; return their p `[M]`, empty for the last.
 
-    mask: bool `[M]`, of those that stay. into: log p of the n-grams and log back-off weights of their contexts.
+    mask: bool `[M]`, of those that stay. predicted: number of words that can be predicted. into: log p of the n-grams
+    and log back-off weights of their contexts.
     """
     trie, suffix, (log_prob, log_backoff) = counts.trie, counts.suffix[k - 2], into
     probability = storage.empty(trie.sizes[k - 1] if k < counts.order else 0, np.float64)
@@ -144,7 +181,6 @@ def _estimate_order(
         begins = trie.begins(k - 1, first, last)
         start, stop = int(begins[0]), int(begins[-1])
         shorter, kept = lower[suffix.get(start, stop)], None if mask is None else mask[start:stop]
-        predicted = trie.vocabulary_size - 1
         p, weight = estimate_contexts(smoother, k, a.get(start, stop), begins - start, shorter, kept, predicted)
         if len(probability):
             probability[start:stop] = p

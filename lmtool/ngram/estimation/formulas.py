@@ -132,6 +132,8 @@ def estimate_contexts(
         p = np.where(share > 0, share, weight[context] * lower)
     else:
         unseen_words = h.types < predicted
+        if smoother.form is Form.seen_interpolated:
+            share = interpolate_seen(share, weight, lower, context, unseen_words)
         share = share * discount_full_contexts(share, denominator, unseen_words, context)[context]
         seen = share > 0
         weight, scale = backoff_weights(share, np.where(seen, lower, 0.0), context, len(weight))
@@ -147,6 +149,20 @@ def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Ar
     dropped = ~kept
     weight += np.bincount(context[dropped], share[dropped], len(weight))
     share[dropped] = 0.0
+
+
+def interpolate_seen(
+    share: FloatArray, weight: FloatArray, lower: Any, context: IntArray, unseen_words: Array
+) -> FloatArray:
+    """Return the shares `[N]` that are above 0, interpolated with p(w|h') `[N]` by the weights `[C]` of their contexts.
+
+    A context keeps its shares if interpolated ones would leave less than MIN_UNSEEN_MASS to words unseen after it, as
+    in SRILM. unseen_words: bool `[C]`; context: of each share, `[N]`.
+    """
+    mixed = np.where(share > 0, share + weight[context] * lower, 0.0)
+    full = (np.bincount(context, mixed, len(weight)) > 1.0 - MIN_UNSEEN_MASS) & unseen_words
+    interpolated: FloatArray = np.where(full[context], share, mixed)
+    return interpolated
 
 
 def discount_full_contexts(
@@ -198,8 +214,11 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept:
         weight = float(np.ravel(smoother.weight(1, h))[0]) + left_out
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0
-    if smoother.form is Form.backed_off:
-        share = share * discount_full_contexts(share, denominator, h.types < types, np.zeros_like(a))[0]
+    if smoother.form is not Form.scores:
+        whole, unseen_words = np.zeros_like(a), h.types < types
+        if smoother.form is Form.seen_interpolated:
+            share = interpolate_seen(share, np.ravel(smoother.weight(1, h)), 1 / types, whole, unseen_words)
+        share = share * discount_full_contexts(share, denominator, unseen_words, whole)[0]
         left = max(1.0 - share.sum(), 0.0)
         receivers = predicted & (share <= 0) if (predicted & (share <= 0)).any() else predicted
         share = share + np.where(receivers, left / receivers.sum(), 0.0)

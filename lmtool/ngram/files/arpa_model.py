@@ -164,11 +164,11 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
     return replace(table, log_prob=log_prob, log_backoff=log_backoff, missing=0.0)
 
 
-def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
+def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, closed: bool = False) -> None:
     """Write the table, whole or not at all; compressed if the name ends in .gz.
 
-    Values for which the format has no place go into a comment, for read_arpa. Raises UserError if the file cannot be
-    written.
+    closed: whether to leave out the 1-gram of `<unk>`, which must be in no longer n-gram. Values for which the format
+    has no place go into a comment, for read_arpa. Raises UserError if the file cannot be written.
     """
     if table.missing:
         table = arpa_form(table)
@@ -181,11 +181,13 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     with atomic_write(path) as temporary, opened(temporary, packed=path.suffix == ".gz") as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):
-            file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())
+            file.write(f"ngram {k}={size + (len(extra) - closed if k == 1 else 0)}\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"\n\\{k}-grams:\n".encode())
-            for first in range(0, size, NGRAMS_PER_WRITE):
-                file.write(_lines(table, k, first, min(first + NGRAMS_PER_WRITE, size), joined))
+            unk = vocabulary.unk if closed and k == 1 else size
+            for start, end in ((0, unk), (unk + 1, size)):
+                for first in range(start, end, NGRAMS_PER_WRITE):
+                    file.write(_lines(table, k, first, min(first + NGRAMS_PER_WRITE, end), joined))
             if k == 1:
                 file.writelines(extra)
         file.write(b"\n\\end\\\n")

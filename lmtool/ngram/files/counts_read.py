@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import VocabularyConfig
-from lmtool.config.settings import data_settings
 from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.corpus import Corpus
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, text_files
@@ -153,14 +151,15 @@ def _types(words: list[str], rules: VocabularyConfig) -> list[str]:
     return [word.lower() if rules.lowercase and word not in RESERVED else word for word in words]
 
 
-def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage) -> Counts:
-    """Return the counts of orders 1 to `order`, with the vocabulary of a store that counted_train made.
+def read_counts(
+    files: CountFiles, vocabulary: Vocabulary, places: IntArray, rules: VocabularyConfig, order: int, storage: Storage
+) -> Counts:
+    """Return the counts of orders 1 to `order`, with the vocabulary and first places of counted_train.
 
     N-grams with count 0 are left out, with a note. Raises UserError, naming the file, if a part of an n-gram is not
     among the shorter ones.
     """
-    vocabulary = corpus.vocabulary
-    known = _Words(list(files.unigrams()), vocabulary, data_settings(corpus.provenance).vocabulary)
+    known = _Words(list(files.unigrams()), vocabulary, rules)
     unigrams = unigram_counts(vocabulary)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
@@ -187,16 +186,17 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
             bigrams = int(counts.sum())
         storage.keep_within()
     trie = builder.finish()
-    ranks = kenlm_ranks(corpus.first_places, vocabulary)
+    ranks = kenlm_ranks(places, vocabulary)
     newest = newest_ngram(trie, ranks, vocabulary.bos, order - 1, storage)
     if zeros:
         log.warning("note: %s n-grams of counts.paths have count 0: they were left out", f"{zeros:,}")
-    if order > 1 and bigrams != corpus.tokens("train"):  # not before an error
+    tokens = int(vocabulary.counts.sum())
+    if order > 1 and bigrams != tokens:  # not before an error
         log.warning(
             "note: the 2-grams of counts.paths are %s of %s tokens: n-grams were left out, and the estimates are "
             "those of the rest",
             f"{bigrams:,}",
-            f"{corpus.tokens('train'):,}",
+            f"{tokens:,}",
         )
     return Counts(trie, suffix, count, vocabulary.bos, vocabulary.unk, newest)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.estimation.estimate import Selection
+from lmtool.ngram.estimation.estimate import Selection, keep_contexts
 from lmtool.ngram.estimation.formulas import backoff_weights
 from lmtool.ngram.query.find import compiled_table
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
@@ -113,13 +113,6 @@ def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[in
         change = divergences(log_prob, _log_lower(table, k, suffixes), context, table.sizes[k - 2])
         log_h = marginals[table.trie.first(k - 1) : table.trie.first(k)]
         yield k, relative_changes(change, log_h[context])
-
-
-def keep_contexts(trie: Trie, k: int, mask: Mask) -> None:
-    """Mark in `mask`, bool `[nodes]`, the n-grams of order k that are contexts of marked ones."""
-    begins = trie.begins(k, 0, trie.sizes[k - 1])
-    longer = mask[trie.first(k + 1) : trie.first(k + 2)]
-    mask[trie.first(k) : trie.first(k + 1)] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
 
 
 def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:

@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.estimation.estimate import Selection, estimate
+from lmtool.ngram.estimation.estimate import Selection, estimate, keep_contexts
 from lmtool.ngram.estimation.formulas import adjusted_counts, contexts_of
-from lmtool.ngram.pruning.entropy import keep_contexts, largest_within
+from lmtool.ngram.pruning.entropy import largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed

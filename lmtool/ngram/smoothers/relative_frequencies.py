@@ -94,6 +94,17 @@ class Laplace(Smoother):
         return self.values[-1, 0] * self.types / self.denominator(k, h)
 
 
+class AddedCounts(Laplace):
+    """Numerator c(hw) + alpha of n-grams that were seen; others back off, as with SRILM's -addsmooth."""
+
+    form = Form.backed_off
+    counting = Counting.occurrences
+
+    def numerator(self, k: int, a: Any) -> Any:
+        """Return a + alpha, `[N]`; 0 if a is 0."""
+        return (a + self.values[-1, 0]) * (a > 0)
+
+
 @dataclass(slots=True)
 class StupidBackoffConfig(SmootherConfig):
     r"""Stupid backoff: relative frequencies, and a factor for each step to a shorter context; not probabilities.

@@ -1,0 +1,350 @@
+"""SRILM's commands ngram-count, ngram and compute-best-mix, computed by lmtool's own functions.
+
+python -m lmtool.srilm ngram-count -order 3 -text train.txt -lm kn.arpa.gz     # or lmtool-ngram-count ...
+python -m lmtool.srilm link FOLDER     # writes files with SRILM's names, for scripts that find them by PATH
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lmtool import __main__
+from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.config.rules import require
+from lmtool.data.readers import read_blocks, read_stream
+from lmtool.data.text_form import TextForm, split_of_text
+from lmtool.data.tokenizer import RESERVED
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.errors import UserError
+from lmtool.evaluation.other_tools import detail_lines, read_scores
+from lmtool.evaluation.token_scores import tokens_of
+from lmtool.mixtures.linear import Mixture, mix
+from lmtool.mixtures.static import mix_static
+from lmtool.ngram.counting.counts import Counts, count_text
+from lmtool.ngram.estimation.estimate import estimate_per_order
+from lmtool.ngram.files.arpa_model import arpa_table, vocabulary_of, write_arpa
+from lmtool.ngram.files.arpa_read import read_arpa
+from lmtool.ngram.files.counts_read import CountFiles, counted_train, read_counts
+from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning.entropy import prune_by_entropy
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
+from lmtool.ngram.smoothers.base import PerOrder, Smoother
+from lmtool.ngram.smoothers.interpolation import WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import AddedCounts, GoodTuring
+from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import LN10, IntArray, decimal
+from lmtool.system.files import atomic_write, opened
+from lmtool.text_model import TextModel
+
+Options = dict[str, Any]
+STREAMS = ("-", "/dev/stdin", "/dev/stdout")
+BOUNDARIES = re.compile(rb"^[ \t]*<s>(?=\s)|(?<=[ \t])</s>(?=[ \t\r]*$)", re.MULTILINE)
+
+
+def number(text: str) -> float:
+    """Return a finite number of 0 or more. Raises ValueError for any other text."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+# The options of each command by the type of their values, bool for those without; # is an order from 1 to 9.
+OPTIONS: dict[str, dict[Any, str]] = {
+    "ngram-count": {
+        str: "text read vocab write write-vocab lm map-unk",
+        int: "order debug gt#min gt#max",
+        number: "prune addsmooth addsmooth# cdiscount cdiscount#",
+        bool: "unk limit-vocab tolower sort memuse interpolate interpolate# kndiscount kndiscount# ukndiscount "
+        "ukndiscount# wbdiscount wbdiscount#",
+    },
+    "ngram": {
+        str: "lm mix-lm mix-lm# ppl write-lm vocab map-unk rescore nbest",
+        int: "order debug bayes gen seed",
+        number: "prune lambda mix-lambda#",
+        float: "rescore-lmw rescore-wtw",
+        bool: "unk limit-vocab tolower memuse",
+    },
+    "compute-best-mix": {str: "lambda", number: "precision"},
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog}: {message}: {self.prog} -help lists the options that lmtool has")
+
+
+def parse(command: str, words: list[str]) -> Options:
+    """Return the options on a line with their values, by their names with _ for -. Raises UserError for any other."""
+    parser = _Parser(prog=command, allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("-help", action="help")
+    if command == "compute-best-mix":
+        parser.add_argument("files", nargs="+")
+        words = [re.sub("^(lambda|precision)=", r"-\1=", word) for word in words]
+    for kind, names in OPTIONS[command].items():
+        for name in names.split():
+            for each in dict.fromkeys(name.replace("#", str(order)) for order in range(1, 10)):
+                parser.add_argument(f"-{each}", **({"action": "store_true"} if kind is bool else {"type": kind}))
+    return vars(parser.parse_args(words))
+
+
+def _blocks(name: str) -> Iterator[bytes]:
+    """Yield blocks of whole lines of a file or of standard input."""
+    return read_stream(sys.stdin.buffer, "standard input") if name in STREAMS else read_blocks(name)
+
+
+def _text(name: str) -> Iterator[bytes]:
+    """Yield the blocks of a text without `<s>` and `</s>` at the ends of lines."""
+    return (BOUNDARIES.sub(b"", block) if b"s>" in block else block for block in _blocks(name))
+
+
+def _lines(name: str) -> Iterator[bytes]:
+    return (line for block in _blocks(name) for line in block.splitlines(keepends=True))
+
+
+@contextmanager
+def _written(name: str) -> Iterator[Path]:
+    """Yield the path to write a file to; if it is standard output, what was written is then copied there."""
+    with tempfile.TemporaryDirectory(prefix="lmtool-") as folder:
+        path = Path(folder) / "standard-output" if name in STREAMS else Path(name)
+        yield path
+        if name in STREAMS:
+            with path.open(encoding="utf-8", newline="") as file:
+                shutil.copyfileobj(file, sys.stdout)
+
+
+def _listed(given: Options) -> list[str] | None:
+    """Return the words of -vocab, one per line, where ## begins a comment; None without it."""
+    lines = (line for line in _lines(given["vocab"]) if not line.startswith(b"##")) if "vocab" in given else ()
+    words = [line.split()[0].decode() for line in lines if line.strip()]
+    return list(dict.fromkeys(word.lower() if "tolower" in given else word for word in words)) or None
+
+
+def _named(vocabulary: Vocabulary, given: Options) -> Vocabulary:
+    """Return the vocabulary with the name of -map-unk for `<unk>`."""
+    unk = given.get("map_unk", UNK)
+    return replace(vocabulary, words=tuple(unk if word == UNK else word for word in vocabulary.words))
+
+
+def ngram_count(given: Options) -> None:
+    """Count, and write what the options name. Raises UserError for a mistake in the line or a file."""
+    if ("text" in given) == ("read" in given) or not given.keys() & {"lm", "write", "write_vocab"}:
+        raise UserError("ngram-count: give one of -text FILE and -read FILE, and -lm, -write or -write-vocab FILE")
+    rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase="tolower" in given, unit=Unit.word)
+    if "text" in given:
+        words, order = _listed(given), given.get("order", 3)
+        counts, vocabulary, places = count_text(_text(given["text"]), order, rules, words, given.get("map_unk"))
+    else:
+        counts, vocabulary, places = _read_counts(given, rules)
+    named = _named(vocabulary, given)
+    if "write_vocab" in given:
+        with _written(given["write_vocab"]) as path, atomic_write(path) as temporary:
+            ordered = dict.fromkeys([named.words[vocabulary.unk], BOS, EOS, *named.words])
+            temporary.write_text("\n".join([*ordered, ""]), encoding="utf-8")
+    if "write" in given:
+        with _written(given["write"]) as path:
+            write_counts(counts, named, places, path, folder=False)
+            if "sort" in given:
+                lines = sorted(_lines(str(path)), key=lambda line: line.split()[:-1])
+                with opened(path, packed=path.suffix == ".gz") as file:
+                    file.writelines(lines)
+    if "lm" in given:
+        closed = "unk" not in given
+        smoother = smoother_of(given, counts.order, len(vocabulary) - 1 - closed)
+        table = estimate_per_order(counts, smoother, closed=closed)
+        for note in smoother.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if "prune" in given:
+            table = prune_by_entropy(table, given["prune"], vocabulary.eos)
+        with _written(given["lm"]) as path:
+            write_arpa(table, named, path, closed=closed)
+
+
+def smoother_of(given: Options, order: int, types: int) -> PerOrder:
+    """Return the smoother that the options choose. types: number of words that can be predicted."""
+    orders = range(1, order + 1)
+    return PerOrder(
+        [_of_order(k, given, order, types) for k in orders],
+        ["interpolate" in given or f"interpolate{k}" in given for k in orders],
+        [max(1, given.get(f"gt{k}min", 1 if k < 3 else 2)) for k in orders],
+    )
+
+
+def _of_order(k: int, given: Options, order: int, types: int) -> Smoother:
+    names = ("kndiscount", "ukndiscount", "wbdiscount", "cdiscount", "addsmooth")
+    kn, ukn, wb, discount, alpha = (given.get(f"{name}{k}", given.get(name)) for name in names)
+    if kn:
+        return ModifiedKneserNey(order, kenlm_compatible=False)
+    if ukn:
+        return KneserNey(order)
+    if wb:
+        return WittenBell(order)
+    if discount is not None:
+        require(discount <= 1, f"ngram-count -cdiscount{k}", discount, "a number from 0 to 1")
+        return Absolute(order, discounts=[discount] * order)
+    if alpha:
+        return AddedCounts(order, alpha=alpha, types=types)
+    largest = given.get(f"gt{k}max", 1 if k == 1 else 7)
+    require(0 <= largest <= 9, f"ngram-count -gt{k}max", largest, "a whole number from 0 to 9")
+    return GoodTuring(order, gt_max=largest, gt_max_unigram=largest)
+
+
+def _read_counts(given: Options, rules: VocabularyConfig) -> tuple[Counts, Vocabulary, IntArray]:
+    """Return the counts of a file, as count_text does; with -limit-vocab, of n-grams with words of -vocab alone."""
+    listed, path, order = _listed(given), given["read"], given.get("order", 3)
+    with tempfile.TemporaryDirectory(prefix="lmtool-") as folder:
+        if path in STREAMS or "limit_vocab" in given:  # the file is read once for each order
+            known = {word.encode() for word in (*(listed or ()), *RESERVED)}
+            all_known = (line for line in _lines(path) if known.issuperset(line.split()[:-1]))
+            content = b"".join(all_known if "limit_vocab" in given else _blocks(path))
+            path = f"{folder}/counts"
+            Path(path).write_bytes(content)
+        files = CountFiles([path], [1])
+        words = [word for word in listed or files.unigrams() if word != given.get("map_unk")]
+        train = counted_train(files, rules, words)
+        counts = read_counts(files, train.vocabulary, train.first_places, rules, order, Storage())
+    return counts, train.vocabulary, train.first_places
+
+
+def ngram(given: Options) -> None:
+    """Read, mix, prune and use models. Raises UserError for a mistake in the line or a file."""
+    require("lm" in given, "ngram -lm", "", "the name of an ARPA file")
+    for name, values in {"order": range(1, 17), "debug": range(3), "bayes": range(1)}.items():
+        require(given.get(name, values[-1]) in values, f"ngram -{name}", given.get(name), f"at most {values[-1]}")
+    models, weights = _members(given)
+    vocabulary = models[0].vocabulary
+    model: Mixture | NgramModel = Mixture(list(models), np.array(weights))
+    if "bayes" not in given:
+        table, total = models[0].table, weights[0]
+        for other, weight in zip(models[1:], weights[1:], strict=True):  # one after the other, as SRILM mixes
+            total += weight
+            shares = np.array([1 - weight / total, weight / total] if total else [1.0, 0.0])
+            table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
+        if "prune" in given:
+            table = prune_by_entropy(table, given["prune"], vocabulary.eos)
+        if "write_lm" in given:
+            closed = table.log_probs(vocabulary.unk, vocabulary.unk + 1)[0] == -np.inf
+            with _written(given["write_lm"]) as path:
+                write_arpa(table, _named(vocabulary, given), path, closed=bool(closed))
+        model = NgramModel(table, vocabulary)
+    elif changes := given.keys() & {"write_lm", "prune"}:
+        raise UserError(f"ngram -bayes 0: makes no single model for -{min(changes)}: leave one of the two out")
+    text_model = TextModel(model, TextForm(vocabulary, chars=False, lowercase="tolower" in given))
+    if "gen" in given:
+        print(*text_model.generate(count=given["gen"], length=1000, seed=given.get("seed")), sep="\n")
+    for name in given.keys() & {"rescore", "nbest"}:
+        _rescore(given, given[name], text_model, reorder=name == "nbest")
+    if "ppl" in given:
+        split, _ = split_of_text(_text(given["ppl"]), given["ppl"], text_model.form)
+        level, matched, log_prob = given.get("debug", 0), None, model.score_text(split)
+        if level > 1 and isinstance(model, NgramModel):
+            matched = model.map_text(model.matched_lengths, split)
+        tokens, names = tokens_of(split, _named(vocabulary, given)), {"sentences": True, "name": given["ppl"]}
+        lines = list(detail_lines(tokens, log_prob, matched, split.offsets, **names, unk=vocabulary.unk))
+        shown = lines if level > 1 else [line for line in lines if not line.startswith("\tp( ")]
+        print(*(shown if level else shown[-2:]), sep="\n")
+
+
+def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
+    """Return the models of -lm, -mix-lm and so on, over the words of all of them and of -vocab, and their weights; with
+    -limit-vocab, without n-grams that have words that are not in it.
+    """
+    keys = sorted(key for key in given if key == "lm" or key.startswith("mix_lm"))
+    weights = [given.get(key.replace("lm", "lambda"), 0.5 if key == "lm" else 0.0) for key in keys]
+    rest = min(1, len(keys) - 1)  # the model whose weight is not given: that of -mix-lm, or the only one
+    left = weights[rest] + 1 - sum(weights)
+    require(left > -1e-9, "ngram -lambda", weights[0], "at most 1, together with all -mix-lambdaN")
+    weights[rest] = max(left, 0.0)
+    arpas = [replace(arpa, grams=arpa.grams[: given.get("order", 3)]) for arpa in (read_arpa(given[k]) for k in keys)]
+    listed = _listed(given) or []
+    words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
+    vocabulary = vocabulary_of(list(words), sentences=True)
+    tables = [arpa_table(arpa, vocabulary) for arpa in arpas]
+    if "limit_vocab" in given:
+        is_known = np.array([word in {*listed, *RESERVED} for word in vocabulary.words])
+        for k, trie in enumerate([table.trie for table in tables]):
+            longer = [is_known[trie.ngrams(n, 0, trie.sizes[n - 1])].all(axis=1) for n in range(2, trie.order + 1)]
+            tables[k] = tables[k].select(np.concatenate([is_known, *longer]))
+        vocabulary = vocabulary_of(list(itertools.compress(vocabulary.words, is_known)), sentences=True)
+    return [NgramModel(table, vocabulary) for table in tables], weights
+
+
+def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> None:
+    """Print the hypotheses of a file in SRILM's own format, with new scores. reorder: best first."""
+    hypotheses: list[tuple[float, str]] = []
+    for line in b"".join(_blocks(name)).decode().splitlines():
+        acoustic, *rest = line.split() or [""]
+        if np.isnan(decimal(acoustic)) or len(rest) < 2:
+            raise UserError(f"{name}: {line!r} is not ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words")
+        log_prob, words = model.score([rest[2:]])[0], len(rest) - 2
+        score = float(log_prob[log_prob > -np.inf].sum()) / LN10  # words with probability 0 are left out, as in SRILM
+        total = decimal(acoustic) + given.get("rescore_lmw", 8.0) * score + given.get("rescore_wtw", 0.0) * words
+        hypotheses.append((-total if reorder else 0.0, " ".join([acoustic, f"{score:.7g}", str(words), *rest[2:]])))
+    print(*(line for _, line in sorted(hypotheses, key=lambda pair: pair[0])), sep="\n")
+
+
+def compute_best_mix(given: Options) -> None:
+    """Fit the weights of outputs of `ngram -debug 2 -ppl` by EM, until none changes by more than -precision."""
+    scores = [read_scores(name).log_prob for name in given["files"]]
+    weights = np.array([decimal(value) for value in given.get("lambda", " ".join("1" * len(scores))).split()])
+    if len({len(log_prob) for log_prob in scores}) > 1 or len(scores) != len(weights) or not weights.min() >= 0:
+        raise UserError("compute-best-mix: give scores of one text, and as many weights of 0 or more by -lambda 'A B'")
+    log_prob = np.stack(scores)
+    log_prob, weights = log_prob[:, (log_prob > -np.inf).any(axis=0)], weights / weights.sum()
+
+    def listed(values: Any) -> str:
+        return f"({' '.join(f'{value:g}' for value in values)})"
+
+    for iteration in itertools.count(1):
+        mixed, before = mix(log_prob, weights), weights
+        print(f"iteration {iteration}, lambda = {listed(weights)}, ppl = {np.exp(-mixed.mean()):g}", file=sys.stderr)
+        weights = weights * np.exp(log_prob - mixed).mean(axis=1)
+        if not np.abs(weights - before).max() > given.get("precision", 0.001):
+            break
+    print(f"{log_prob.shape[1]} non-oov words, best lambda {listed(weights)}")
+    print(f"pairwise cumulative lambda {listed(weights / np.cumsum(weights))}")
+
+
+COMMANDS = {"ngram-count": ngram_count, "ngram": ngram, "compute-best-mix": compute_best_mix}
+
+
+def command(words: list[str]) -> int:
+    """Run a command of SRILM, given its name and options, and return 0; or write executable files with the commands'
+    names into a folder. Raises UserError for a mistake in the line.
+    """
+    name, *rest = words or [""]
+    if name in COMMANDS:
+        COMMANDS[name](parse(name, rest))
+        return 0
+    if name != "link" or len(rest) != 1:
+        raise UserError(f"python -m lmtool.srilm {name}: use {', '.join(COMMANDS)} with options, or link FOLDER")
+    for name in COMMANDS:
+        with atomic_write(Path(rest[0], name)) as temporary:
+            temporary.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lmtool.srilm {name} "$@"\n')
+        Path(rest[0], name).chmod(0o755)
+    print(f"wrote {', '.join(COMMANDS)} into {rest[0]}: put it first in PATH")
+    return 0
+
+
+def run() -> NoReturn:
+    """Run this process's command, named by its console script or by its first word, and end the process."""
+    name = Path(sys.argv[0]).stem.removeprefix("lmtool-")
+    __main__.run(lambda words: command([name, *words] if name in COMMANDS else words))
+
+
+if __name__ == "__main__":
+    run()
