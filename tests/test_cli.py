@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,11 @@ Run = Callable[..., str]
 def test_overview_and_version(lmtool: Run) -> None:
     assert lmtool() == lmtool("--help")
     assert all(verb in lmtool("--help") for verb in VERBS)
-    assert lmtool("--version") == f"lmtool {__version__}\n"
+    first, python, packages, machine = lmtool("--version").splitlines()
+    assert first == f"lmtool {__version__}" and python.startswith(f"Python {sys.version.split()[0]}, ")
+    names = ("torch", "numpy", "numba", "hydra-core")
+    assert packages == ", ".join(f"{name} {version(name)}" for name in names)
+    assert machine.endswith(f", {os.cpu_count()} cores")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -155,7 +161,7 @@ def test_hydras_logging_can_be_disabled(lmtool: Run) -> None:
 
 def test_python_dash_m(tmp_path: Path) -> None:
     done = fresh_process("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"lmtool {__version__}\n")
+    assert (done.returncode, done.stdout.partition("\n")[0]) == (0, f"lmtool {__version__}")
     assert fresh_process("nonsense", cwd=tmp_path).returncode == 2
 
 

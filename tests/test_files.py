@@ -113,3 +113,28 @@ def test_a_folder_in_place_of_a_file(name: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UserError, match=r" is a folder: name a file, as .*NAME$"), atomic_write(Path(name)):
         raise AssertionError("nothing is to be written")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_as_on_windows_files_are_synced_and_no_process_is_signalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows syncs only files that are open for writing, opens no folders, and os.kill(process, 0) sends Ctrl-C."""
+    monkeypatch.setattr(files.sys, "platform", "win32")
+    monkeypatch.setattr(os, "kill", lambda process, number: pytest.fail("a signal"))
+    open_file, sync = os.open, os.fsync
+
+    def opened(path: str | Path, flags: int, *rest: int, **named: int) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "a folder", str(path))
+        return open_file(path, flags, *rest, **named)
+
+    def synced(descriptor: int) -> None:
+        os.pwrite(descriptor, b"", 0)  # EBADF unless it is open for writing
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "fsync", synced)
+    stale = tmp_path / f".result.json.{files.process_tag().rpartition('.')[0]}.999999999.tmp"
+    stale.touch()
+    write_json(tmp_path / "result.json", {"a": 1})
+    assert (tmp_path / "result.json").exists() and stale.exists()

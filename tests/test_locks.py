@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from lmtool.errors import UserError
+from lmtool.system import lock as locks
 from lmtool.system.lock import folder_lock, wait_for_lock
 
 HOLDER = (
@@ -106,3 +108,22 @@ def test_on_a_full_disk_the_lock_holds_without_a_name(tmp_path: Path) -> None:
     line = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, preexec_fn=as_child, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_as_on_windows_nothing_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without fcntl, and where an open file cannot be removed."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    spec = spec_from_file_location("locks_of_windows", locks.__file__)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "in use", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with module.folder_lock(tmp_path), module.folder_lock(tmp_path):
+        assert f"process {os.getpid()} on" in (tmp_path / ".lock").read_text()
+    with module.wait_for_lock(tmp_path / "store.h5", print):
+        assert (tmp_path / ".store.h5.lock").exists()

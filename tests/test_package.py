@@ -1,15 +1,19 @@
-"""What a user installs: sdist and wheel carry conf/, and the wheel works by itself."""
+"""What a user installs: sdist and wheel, what is in them, ./scripts/install, and the files that other services read."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import ROOT
 
@@ -32,8 +36,14 @@ def test_sdist_and_wheel_carry_the_configuration(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {f"lmtool/{name}" for name in YAML} <= names
-    assert not any(name.startswith(("tests/", "conf/", "scripts/")) for name in names)
+        about = next(name.partition("/")[0] for name in names if ".dist-info/" in name)
+        metadata = archive.read(f"{about}/METADATA").decode()
+        assert b"\nlmtool = lmtool.__main__:run\n" in archive.read(f"{about}/entry_points.txt")
+    assert {f"lmtool/{name}" for name in YAML} | {"lmtool/py.typed", f"{about}/licenses/LICENSE"} <= names
+    assert {name.partition("/")[0] for name in names} == {"lmtool", about}  # no tests, no scripts
+    suffixes = {Path(name).suffix for name in names if name.startswith("lmtool/")}
+    assert suffixes == {".py", ".yaml", ".typed", ".j2", ".properties"}
+    assert "\nLicense-Expression: MIT\n" in metadata and "\nProvides-Extra: plots\n" in metadata
 
 
 def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> None:
@@ -54,3 +64,84 @@ def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> Non
     done = subprocess.run(line, cwd=work, env=surroundings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (work / "run" / "run.json").is_file()
+
+
+PIP = """#!/bin/sh
+case "$2" in
+    *find_spec*) exit {missing} ;;
+    *urllib*) exit {silent} ;;
+    *) echo "$@" >> asked ;;
+esac
+"""
+INDEX = " --extra-index-url https://download.pytorch.org/whl/cpu"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what ./scripts/install reads, for Linux without an NVIDIA card."""
+    for name in ("scripts/install", "scripts/constraints.txt", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    script = tmp_path / "scripts/install"
+    script.write_text(script.read_text().replace("/proc/driver/nvidia", "no-driver"))
+    program(tmp_path / "bin/uname", "#!/bin/sh\necho Linux\n")
+    for name in ("bash", "cat", "cksum", "dirname", "grep", "mv", "timeout"):
+        os.symlink(str(shutil.which(name)), tmp_path / "bin" / name)
+    return tmp_path
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def install(folder: Path, torch: str = "", *, missing: bool = True, silent: bool = False, stdout: int = -1) -> str:
+    """Run ./scripts/install with a Python that notes what pip is asked for; return that and what is printed."""
+    program(folder / ".venv/bin/python", PIP.format(missing=int(missing), silent=int(silent)))
+    (folder / "asked").unlink(missing_ok=True)
+    (folder / ".venv/lmtool-installed").unlink(missing_ok=True)
+    variables = {"PATH": str(folder / "bin"), "PYTHON": sys.executable, "LMTOOL_TORCH": torch}
+    line = [str(shutil.which("bash")), "scripts/install", "plots"]
+    done = subprocess.run(line, cwd=folder, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        return f"{done.returncode} {done.stderr}"
+    assert done.stderr.endswith("installing lmtool[plots] into .venv ...\n")
+    asked = (folder / "asked").read_text().removeprefix("-m pip install --disable-pip-version-check")
+    return asked.removeprefix(" -c scripts/constraints.txt").removesuffix(" -e .[plots]\n") + "|" + done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("timeout"), reason="needs coreutils, as Linux has them")
+def test_install_takes_the_cpu_build_of_torch_where_it_can(checkout: Path) -> None:
+    said = "|installing lmtool[plots] into .venv ...\n"
+    assert install(checkout) == f"{INDEX} --quiet{said}"
+    assert install(checkout, "cpu", silent=True) == f"{INDEX} --quiet{said}"
+    assert install(checkout, "pip") == install(checkout, "cuda") == f" --quiet{said}"
+    assert install(checkout, missing=False) == install(checkout, "cpu", missing=False) == f" --quiet{said}"
+    plain, _, line = install(checkout, silent=True).partition("|")
+    assert plain == " --quiet" and "does not answer" in line and "5 GB" in line and "PIP_EXTRA_INDEX_URL" in line
+    program(checkout / "bin/nvidia-smi", "#!/bin/sh\n")
+    plain, _, line = install(checkout).partition("|")
+    assert plain == " --quiet" and "5 GB" in line and "LMTOOL_TORCH=cpu" in line
+    assert install(checkout, "gpu") == "2 LMTOOL_TORCH=gpu: must be cpu, cuda or pip\n"
+    terminal, other = os.openpty()
+    assert install(checkout, "pip", stdout=other) == said  # with pip's progress
+    os.close(terminal), os.close(other)
+
+
+@pytest.mark.skipif(not (ROOT / ".github").is_dir(), reason="not a checkout")
+def test_files_of_other_services_name_what_exists() -> None:
+    """The YAML of workflows, templates and hooks, and the Dockerfile."""
+    read = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / ".github").rglob("*.yml")}
+    assert {"ci.yml", "release.yml", "docs.yml", "dependabot.yml", "problem.yml"} <= read.keys()
+    versions = read["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert versions == [item[-4:] for item in project["classifiers"] if re.search(r":: 3\.\d+$", item)]
+    jobs = [job for name in ("ci.yml", "release.yml", "docs.yml") for job in read[name]["jobs"].values()]
+    lines = "\n".join(step.get("run", "") for job in jobs for step in job["steps"])
+    named = re.findall(r"(?<![\w./])(?:\./)?((?:scripts|tests)/\S+)", lines)
+    named += re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.M)
+    assert len(named) > 9 and [path for path in " ".join(named).split() if not (ROOT / path).exists()] == []
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    check = (ROOT / "scripts/check").read_text()
+    assert all(hook["entry"].removesuffix(" --fix") in check for hook in hooks) and len(hooks) == 3

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from lmtool import __version__
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
@@ -69,7 +68,7 @@ def _dispatch(words: list[str]) -> int:
     line = split_line(words)
     if line.verb is None:
         if "--version" in line.words:
-            print(f"lmtool {__version__}")
+            print(help_pages.version_page())
         elif not line.words or "--help" in line.flags or "-h" in line.flags:
             print(help_pages.overview())
         else:

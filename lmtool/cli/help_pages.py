@@ -5,13 +5,17 @@ Neither Hydra nor numpy is imported here, so that a page appears without delay.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from itertools import zip_longest
 from pathlib import Path
 
+from lmtool import __version__
 from lmtool.config.index import Setting, SettingType, YamlFile, opening, option_types, read, text_of, verb_types
 from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
+from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
 
 # The verbs, each run by lmtool.commands.run_command, with the key of a word given without a key:
@@ -142,6 +146,21 @@ def overview() -> str:
         *SWEEPS,
     ]
     return "\n".join(lines)
+
+
+def version_page() -> str:
+    """Return the `lmtool --version` page: what a report of a problem needs. None of the packages is imported."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    def of(package: str) -> str:
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            return f"{package} missing"
+
+    packages = ", ".join(map(of, ("torch", "numpy", "numba", "hydra-core")))
+    python = f"Python {platform.python_version()}, {platform.platform()}"
+    return "\n".join([f"lmtool {__version__}", python, packages, f"{processor()}, {os.cpu_count()} cores"])
 
 
 def completion_page() -> str:

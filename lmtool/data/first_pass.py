@@ -196,7 +196,8 @@ def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):  # what could not be written cannot be flushed either
             handle.close()
-        name.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows removes no file that is still mapped
+            name.unlink(missing_ok=True)
 
 
 def _mapped(handle: IO[bytes]) -> Ids:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ def remove_stale(folder: Path, name: str | None = None) -> None:
 
 
 def _alive(process: int) -> bool:
+    if sys.platform == "win32":  # where os.kill(process, 0) sends Ctrl-C
+        return True
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -93,7 +96,7 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
 
 def sync(path: Path) -> None:
     """Flush a file to disk, if it exists. Raises OSError if that fails."""
-    with suppress(FileNotFoundError), path.open("rb") as handle:
+    with suppress(FileNotFoundError), path.open("rb+") as handle:  # Windows syncs only files that are open for writing
         os.fsync(handle.fileno())
 
 

@@ -6,9 +6,9 @@ process asks; it leaves lock files behind; and without flock it falls back to fi
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +18,9 @@ from typing import IO
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
 
+if sys.platform != "win32":
+    import fcntl
+
 LOCK = ".lock"
 
 
@@ -26,8 +29,8 @@ def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
     """Lock `folder` for this process until the block ends; a missing folder is created.
 
     The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a killed process leaves
-    the file but no lock. If the file system does not support locks, nothing is locked. Raises UserError if another
-    process, or another block of this one, has locked the folder, and if the folder cannot be written to.
+    the file but no lock. If the file system does not support locks, or on Windows, nothing is locked. Raises UserError
+    if another process, or another block of this one, has locked the folder, and if the folder cannot be written to.
     """
     with _opened(folder / lock) as handle:
         if not _take(handle):
@@ -39,7 +42,7 @@ def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
 
 @contextmanager
 def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold a file for this process until the block ends, by a lock as of `held` beside it, when it is free.
+    """Hold a file for this process until the block ends, by a lock like `folder_lock` beside it, when it is free.
 
     waiting: called once, with the holder's name, if it is not free immediately. It works between machines if the file
     system shares its locks, as NFS does. Raises UserError if the folder cannot be written to.
@@ -53,7 +56,8 @@ def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    lock.unlink(missing_ok=True)  # a process that has opened it by now sees that it is gone
+                    with suppress(PermissionError):  # Windows removes no open file
+                        lock.unlink(missing_ok=True)  # a process that has opened it by now sees that it is gone
                 return
             if not told:
                 waiting(_holder(handle))
@@ -79,6 +83,8 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _take(handle: IO[str]) -> bool:
+    if sys.platform == "win32":
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 import sys
 import threading
@@ -66,6 +67,16 @@ def keep_freed_memory() -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, ALL)
         library.mallopt(M_TRIM_THRESHOLD, ALL)
+
+
+def processor() -> str:
+    """Return the processor's name, or its architecture if the name is unknown."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def memory_available() -> int | None:
