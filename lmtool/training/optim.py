@@ -62,7 +62,7 @@ class AsgdOptim(OptimConfig):
         \bar w_k &= \frac{1}{k - T + 1} \sum_{i=T}^{k} w_i
 
     g is the gradient of the weights w. T is the step of the first evaluation whose loss on valid is above the lowest
-    loss of those more than `patience` evaluations before it.
+    loss of the evaluations more than `patience` before it.
 
     Source: Polyak & Juditsky (1992), "Acceleration of stochastic approximation by averaging", SIAM Journal on Control
         and Optimization 30; Merity, Keskar & Socher (2018), "Regularizing and optimizing LSTM language models", ICLR,

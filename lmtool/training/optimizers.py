@@ -1,5 +1,5 @@
-"""The optimizers of a network, their state, the changes to gradients and weights beside a step, and the learning-rate
-range test: a few hundred steps at rising rates show which rates are usable.
+"""The optimizers of a network, their state, the changes to gradients and weights beside a step, the mean of the
+weights, and the learning-rate range test: a few hundred steps at rising rates show which rates are usable.
 """
 
 from __future__ import annotations
