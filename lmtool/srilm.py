@@ -40,7 +40,7 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.files.counts_read import CountFiles, counted_train, read_counts
 from lmtool.ngram.files.counts_write import write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.pruning.entropy import prune_by_entropy
+from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import PerOrder, Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
@@ -55,31 +55,22 @@ STREAMS = ("-", "/dev/stdin", "/dev/stdout")
 BOUNDARIES = re.compile(rb"^[ \t]*<s>(?=\s)|(?<=[ \t])</s>(?=[ \t\r]*$)", re.MULTILINE)
 
 
-def number(text: str) -> float:
-    """Return a finite number of 0 or more. Raises ValueError for any other text."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(text)
-    return value
-
-
 # The options of each command by the type of their values, bool for those without; # is an order from 1 to 9.
 OPTIONS: dict[str, dict[Any, str]] = {
     "ngram-count": {
         str: "text read vocab write write-vocab lm map-unk",
         int: "order debug gt#min gt#max",
-        number: "prune addsmooth addsmooth# cdiscount cdiscount#",
+        float: "prune addsmooth addsmooth# cdiscount cdiscount#",
         bool: "unk limit-vocab tolower sort memuse interpolate interpolate# kndiscount kndiscount# ukndiscount "
         "ukndiscount# wbdiscount wbdiscount#",
     },
     "ngram": {
         str: "lm mix-lm mix-lm# ppl write-lm vocab map-unk rescore nbest",
         int: "order debug bayes gen seed",
-        number: "prune lambda mix-lambda#",
-        float: "rescore-lmw rescore-wtw",
-        bool: "unk limit-vocab tolower memuse",
+        float: "prune lambda mix-lambda# rescore-lmw rescore-wtw",
+        bool: "unk limit-vocab tolower prune-lowprobs memuse",
     },
-    "compute-best-mix": {str: "lambda", number: "precision"},
+    "compute-best-mix": {str: "lambda", float: "precision"},
 }
 
 
@@ -194,9 +185,10 @@ def _of_order(k: int, given: Options, order: int, types: int) -> Smoother:
     if wb:
         return WittenBell(order)
     if discount is not None:
-        require(discount <= 1, f"ngram-count -cdiscount{k}", discount, "a number from 0 to 1")
+        require(0 <= discount <= 1, f"ngram-count -cdiscount{k}", discount, "a number from 0 to 1")
         return Absolute(order, discounts=[discount] * order)
     if alpha:
+        require(alpha > 0, f"ngram-count -addsmooth{k}", alpha, "a number above 0")
         return AddedCounts(order, alpha=alpha, types=types)
     largest = given.get(f"gt{k}max", 1 if k == 1 else 7)
     require(0 <= largest <= 9, f"ngram-count -gt{k}max", largest, "a whole number from 0 to 9")
@@ -236,13 +228,15 @@ def ngram(given: Options) -> None:
             table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
         if "prune" in given:
             table = prune_by_entropy(table, given["prune"], vocabulary.eos)
+        if "prune_lowprobs" in given:
+            table = prune_low_probabilities(table)
         if "write_lm" in given:
             closed = table.log_probs(vocabulary.unk, vocabulary.unk + 1)[0] == -np.inf
             with _written(given["write_lm"]) as path:
                 write_arpa(table, _named(vocabulary, given), path, closed=bool(closed))
         model = NgramModel(table, vocabulary)
-    elif changes := given.keys() & {"write_lm", "prune"}:
-        raise UserError(f"ngram -bayes 0: makes no single model for -{min(changes)}: leave one of the two out")
+    elif given.keys() & {"write_lm", "prune", "prune_lowprobs"}:
+        raise UserError("ngram -bayes 0: makes no single model: leave -write-lm, -prune and -prune-lowprobs out")
     text_model = TextModel(model, TextForm(vocabulary, chars=False, lowercase="tolower" in given))
     if "gen" in given:
         print(*text_model.generate(count=given["gen"], length=1000, seed=given.get("seed")), sep="\n")
@@ -267,7 +261,7 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     weights = [given.get(key.replace("lm", "lambda"), 0.5 if key == "lm" else 0.0) for key in keys]
     rest = min(1, len(keys) - 1)  # the model whose weight is not given: that of -mix-lm, or the only one
     left = weights[rest] + 1 - sum(weights)
-    require(left > -1e-9, "ngram -lambda", weights[0], "at most 1, together with all -mix-lambdaN")
+    require(min(left, *weights) > -1e-9, "ngram -lambda", weights[0], "0 or more, and at most 1 with all -mix-lambdaN")
     weights[rest] = max(left, 0.0)
     arpas = [replace(arpa, grams=arpa.grams[: given.get("order", 3)]) for arpa in (read_arpa(given[k]) for k in keys)]
     listed = _listed(given) or []
@@ -313,7 +307,7 @@ def compute_best_mix(given: Options) -> None:
         mixed, before = mix(log_prob, weights), weights
         print(f"iteration {iteration}, lambda = {listed(weights)}, ppl = {np.exp(-mixed.mean()):g}", file=sys.stderr)
         weights = weights * np.exp(log_prob - mixed).mean(axis=1)
-        if not np.abs(weights - before).max() > given.get("precision", 0.001):
+        if not np.abs(weights - before).max() > max(given.get("precision", 0.001), 0):
             break
     print(f"{log_prob.shape[1]} non-oov words, best lambda {listed(weights)}")
     print(f"pairwise cumulative lambda {listed(weights / np.cumsum(weights))}")

@@ -218,7 +218,7 @@ def test_nbest_lists_and_sentences(folder: Path, capsys: pytest.CaptureFixture[s
         ("ngram-count -text t.txt -gt2max 12 -lm y", "-gt2max=12: must be a whole number from 0 to 9"),
         ("ngram -ppl t.txt", "ngram -lm=: must be the name of an ARPA file"),
         ("ngram -lm t.txt -debug 3", "ngram -debug=3: must be at most 2"),
-        ("ngram -lm t.txt -mix-lm t.txt -lambda 2", "ngram -lambda=2.0: must be at most 1"),
+        ("ngram -lm t.txt -mix-lm t.txt -lambda 2", "ngram -lambda=2.0: must be 0 or more, and at most 1"),
         ("compute-best-mix t.txt", "unknown format"),
         ("disambig", "use ngram-count, ngram, compute-best-mix with options, or link FOLDER"),
     ],
@@ -244,6 +244,19 @@ def language(lines: int, seed: int) -> str:
     )
 
 
+def test_low_probabilities(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # After a, b is less likely (0.1) than by backing off (0.5 * 0.4), and c more.
+    words = "-99 <s>\n-0.69897 </s>\n-1 a -0.30103\n-0.39794 b\n-0.52288 c\n"
+    Path("m.arpa").write_text(
+        f"\\data\\\nngram 1=5\nngram 2=2\n\n\\1-grams:\n{words}\n\\2-grams:\n-1 a b\n-0.30103 a c\n\n\\end\\\n"
+    )
+    run("ngram -lm m.arpa -prune-lowprobs -write-lm low.arpa", capsys)
+    found = probabilities("low.arpa")
+    assert "a b" not in found and found["a c"] == pytest.approx(0.5, rel=1e-4)
+    backoff = float(re.search(r"\ta\t(\S+)", Path("low.arpa").read_text())[1])  # type: ignore[index]
+    assert 10**backoff == pytest.approx(0.5 / 0.7, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -262,13 +275,17 @@ def test_probabilities_sum_to_one(options: str, folder: Path, capsys: pytest.Cap
     assert np.abs(np.logaddexp.reduce(model.log_dist(contexts), axis=1)).max() < 1e-5
 
 
-# Kaldi, egs/babel/s5/local/train_lms_srilm.sh, with $tgtdir=lm and $f one of its models.
+# Kaldi, egs/babel/s5 and s5d, local/train_lms_srilm.sh, with $tgtdir=lm and $f one of its models.
 KALDI = """
 ngram-count -lm lm/3gram.gt011.gz -gt1min 0 -gt2min 1 -gt3min 1 -order 3 -text lm/train.txt -vocab lm/vocab -unk -sort
 ngram-count -lm lm/3gram.gt023.gz -gt1min 0 -gt2min 2 -gt3min 3 -order 3 -text lm/train.txt -vocab lm/vocab -unk -sort
+ngram-count -lm lm/3gram.gt012.gz -gt1min 0 -gt2min 1 -gt3min 2 -order 3 -text lm/train.txt -vocab lm/vocab -unk -sort -map-unk "<UNK>"
+ngram -order 3 -lm lm/3gram.gt012.gz -unk -map-unk "<UNK>" -ppl lm/dev.txt
 ngram-count -lm lm/3gram.kn012.gz -kndiscount1 -gt1min 0 -kndiscount2 -gt2min 1 -kndiscount3 -gt3min 2 -order 3 -text lm/train.txt -vocab lm/vocab -unk -sort
 ngram-count -lm lm/4gram.kn0223.gz -kndiscount1 -gt1min 0 -kndiscount2 -gt2min 2 -kndiscount3 -gt3min 2 -kndiscount4 -gt4min 3 -order 4 -text lm/train.txt -vocab lm/vocab -unk -sort
 """  # noqa: E501
+# Kaldi's utils/format_lm_sri.sh calls it so, by change-lm-vocab.
+LOWPROBS = "ngram -prune-lowprobs -unk -lm lm/srilm.o3g.kn.gz -write-lm lm/lowprobs.gz"
 # Vosk's compile-graph.sh.
 VOSK = """
 ngram-count -wbdiscount -order 4 -text db/extra.txt -lm data/extra.lm.gz
@@ -291,7 +308,7 @@ def test_lines_of_recipes(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     Path("db/extra.txt").write_text(language(100, 3))
     Path("lm/vocab").write_text("".join(f"w{k}\n" for k in range(40)) + "<s>\n</s>\n<unk>\n")
     run("ngram-count -order 4 -kndiscount -interpolate -text lm/train.txt -lm db/en-230k-0.5.lm.gz", capsys)
-    for line in [*KALDI.strip().splitlines(), *FISHER.strip().splitlines(), *VOSK.strip().splitlines()]:
+    for line in [*KALDI.strip().splitlines(), *FISHER.strip().splitlines(), LOWPROBS, *VOSK.strip().splitlines()]:
         said = run(line, capsys)
         if " -ppl " in line:
             assert re.match(
@@ -301,7 +318,7 @@ def test_lines_of_recipes(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         said = run(f"ngram -order {order} -lm lm/{name}.gz -unk -ppl lm/dev.txt", capsys)
         fields = f"lm/{name} {said}".split()  # sorted by field 13
         assert float(fields[13 - 1]) < 0 and 10 < float(fields[15 - 1]) < 50
-    assert "data/en-mix-small.lm.gz" and probabilities("data/en-mix-small.lm.gz")
+    assert probabilities("data/en-mix-small.lm.gz").keys() <= probabilities("data/en-mixp.lm.gz").keys()
 
 
 # SRILM 1.7.3 on PTB valid, all n-grams kept, orders 3 to 5: six digits.

@@ -155,9 +155,8 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
 def count_text(
     blocks: Iterable[bytes], order: int, rules: VocabularyConfig, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
-    """Count text in memory, without a store; return also the vocabulary and where words first occur, int64 `[V]`.
-
-    given: the words, None for all of the text. leave_out: a word that is `<unk>`.
+    """Return the counts of text in memory, its vocabulary, and where words first occur, int64 `[V]`. given: the words;
+    None for all of the text. leave_out: a word that is `<unk>`.
     """
     tokenizer = WordTokenizer(sentences=True, lowercase=rules.lowercase)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])

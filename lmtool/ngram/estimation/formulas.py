@@ -154,10 +154,8 @@ def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Ar
 def interpolate_seen(
     share: FloatArray, weight: FloatArray, lower: Any, context: IntArray, unseen_words: Array
 ) -> FloatArray:
-    """Return the shares `[N]` that are above 0, interpolated with p(w|h') `[N]` by the weights `[C]` of their contexts.
-
-    A context keeps its shares if interpolated ones would leave less than MIN_UNSEEN_MASS to words unseen after it, as
-    in SRILM. unseen_words: bool `[C]`; context: of each share, `[N]`.
+    """Return the shares `[N]` above 0, interpolated with p(w|h') `[N]` by the weights `[C]`, unless that leaves less
+    than MIN_UNSEEN_MASS to words unseen after a context, as in SRILM. The rest: as in discount_full_contexts.
     """
     mixed = np.where(share > 0, share + weight[context] * lower, 0.0)
     full = (np.bincount(context, mixed, len(weight)) > 1.0 - MIN_UNSEEN_MASS) & unseen_words

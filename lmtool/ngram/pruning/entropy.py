@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,20 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     eos: the id of `</s>`, whose probability stands for that of `<s>` at the start of a context, as in SRILM.
     """
     return _left(table, marked(table.trie, _relative_changes(table, eos), threshold))
+
+
+def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
+    """Return the table without n-grams less likely than by backing off, except contexts of others, as by SRILM's
+    -prune-lowprobs: an automaton with back-off arcs then has no better path around an n-gram.
+    """
+    trie = table.trie
+
+    def gain(k: int) -> Any:
+        log_backoff = table.log_backoffs(trie.first(k - 1), trie.first(k))[trie.contexts(k)]
+        return table.log_probs(trie.first(k), trie.first(k + 1)) - log_backoff - _log_lower(table, k, None)
+
+    left = marked(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
+    return table if left.mask.all() else prune_low_probabilities(_left(table, left))  # the weights of _left are new
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:

@@ -123,10 +123,8 @@ class Smoother:
 
 
 class PerOrder(Smoother):
-    """Smoothers of orders 1 to n, each built for order n, of which each order uses its own, as SRILM's options choose.
-
-    interpolated: whether each order is interpolated with the one below. min_counts: n-grams of an order with smaller
-    adjusted counts are estimated as if they had not been seen.
+    """Smoothers of orders 1 to n, each built for order n, of which each order uses its own. interpolated: whether each
+    order is. min_counts: n-grams with smaller adjusted counts are estimated as if they had not been seen.
     """
 
     form = Form.seen_interpolated

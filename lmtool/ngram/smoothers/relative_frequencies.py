@@ -101,7 +101,6 @@ class AddedCounts(Laplace):
     counting = Counting.occurrences
 
     def numerator(self, k: int, a: Any) -> Any:
-        """Return a + alpha, `[N]`; 0 if a is 0."""
         return (a + self.values[-1, 0]) * (a > 0)
 
 
