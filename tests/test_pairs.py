@@ -222,6 +222,14 @@ def test_pairs_without_a_paradigm_are_grouped_by_file_and_phenomenon(files: Run)
     ]
 
 
+def test_two_files_of_one_name_are_refused(files: Run) -> None:
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        Path(folder, "pairs.jsonl").write_text('{"sentence_good": "a b", "sentence_bad": "b a"}\n')
+    said = files("pairs", "arpa=de.arpa", "text='*/pairs.jsonl'", code=2)
+    assert "b/pairs.jsonl, line 1: " in said and "a/pairs.jsonl has the same name: give the pairs a UID" in said
+
+
 def test_items_are_json_and_keep_the_records_and_the_input(files: Run) -> None:
     Path("never.arpa").write_text(ARPA.replace("-0.9\tb", "-inf\tb").replace("-0.4\ta b", "-inf\ta b"))
     Path("odd.jsonl").write_text(

@@ -382,6 +382,7 @@ def test_a_sweep_writes_to_no_handler_of_an_earlier_run(corpus: lmtool.Corpus, t
         logging.getLogger().removeHandler(handler)
 
 
-def test_a_split_without_a_name_is_refused(corpus: lmtool.Corpus) -> None:
-    with pytest.raises(lmtool.UserError, match="a split needs a name"):
-        corpus.bytes_in_memory("")
+@pytest.mark.parametrize("name", ["", "train/ids", "train/"])
+def test_what_is_no_name_of_a_split_is_refused(name: str, corpus: lmtool.Corpus) -> None:
+    with pytest.raises(lmtool.UserError, match=f"'{name}' is not the name of a split: use train, valid or test"):
+        corpus.bytes_in_memory(name)

@@ -119,13 +119,14 @@ class Store:
         return notes
 
     def group(self, name: str) -> h5py.Group:
-        """Return a part of the file. Raises UnusableStore if it is missing, UserError for a split without a name."""
-        if name.endswith("/"):
-            raise UserError("a split needs a name: train, valid or test")
+        """Return a part of the file. Raises UnusableStore if it is missing, UserError if it is no group."""
         try:
-            return self.file[name]
+            found = self.file[name]
         except (KeyError, OSError) as error:
             raise UnusableStore(f"{self.path} is damaged: it has no {name}; {REMEDY}") from error
+        if name.endswith("/") or not isinstance(found, h5py.Group):
+            raise UserError(f"{name.removeprefix('splits/')!r} is not the name of a split: use train, valid or test")
+        return found
 
     def text(self, name: str) -> StoredText:
         """Return a split to be read piece by piece."""

@@ -43,11 +43,12 @@ def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
     the name of its file, and of its phenomenon, if it has one.
 
     Raises UserError, naming file and line, for a record without two sentences, for a paradigm with two phenomena or
-    fields, and if there are no records.
+    fields, for two files that would have one name, and if there are no records.
     """
     pairs: list[Pair] = []
     places: list[str] = []
     first: dict[str, Pair] = {}
+    named: dict[str, str] = {}  # files by their paradigms, where these are not given
     for block in record_blocks(names, GOOD):
         file = PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
         for where, record in _records(block):
@@ -59,6 +60,10 @@ def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
             paradigm = record.get(PARADIGM)
             if paradigm is None:
                 paradigm = " ".join(str(part) for part in (file, record.get(PHENOMENON)) if part is not None)
+                if (other := named.setdefault(paradigm, block.name)) != block.name:
+                    raise UserError(
+                        f"{where}: {other} has the same name: give the pairs a {PARADIGM}, or rename a file"
+                    )
             pairs.append(record | {PARADIGM: str(paradigm)})
             places.append(where)
             known = first.setdefault(str(paradigm), record)

@@ -162,7 +162,7 @@ class SampledOutput(OutputConfig):
     loss_is_log_prob = False
 
     kind: str = "sampled"
-    num_samples: int = setting(min=1, was="samples")
+    num_samples: int | None = setting(min=1, was="samples")
     unigram_power: float = setting(min=0, max=2, was="power")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
@@ -170,4 +170,5 @@ class SampledOutput(OutputConfig):
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
         with named_as_settings():
-            return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)
+            samples = min(1000, len(counts)) if self.num_samples is None else self.num_samples
+            return SampledSoftmax(dim, counts, vectors, samples=samples, power=self.unigram_power, sparse=True)
