@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
@@ -136,7 +137,7 @@ class _OtherStates:
     def __init__(self, model: Contract, special_tokens: SpecialTokens) -> None:
         """Raises UserError for a model with a cache, which has no states."""
         self._model, self._special_tokens = model, special_tokens
-        self._order = (model.context_size or 0) + 1
+        self.order = sys.maxsize if model.context_size is None else model.context_size + 1
         model.begin(special_tokens)
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
@@ -156,7 +157,7 @@ class _OtherStates:
         return float(log_prob[0]) / LN10
 
     def matched(self, after: State) -> int:
-        return self._order
+        return self.order
 
 
 class Model:
@@ -180,7 +181,7 @@ class Model:
             raise OSError(f"Cannot read model {name!r} ({error})") from None
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
-        self.order = (loaded.context_size or 0) + 1
+        self.order = self._states.order  # words that a score depends on, with the scored one
         self._ids, self._unk = loaded.vocabulary.ids, special_tokens.unk
         self._compiled: CompiledScore | None = None
         if isinstance(self._states, _NgramStates):

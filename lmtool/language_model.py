@@ -200,6 +200,8 @@ class LanguageModel(ABC):
 
         unnormalized: return unnormalized_log_prob instead; raises UserError if the model has none.
         """
+        if self.context_size is None and not unnormalized:
+            return self.score_text(text, progress=progress)[first:last]
         score = self.unnormalized_log_prob if unnormalized else self.log_prob
         log_prob = np.empty(last - first)
         with token_bar(len(log_prob), shown=progress) as bar:

@@ -30,6 +30,7 @@ NEEDS = {
     "text": ["data=names"],  # it has a data.split
     "train": ["model=ngram"],  # prune is null for the others
     "eval": ["nbest=a"],
+    "eval-dynamic_lr": ["dynamic=true"],
     "compare": ["runs=[a,b]"],
     "ensemble": ["runs=[a,b]", "cache=neural"],
     "clusters": ["tree.run=a"],
@@ -77,6 +78,8 @@ ZERO = {
     "nbest_weight": "the model is not asked",
     "nbest_word_penalty": "none",
     "cache_theta": "all contexts are as alike",
+    "dynamic_lr": "the weights stay as they are",
+    "dynamic_decay": "the weights are not pulled back",
     "training.accuracy_tokens": "not taken",
     "training.save_every": "after every step",
 }
@@ -93,6 +96,7 @@ UNBOUNDED = {
     "most": "every text passes",
     "least": "no text passes",
     "cache_theta": "the likest context alone counts",
+    "dynamic_lr": "the model forgets all that it has learned",
     "schedule.decay": "nothing is learnt",
     "training.epochs": "another budget ends it, or the user",
     "training.minutes": "another budget ends it, or the user",
@@ -154,11 +158,11 @@ SETTINGS = [
 ]
 
 
-def composed(group: str, schema: str) -> tuple[DictConfig, str]:
-    """The settings of the first option that has a schema, and the verb they are for."""
+def composed(group: str, schema: str, key: str) -> tuple[DictConfig, str]:
+    """The settings of the first option that has a schema, as they are for a key, and the verb they are for."""
     if not group:
         verb = schema
-        words = NEEDS.get(schema, [])
+        words = NEEDS.get(key, NEEDS.get(schema, []))
     else:
         verb = {"data": "preprocess", "tree": "tree"}.get(group, "train")
         option = schema
@@ -182,10 +186,10 @@ def bad_values(setting: Setting) -> list[Any]:
 
 
 @cache
-def option(group: str, schema: str) -> tuple[DictConfig, type]:
+def option(group: str, schema: str, key: str) -> tuple[DictConfig, type]:
     """What `composed` makes of a schema, and the verb's own schema: made once."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config, verb = composed(group, schema)
+        config, verb = composed(group, schema, key)
     return config, CLASSES[""][verb]
 
 
@@ -212,7 +216,8 @@ def test_all_verbs_are_walked() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
-    config, expected = option(setting.group, setting.schema)
+    own = str(setting) if str(setting) in NEEDS else ""
+    config, expected = option(setting.group, setting.schema, own)
     typed(config, expected)  # as it stands it is right
     for value in bad_values(setting)[int(setting.key in NEGATIVE) :]:  # -1 comes first
         said = refusal(config, expected, setting.key, value)

@@ -169,6 +169,13 @@ def test_jobs_that_write_elsewhere_occupy_the_folder_of_their_sweep(lmtool: Run)
     assert not Path("3.arpa").exists()
 
 
+def test_jobs_do_not_share_a_file(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run")
+    said = lmtool("convert", "-m", "run=run", "prune_to=10,20", DIR, "to=small.arpa", code=2)
+    assert "to=small.arpa: all jobs of the sweep would write this file; run the command once for each" in said
+    assert not Path("small.arpa").exists()
+
+
 def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
     said = lmtool(*NGRAM, "model.order=1,2", DIR, "hydra.sweep.subdir=one", code=2)
     assert (

@@ -167,7 +167,8 @@ def test_other_words_are_refused_without_the_choice(two: Run) -> None:
         said = two(verb, "runs=[a.arpa,b.arpa]", "text=text.txt", code=2)
         assert "a.arpa and b.arpa have different words (only one has '" in said and said.count("\n") == 1
         assert "set text=FILE vocabulary=union to mix them over all words" in said
-    assert "a.arpa comes without data: set text=FILE" in two("ensemble", "runs=[a.arpa,b.arpa]", code=2)
+    for verb in ("ensemble", "compare"):
+        assert "a.arpa comes without data: set text=FILE" in two(verb, "runs=[a.arpa,b.arpa]", code=2)
     assert "needs text=FILE" in two("ensemble", "runs=[a.arpa,b.arpa]", "vocabulary=union", code=2)
     assert "vocabulary=all: must be union or null" in two(
         *("ensemble", "runs=[a.arpa,b.arpa]", "text=text.txt", "vocabulary=all"), code=2

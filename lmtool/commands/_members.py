@@ -30,6 +30,7 @@ from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
 from lmtool.system.terminal import cell_text
 
+ARPA = tuple(f".arpa{end}" for end in ("", ".gz", ".xz", ".bz2", ".zst"))
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
 
 
@@ -38,7 +39,8 @@ class Member:
     """The log-probabilities `[N]` in nats of N tokens under one model.
 
     split: the name of the text. normalised: whether the distributions sum to one. fitted: what was fitted or chosen on
-    this very text. across: whether contexts crossed sentences; None if that is not known.
+    this very text. across: whether contexts crossed sentences; None if that is not known. dynamic: whether the model
+    learned from the text as it read it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Member:
     normalised: bool
     fitted: Sequence[str] = ()
     across: bool | None = None
+    dynamic: bool = False
 
     @property
     def zeros(self) -> int:
@@ -60,15 +63,15 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
     names = config.runs
-    require_one_unit(names)
+    require_one_unit(names, config.text)
     if config.text is not None:
         corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
         log_probs = [model.score_text(text, progress=session.progress) for model in models]
         tokens = tokens_of(text, corpus.vocabulary)
-        fitted = [_fitted_and_across(Path(name), "", tokens)[0] for name in names]
+        fitted = [_about(Path(name), "", tokens)[0] for name in names]
         each = zip(names, log_probs, models, fitted, strict=True)
-        return [Member(n, p, config.text, m.normalised, f) for n, p, m, f in each], tokens
+        return [Member(n, p, config.text, m.normalised, f, dynamic=m.dynamic) for n, p, m, f in each], tokens
     found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
@@ -80,7 +83,7 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, s.log_prob, s.split, s.normalised, *_fitted_and_across(Path(name), s.split, tokens))
+        Member(name, s.log_prob, s.split, s.normalised, *_about(Path(name), s.split, tokens))
         if (s := scored.get(name)) is not None
         else Member(name, aligned(others[name], tokens), config.split, True)
         for name in names
@@ -124,8 +127,12 @@ def open_members(
     return corpus, [over(*loaded[name], vocabulary, union=union) for name in names]
 
 
-def require_one_unit(names: list[str]) -> None:
-    """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words."""
+def require_one_unit(names: list[str], text: str | None) -> None:
+    """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words, and for
+    an ARPA file without text= to score.
+    """
+    if text is None and (arpa := [name for name in names if name.endswith(ARPA)]):
+        raise UserError(f"{arpa[0]} comes without data: set text=FILE, on which models are scored and weights fitted")
     runs = {name: run for name in names if (run := _run_behind(Path(name))) is not None}
     units = {name: run.config["data"]["vocabulary"]["unit"] for name, run in runs.items() if run.config.get("data")}
     for name, unit in units.items():
@@ -174,16 +181,18 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
         return TokenScores(log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
 
 
-def _fitted_and_across(path: Path, split: str, tokens: Tokens) -> tuple[Sequence[str], bool | None]:
-    """Return what was fitted on a split or on its tokens as a text, and whether contexts crossed sentences.
+def _about(path: Path, split: str, tokens: Tokens) -> tuple[Sequence[str], bool | None, bool]:
+    """Return what was fitted on a split or on its tokens as a text, whether contexts crossed sentences, and whether the
+    model was dynamic.
 
     path: as in _run_behind.
     """
-    run, said = _run_behind(path), evaluation_of(path).get("across_sentences")
+    run, result = _run_behind(path), evaluation_of(path)
+    said, dynamic = result.get("across_sentences"), bool(result.get("dynamic"))
     if run is None:
-        return (), said
+        return (), said, dynamic
     fitted = [*run.fitted_on.get(split, ()), *run.fitted_on.get(text_key(tokens.fingerprint), ())]
-    return fitted, run.across_sentences if said is None else said
+    return fitted, run.across_sentences if said is None else said, dynamic
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:

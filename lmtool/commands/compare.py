@@ -8,7 +8,7 @@ import numpy as np
 
 from lmtool.commands._members import Member, scores_of
 from lmtool.config.verbs import CompareConfig
-from lmtool.evaluation.metrics import perplexity
+from lmtool.evaluation.metrics import DYNAMIC, perplexity
 from lmtool.evaluation.significance import compare, resampled_units
 from lmtool.results import Comparison, finite_or_null
 from lmtool.runs.run import fitted_note
@@ -29,7 +29,8 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     differences = compare(log_prob, offsets, resamples=config.resamples, seed=config.seed, block=block)
     rows: list[list[Cell]] = []
     for member, difference in zip(members, [None, *differences], strict=True):
-        row: list[Cell] = [member.name, perplexity(member.log_prob)]
+        name = f"{member.name}, dynamic" if member.dynamic else member.name
+        row: list[Cell] = [name, perplexity(member.log_prob)]
         if difference is None:
             row += [None] * 6
         else:
@@ -62,6 +63,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             "resamples": config.resamples,
             "members": [
                 finite_or_null(dict(zip(KEYS, row, strict=True)))
+                | {"run": member.name, "dynamic": member.dynamic}
                 | {"split": member.split, "normalised": member.normalised}
                 | {"fitted_on_this_text": bool(member.fitted), "fitted": list(member.fitted)}
                 | {"across_sentences": member.across}
@@ -89,6 +91,8 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
+        if member.dynamic:
+            session.note(f"{member.name}: {DYNAMIC}")
     session.note(*fitted_note({member.name: member.fitted for member in members}, members[0].split))
     crossing, others = (", ".join(m.name for m in members if m.across is across) for across in (True, False))
     if crossing and others:

@@ -15,7 +15,7 @@ from lmtool.commands._members import is_run, model_behind, open_members, require
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import UNION, EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import only_questions, perplexity, reads_across, score_questions
+from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
@@ -28,12 +28,10 @@ from lmtool.system.files import write_json
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    if config.text is None and (arpa := [name for name in config.runs if ".arpa" in Path(name).suffixes]):
-        raise UserError(f"{arpa[0]} comes without data: set text=FILE, on which weights are fitted and models scored")
     out, read = session.out.resolve(), [Path(name).resolve() for name in config.runs]
     if out in read or out / SCORES_FILE in read or ((out / "run.json").is_file() and Run.open(out).kind != "ensemble"):
         raise UserError(f"{session.out} is a run, which the mixture would replace: choose another hydra.run.dir=PATH")
-    require_one_unit(config.runs)
+    require_one_unit(config.runs, config.text)
     if config.method is MixMethod.linear:
         config = replace(config, weights=shares(config.weights, session))
     if config.text is not None or all(is_run(name) or not Path(name).exists() for name in config.runs):
@@ -98,6 +96,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
                 seconds=seconds,
                 cloze=cloze,
                 across_sentences=reads_across(mixture, text),
+                dynamic=mixture.dynamic,
             )
             scores.save(out / SCORES_FILE)
         save_words(out, corpus.vocabulary, tokeniser_of(corpus))
@@ -121,9 +120,8 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if config.cache is not None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
-    if mixture.dynamic:
-        extra["dynamic"] = True
-        session.note("a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
+    if evaluation.dynamic:
+        session.note(DYNAMIC)
     mixed = names, fitted.weights.tolist(), perplexities, evaluation
     return MixedRun(*mixed, folder=out, store_dir=config.store_dir, notes=session.notes), extra
 
@@ -158,7 +156,9 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
     session.note(
         "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
-    evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
+    session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.dynamic])
+    known = {"seconds": time.perf_counter() - start, "dynamic": any(member.dynamic for member in members)}
+    evaluation = Evaluation.of(str(session.out), scores, **known)
     perplexities: list[float | None] = [perplexity(member.log_prob) for member in members]
     weighted = config.runs, weights.tolist(), perplexities, evaluation
     return MixedRun(*weighted, folder=session.out, notes=session.notes), extra | {"models": models}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import TUNED, EvalConfig
+from lmtool.config.verbs import DYNAMIC_RULES, TUNED, EvalConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
@@ -21,6 +21,7 @@ from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import (
+    DYNAMIC,
     READ_ALONE,
     cloze_report,
     log_z,
@@ -48,8 +49,11 @@ from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model, load_named
 from lmtool.runs.run import Run, fitted_note, run_folder, text_key
 from lmtool.session import Session
+from lmtool.system.arrays import FloatArray
 from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
+
+DYNAMIC_LR = dict(zip(DYNAMIC_RULES, (0.03, 0.03), strict=True))
 
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
@@ -99,6 +103,7 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         unnormalised=config.unnormalised,
         detail=config.detail,
         cloze=cloze,
+        dynamic=config if config.dynamic else None,
     )
 
 
@@ -142,7 +147,28 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
         accuracy=config.accuracy,
         unnormalised=config.unnormalised,
         detail=config.detail,
+        dynamic=config if config.dynamic else None,
     )
+
+
+def _dynamic_scores(config: EvalConfig, model: LanguageModel, split: Split, run: str, progress: bool) -> FloatArray:
+    """Return log p of each token by dynamic evaluation. run: the model's folder. Raises UserError for other models than
+    networks.
+    """
+    from lmtool.neural.dynamic import score_dynamically
+    from lmtool.neural.model import NeuralModel
+
+    if not isinstance(model, NeuralModel):
+        raise UserError(
+            f"dynamic=true: {run} is not a single network with weights to train; of a mixture, evaluate each network "
+            "with dynamic=true, and mix these scores by lmtool ensemble"
+        )
+    train, segment, decay = None, config.dynamic_segment, config.dynamic_decay
+    if config.dynamic_rule == "rms":
+        with open_run_corpus(Run.open(Path(run)), config.store_dir, progress=progress) as corpus:
+            train = corpus.split("train")
+    lr = DYNAMIC_LR[config.dynamic_rule] if config.dynamic_lr is None else config.dynamic_lr
+    return score_dynamically(model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
 
 
 def evaluate_split(
@@ -157,14 +183,18 @@ def evaluate_split(
     unnormalised: bool = False,
     detail: bool = False,
     cloze: dict[str, float] | None = None,
+    dynamic: EvalConfig | None = None,
 ) -> Evaluation:
     """Score text with a model.
 
     run, name: of the model and the text, for the report. accuracy, unnormalised, detail: as in EvalConfig. cloze:
-    results of the text's questions. Raises UserError for unnormalised scores of a model that has none.
+    results of the text's questions. dynamic: settings of dynamic evaluation; None for the model as it is. Raises
+    UserError for unnormalised scores of a model that has none.
     """
     start = time.perf_counter()
-    if unnormalised:
+    if dynamic is not None:
+        log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
+    elif unnormalised:
         log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
     else:
         log_prob = model.score_text(split, progress=session.progress)
@@ -182,10 +212,13 @@ def evaluate_split(
         seconds=seconds,
         accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,
-        log_z=log_z(model, split),
+        log_z=log_z(model, split) if dynamic is None else None,
         across_sentences=across,
+        dynamic=model.dynamic or dynamic is not None,
         notes=session.notes,
     )
+    if evaluation.dynamic:
+        session.note(DYNAMIC)
     if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
         session.note(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "

@@ -25,6 +25,7 @@ CLOZE_FILE = "cloze.csv"
 QUESTIONS_PER_CHUNK = 1024  # questions scored at once
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
 READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
+DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it with dynamic models"
 
 
 def require_across(model: LanguageModel, eos: int | None, name: str) -> None:

@@ -125,6 +125,8 @@ class TextsScorer:
             self._before[k] = ids[max(0, len(ids) - size) :]
             ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)
             split = replace(split, ids=ids, offsets=np.unique(np.append(0, ends)), documents=None)
+        if model.context_size is None:
+            return sums(model.score_tokens(split, len(before), split.tokens, progress=progress), texts.documents)
         return sums(model.score_text(split, progress=progress)[len(before) :], texts.documents)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
 from lmtool.config.training import Precision
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -138,6 +139,13 @@ class NeuralModel(nn.Module, LanguageModel):
         named = {"ignore_index": None} if type(self.output).forward is OutputLayer.forward else {}
         loss: Tensor = self.output(hidden, targets, **named)
         return loss
+
+    def read_tokens(self, text: Split, tokens: IntArray, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the hidden states before tokens `[B, T]` of a text, `[B T, D]`, with gradients, the targets `[B T]`,
+        and the state after them, if the model has any: the one before the tokens that follow in each row.
+        """
+        contexts, targets = map(torch.from_numpy, self.contexts_of(text, tokens.ravel()))
+        return self.encoder(contexts.to(self.device)), targets.to(self.device), None
 
     def carried_state(self) -> dict[str, Tensor]:
         """Return what a recurrent model carries from one training step to the next, for a checkpoint."""

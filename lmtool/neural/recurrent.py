@@ -34,7 +34,7 @@ class _Reading(NamedTuple):
     before which it ended, the state `[1, W]` there, and the hidden states before the last tokens, float32 `[n, D]`.
     """
 
-    ids: object
+    ids: IntArray
     weights: list[tuple[int, int]]
     begin: int
     until: int
@@ -71,6 +71,17 @@ class RecurrentModel(NeuralModel):
         penalty = self.recurrent.penalty
         return loss if penalty is None else loss + (penalty - penalty.detach())
 
+    def read_tokens(self, text: Split, tokens: IntArray, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return hidden states with gradients, targets and the state, as NeuralModel.read_tokens; from no state, the
+        rows are read as if a text began at each.
+        """
+        words, targets = text.as_stream(self.across_sentences).windows(tokens.ravel(), 1)
+        words = words.reshape(tokens.shape)
+        if state is None:
+            words[:, 0], state = text.bos, self.recurrent.zero_state(len(words))
+        h, state = self.recurrent.read(torch.from_numpy(words).to(self.device), state)
+        return h.flatten(0, 1), torch.from_numpy(targets).to(self.device), state.detach()
+
     def carried_state(self) -> dict[str, Tensor]:
         """Return the state that training carries, if any."""
         return {} if self.carried is None else {"state": self.carried}
@@ -102,7 +113,16 @@ class RecurrentModel(NeuralModel):
                 pieces.append((begin, start, end))
                 continue
             pieces += [(max(begin, at - WARM_UP), at, min(at + PIECE, end)) for at in range(start, end, PIECE)]
-        return self._score(text, pieces, method, progress=progress)[first:last]
+        if pieces[:-1] or self.training:
+            return self._score(text, pieces, method, progress=progress)[first:last]
+        log_prob = np.empty(last - first)
+        with token_bar(last - first, shown=progress) as bar:
+            for part in in_chunks(last - first, WORDS_PER_CHUNK):  # hidden_text continues a text that it has read
+                h = torch.from_numpy(self.hidden_text(text, first + part.start, first + part.stop))
+                targets = torch.from_numpy(text.ids[first:last][part].astype(np.int64)).to(self.device)
+                log_prob[part] = method(h.to(self.recurrent.embedding.weight), targets).detach().cpu().numpy()
+                bar.update(len(h))
+        return log_prob
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         """Return log p of all words before the tokens `first` to `last` - 1, `[last - first, V]`."""
@@ -123,7 +143,8 @@ class RecurrentModel(NeuralModel):
         begin, at, state, before = pieces[0][0], pieces[0][0], self.recurrent.zero_state(1), found[:0]
         weights = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
         read = self._read
-        if read is not None and read.ids is text.ids and (read.weights, read.begin) == (weights, begin):
+        known = read is not None and (read.weights, read.begin) == (weights, begin)
+        if read is not None and known and np.array_equal(read.ids[begin : read.until], text.ids[begin : read.until]):
             kept = read.until - len(read.hidden)
             if kept <= first <= read.until <= last:
                 at, state, before = read.until, read.state, read.hidden

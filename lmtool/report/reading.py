@@ -82,6 +82,7 @@ def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
         entry.model = f"mixture of {len(result['members'])} scores"
     if source.kind is Kind.scores and run is not None and (run.folder / "result.json").exists():
         result = {"parameters": read_object(run.folder / "result.json").get("parameters")} | result
+    entry.model += ", dynamic" if result.get("dynamic") else ""
     try:
         _take_result(entry, result)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

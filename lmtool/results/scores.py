@@ -36,7 +36,7 @@ class Evaluation(Figures):
     of words and sentence ends. accuracy: share of tokens that are the most likely word. log_z: mean and standard
     deviation of the log of the scores' sum. cloze: results of the split's questions, named as in result.json.
     across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
-    Unknown figures are None.
+    dynamic: whether the model learned from the text as it read it. Unknown figures are None.
     """
 
     run: str
@@ -50,6 +50,7 @@ class Evaluation(Figures):
     cloze: dict[str, float] | None = None
     log_z: dict[str, float] | None = None
     across_sentences: bool | None = None
+    dynamic: bool = False
 
     @classmethod
     def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
@@ -170,7 +171,7 @@ class Evaluation(Figures):
             return {"split": self.split, "cloze": self.cloze}
         cloze = None if self.cloze is None else finite_or_null(self.cloze)
         last = {"accuracy": self.accuracy, "cloze": cloze, "normalised": self.normalised, "log_z": self.log_z or None}
-        last |= {"across_sentences": self.across_sentences}
+        last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
         known = {key: value for key, value in last.items() if value is not None}
         return finite_or_null({name: getattr(self, name) for name in FIGURES} | known)
 
@@ -181,7 +182,7 @@ class Evaluation(Figures):
             rows += [
                 (f"tokens ({self.split})", self.tokens),
                 ("  out of vocabulary", self.oov),
-                ("perplexity", self.perplexity),
+                ("perplexity, dynamic" if self.dynamic else "perplexity", self.perplexity),
                 ("  without OOVs", self.perplexity_without_oov if self.oov else None),
                 ("perplexity per word", self.perplexity_per_word),
                 ("bits per word", self.bits_per_word),

@@ -221,7 +221,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
     tree = load_tree(run.folder / TREE) if output.needs_tree else None
     model = build_neural(encoder, output, vocabulary, tree)
     load_weights(model, run.folder / CHECKPOINT)
-    return model
+    return model.eval()
 
 
 def tree_words(corpus: Corpus) -> TreeWords:

@@ -21,7 +21,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lmtool import session
-from lmtool.config.overrides import key_of, swept_values
+from lmtool.config.overrides import key_of, swept_values, value_of
 from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
@@ -166,6 +166,10 @@ def _swept(config: DictConfig) -> dict[str, int | None]:
         if values == [] or (isinstance(parsed.value(), Glob) and not restart.is_grid(config)):
             raise UserError(f"{word}: nothing to try: glob() matches options of a group, in a sweep without optuna")
         swept[key] = None if values is None else len(values)
+    for word in restart.all_overrides(config) if any(number != 1 for number in swept.values()) else []:
+        key, file = key_of(word), value_of(word)
+        if key in ("to", "filter") and key not in swept and file not in ("-", ""):
+            raise UserError(f"{word}: all jobs of the sweep would write this file; run the command once for each")
     return swept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmtool import kenlm
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
+from lmtool.data.text_form import TextForm, split_of_text
+from lmtool.data.text_records import block_of
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import split_accuracy
+from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, sums
 from lmtool.mixtures.linear import Mixture
 from lmtool.mixtures.log_linear import LogLinear
 from lmtool.neural.encoders.options import Cell, LstmModel
@@ -271,6 +276,7 @@ def test_commands(words: list[str], lmtool: Run) -> None:
     assert "perplexity" in said and found["perplexity"] < 15
     assert lmtool("predict", "a", "run=run", "top=2", "oov=unk")
     assert lmtool("generate", "run=run", "count=2", "length=5")
+    assert kenlm.Model("run").order == sys.maxsize
 
 
 def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
@@ -359,3 +365,19 @@ def test_an_epoch_has_all_whole_batches() -> None:
     assert batches.per_epoch == 3
     targets = [targets for _, (__, targets) in zip(range(3), batches, strict=False)]
     assert sorted(torch.cat(targets).flatten().tolist()) == sorted(list(range(9)) * 3)
+
+
+def test_scoring_one_text_in_blocks_reads_each_word_once(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, form = network(toy).eval(), TextForm(toy.vocabulary, chars=False, lowercase=False)
+    lines = ["a b c", "b a", "c c a", "a", "b b"]  # 16 tokens with their ends
+    text, _ = split_of_text(["\n".join(lines).encode() + b"\n"], "text", form, across_sentences=True)
+    want = sums(model.score_text(text), text.offsets)
+    words, read = [], model.recurrent.read
+    monkeypatch.setattr(model.recurrent, "read", lambda ids, state: (words.append(ids.numel()), read(ids, state))[1])
+    mixture = Mixture([model, nplm(toy)], np.array([1.0, 0.0]), toy.vocabulary.special_tokens)
+    for scored, times in (model, [16]), (mixture, [4, 7, 11, 13, 16]):
+        words.clear()
+        scorer = TextsScorer(ScoringModel(scored, form, "run"), across=True, one_text=True)
+        found = [scorer(block_of([line]))["log_prob"][0] for line in lines]
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+        assert sum(words) == sum(times)
