@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lmtool.api.writing import distill as distill
     from lmtool.api.writing import export as export
     from lmtool.api.writing import merge as merge
+    from lmtool.api.writing import push as push
     from lmtool.api.writing import report_page as report_page
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
@@ -46,7 +47,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "api.calls": "compare ensemble evaluate mix pairs preprocess rescore sweep train tree",
         "api.texts": "score_texts surprisal",
-        "api.writing": "convert distil distill export merge report_page",
+        "api.writing": "convert distil distill export merge push report_page",
         "data.corpus": "Corpus",
         "errors": "UserError",
         "runs.load": "load",

@@ -22,6 +22,7 @@ VERB_SETTINGS: dict[str, type] = {
     "generate": model_verbs.GenerateConfig,
     "neighbors": model_verbs.NeighborsConfig,
     "export": model_verbs.ExportConfig,
+    "push": model_verbs.PushConfig,
     "distil": model_verbs.DistilConfig,
     "verify": model_verbs.VerifyConfig,
     "report": model_verbs.ReportConfig,

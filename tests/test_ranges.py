@@ -36,6 +36,7 @@ NEEDS = {
     "clusters": ["tree.run=a"],
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
+    "push": ["to=hub:a/b"],
     "convert": ["runs=[a,b]"],
     "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
     "surprisal": ["text=a"],
@@ -132,6 +133,8 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
         if get_origin(hint) in (Union, UnionType):
             (hint,) = (part for part in get_args(hint) if part is not NoneType)
         items = get_args(hint)
+        if key == "training.trackers":
+            continue  # names or settings of other options, which have their ranges there; or true
         if hint in (int, float, Any):
             yield Setting(group, name, key, hint)
         elif get_origin(hint) is list and items[0] in (int, float):

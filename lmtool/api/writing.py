@@ -23,6 +23,11 @@ def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
     return call(Written, "export", named_run(run) | {"to": str(to), **settings}, None, False)
 
 
+def push(run: RunLike, to: str, *, private: bool | None = None) -> Written:
+    """Upload a run and its card to the Hugging Face Hub, like `lmtool push`. to: its name there, "hub:OWNER/NAME"."""
+    return call(Written, "push", named_run(run) | {"to": to, "private": private}, None, False)
+
+
 def convert(
     arpa: str | PathLike[str] | None = None,
     data: Option | Corpus | None = None,

@@ -24,7 +24,7 @@ VERBS: dict[str, str | None] = {
     **dict.fromkeys(("preprocess", "train", "eval", "score", "surprisal", "pairs")),
     **dict.fromkeys(("ensemble", "compare", "distil", "tree")),
     **{"predict": "text", "generate": "text", "neighbors": "words...", "report": "paths...", "verify": "paths..."},
-    **dict.fromkeys(("export", "convert")),
+    **dict.fromkeys(("export", "convert", "push")),
 }
 COMPLETION = "the shell's script for completing verbs, groups and keys"
 SWEEPS = (

@@ -8,6 +8,12 @@ from typing import Any
 
 def run_command(verb: str, config: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
+    for key in ("run", "runs", "run_out", "like", "paths"):
+        given = getattr(config, key, None)
+        if given is not None and "hub:" in str(given):
+            from lmtool.runs.hub import local_run
+
+            setattr(config, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
     module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
     session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
     return getattr(import_module(f"lmtool.commands.{module}"), name)(config, session)

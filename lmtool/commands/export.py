@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.commands._ngram_runs import load_ngram_model
+from lmtool.commands.push import write_card
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
 from lmtool.data.corpus import Corpus
@@ -38,6 +39,10 @@ OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GO
 def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
     to, folder = Path(config.to), run_folder(config.run)
+    if config.to == "card":
+        card = write_card(Run.open(folder), config.license, config.language)
+        session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
+        return Written(card, "model card", notes=session.notes)
     form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={config.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")

@@ -125,6 +125,21 @@ class ExportConfig(VerbConfig):
     to: str = MISSING
     what: What = MISSING
     dtype: WeightType = MISSING
+    license: str | None = setting(needs=("to=card",))
+    language: str | None = setting(needs=("to=card",))
+
+
+@dataclass(slots=True)
+class PushConfig(VerbConfig):
+    """Settings of `lmtool push`."""
+
+    run: str | None = MISSING
+    to: str = MISSING
+    private: bool = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(self.to.startswith("hub:"), "to", self.to, "a name on the Hugging Face Hub, as hub:OWNER/NAME")
 
 
 @dataclass(slots=True)
@@ -304,4 +319,5 @@ SETTINGS: dict[str, type[VerbConfig]] = {
     "verify": VerifyConfig,
     "export": ExportConfig,
     "convert": ConvertConfig,
+    "push": PushConfig,
 }

@@ -28,6 +28,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
 from lmtool.mixtures.vocabularies import over
 from lmtool.runs.corpus import load_subwords, load_vocabulary
+from lmtool.runs.hub import local_run
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
 from lmtool.text_model import TextModel
@@ -44,8 +45,8 @@ def load(
     store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
-    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of an ARPA
-    file, or of a binary file of KenLM.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of a run on
+    the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
 
     device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: folder
     in which to rebuild a missing store for a run from before version 0.5, whose folder has no vocabulary (None: its
@@ -54,6 +55,7 @@ def load(
     """
     require_device(device)
     with of_paths(), folder_in_use(options):
+        path = local_run(str(path))
         if Path(path).is_file():
             return load_arpa(str(path))
         run = Run.open(Path(path))
@@ -232,7 +234,7 @@ def tree_words(corpus: Corpus) -> TreeWords:
         from lmtool.neural.model import NeuralModel
         from lmtool.neural.word_vectors import word_representations
 
-        run = Run.open(Path(path))
+        run = Run.open(Path(local_run(path)))
         if run.vocabulary_fingerprint != vocabulary.fingerprint():
             raise UserError(f"tree.run={path} was trained on another vocabulary: take a run on this data set")
         model = load_model(run, vocabulary)

@@ -96,15 +96,16 @@ class Run:
 
         Raises UserError if it cannot be written.
         """
-        files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self._files_of_model())]
+        files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self.files_of_model())]
         self._write({path.name: checksum_of(path) for path in files if path.is_file()})
 
     def save_unfinished(self) -> None:
         """Write run.json without the checksums of the model's files, which a training is about to change."""
-        changing = self._files_of_model()
+        changing = self.files_of_model()
         self._write({name: value for name, value in self.checksums.items() if name not in changing})
 
-    def _files_of_model(self) -> tuple[str, ...]:
+    def files_of_model(self) -> tuple[str, ...]:
+        """Return the names of the files that the model may have in the run folder."""
         if not self.config.get("model"):
             return ()
         settings = self.settings("model")

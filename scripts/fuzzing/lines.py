@@ -41,6 +41,7 @@ RIGHT = {
     "report": [["kn", "map=none"]],
     "verify": [["kn"], ["net", "mix"]],
     "export": [["run=kn", "to=a.arpa"], ["run=net", "to=v.txt"], ["run=net", "to=w.safetensors"]],
+    "push": [["run=kn", "to=kn"]],
     "convert": [["run=kn", "to=b.arpa"], ["arpa=kn.arpa", "data=toy"], ["run=kn", "quantize=8"],
                 ["runs=[kn,kn]", "weights=[0.5,0.5]"]],
 }

@@ -177,7 +177,7 @@ def test_each_key_of_a_result_is_on_the_page(runs: Path, lmtool: Callable[..., s
         result = json.loads((runs / name / "result.json").read_text())
         missing += [f"{name}: {key}" for key in keys(result) if key not in codes(section(text, "train")) | {"checksum"}]
     assert not missing
-    assert {line.split()[0] for line in LINES} == set(VERBS)
+    assert {line.split()[0] for line in LINES} == set(VERBS) - {"push"}  # which needs the Hub
 
 
 # Files

@@ -1,0 +1,72 @@
+"""`lmtool push`: run -> Hugging Face Hub; and the card of a run, also for `lmtool export to=card`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from lmtool import __version__
+from lmtool.config.model_verbs import PushConfig
+from lmtool.errors import UserError
+from lmtool.evaluation.token_scores import SCORES_FILE
+from lmtool.report.find import Kind, ReportFolder
+from lmtool.report.reading import Bootstrap, model_name, read_entry, read_object
+from lmtool.results import Written
+from lmtool.runs.hub import CARD, upload
+from lmtool.runs.resume import flat
+from lmtool.runs.run import Run, run_folder
+from lmtool.session import Session
+from lmtool.system.files import atomic_write
+
+DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data that a card shows: no paths
+
+
+def run(config: PushConfig, session: Session) -> Written:
+    """Upload a run, with its card, which is written unless the folder has one."""
+    finished = Run.open(run_folder(config.run))
+    if finished.members:
+        raise UserError(f"{finished.folder} is a mixture of other folders: push its members, and mix these by hub:NAME")
+    if not (finished.folder / CARD).is_file():
+        session.note(f"wrote {write_card(finished)}: add a licence and what others should know")
+    name = upload(finished, config.to, private=config.private)
+    about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
+    session.finish({"run": str(finished.folder), "to": f"hub:{name}"}, f"{finished.folder} is {about}")
+    return Written(Path(f"hub:{name}"), about, notes=session.notes)
+
+
+def write_card(run: Run, license: str | None = None, language: str | None = None) -> Path:
+    """Write the model card of a run into its folder, with the perplexities of its evaluations; return its path."""
+    results = [
+        read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
+        for folder, kind in _evaluations(run)
+    ]
+    settings = {key: value for key, value in flat(run.config).items() if value is not None and "dir" not in key}
+    shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
+    loader = FileSystemLoader(Path(__file__).parent)
+    page = (
+        Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
+        .get_template("card.md.j2")
+        .render(
+            run=run,
+            model=model_name(run),
+            settings=shown,
+            license=license,
+            language=language,
+            version=__version__,
+            results={entry.split: entry for entry in results if entry.perplexity is not None},
+            first=results[0],
+        )
+    )
+    with atomic_write(run.folder / CARD) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return run.folder / CARD
+
+
+def _evaluations(run: Run) -> Iterator[tuple[Path, Kind]]:
+    """Yield the folders of a run's results: its own, and of its evaluations in it and where `lmtool eval` writes."""
+    yield run.folder, Kind.run
+    for scores in [*Path("outputs").glob(f"eval/*/{SCORES_FILE}"), *run.folder.glob(f"*/{SCORES_FILE}")]:
+        if read_object(scores.parent / "result.json").get("run") == str(run.folder.resolve()):
+            yield scores.parent, Kind.scores
