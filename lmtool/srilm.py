@@ -263,7 +263,8 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     left = weights[rest] + 1 - sum(weights)
     require(min(left, *weights) > -1e-9, "ngram -lambda", weights[0], "0 or more, and at most 1 with all -mix-lambdaN")
     weights[rest] = max(left, 0.0)
-    arpas = [replace(arpa, grams=arpa.grams[: given.get("order", 3)]) for arpa in (read_arpa(given[k]) for k in keys)]
+    files = ["/dev/stdin" if given[key] == "-" else given[key] for key in keys]
+    arpas = [replace(arpa, grams=arpa.grams[: given.get("order", 3)]) for arpa in map(read_arpa, files)]
     listed = _listed(given) or []
     words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
     vocabulary = vocabulary_of(list(words), sentences=True)
@@ -323,14 +324,14 @@ def command(words: list[str]) -> int:
     name, *rest = words or [""]
     if name in COMMANDS:
         COMMANDS[name](parse(name, rest))
-        return 0
-    if name != "link" or len(rest) != 1:
+    elif name == "link" and len(rest) == 1:
+        for name in COMMANDS:
+            with atomic_write(Path(rest[0], name)) as temporary:
+                temporary.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lmtool.srilm {name} "$@"\n')
+            Path(rest[0], name).chmod(0o755)
+        print(f"wrote {', '.join(COMMANDS)} into {rest[0]}: put it first in PATH")
+    else:
         raise UserError(f"python -m lmtool.srilm {name}: use {', '.join(COMMANDS)} with options, or link FOLDER")
-    for name in COMMANDS:
-        with atomic_write(Path(rest[0], name)) as temporary:
-            temporary.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lmtool.srilm {name} "$@"\n')
-        Path(rest[0], name).chmod(0o755)
-    print(f"wrote {', '.join(COMMANDS)} into {rest[0]}: put it first in PATH")
     return 0
 
 
