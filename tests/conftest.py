@@ -50,6 +50,14 @@ def without_curves() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_syncing() -> Iterator[None]:
+    """Files are not flushed to the disk, for which a short command waits as long as it computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # an error for what is not open
+        yield
+
+
 @pytest.fixture
 def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings draw their curves where matplotlib is installed, as for a user."""

@@ -38,6 +38,7 @@ NAMES = [
     *("ünï.txt", "größe", "x=y.txt", "(a).txt", "[a].txt", "[a]", "a,b.txt", "C:x.txt", "my file.txt", "it's.txt"),
     *('a"b.txt', "a#b", "{a}.txt", "{a}", "a!b&c;d", "1e3", "1_000", "true", "007", "a~b", "file(1).txt", "file(1)"),
     *("a$b", "a${b", "a\\b", "a'b\\", "日本 語.txt", "-.txt", "@x", "a:b", "100%", "<a>", "^a", "`a`"),
+    *("C:\\texts\\a b.txt", "..\\runs\\new", "C:\\runs\\", "C:\\a,b\\(c).txt", "//host/a.txt"),  # Windows
 ]
 
 
