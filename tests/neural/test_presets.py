@@ -47,6 +47,16 @@ def test_recurrent_networks_of_papers(name: str, lmtool: Callable[..., str]) -> 
     assert evaluated["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["mikolov2010", "zaremba2014_medium", "merity2018"])
+def test_networks_of_papers_do_not_follow_the_defaults(name: str) -> None:
+    own, plain = (OmegaConf.load(conf_dir() / each) for each in (f"experiment/{name}.yaml", "model/lstm.yaml"))
+    follow = {"defaults", "kind", "cell", "context_size", "across_sentences"}
+    assert own.model.keys() == plain.keys() - follow
+    assert {"epochs", "minutes", "batch_size", "bptt", "evaluate_every", "max_grad_norm"} <= own.training.keys()
+    groups = {key for entry in own.defaults for key in entry}
+    assert groups == {f"override /{group}" for group in ("data", "model", "output", "optim", "schedule")}
+
+
 def test_the_rate_of_zaremba_falls_by_a_sixth_after_each_epoch_from_the_sixth_on() -> None:
     settings = composed("+experiment=zaremba2014_medium")["schedule"]
     schedule = StepsSchedule("steps", 0.0, settings["milestones"], settings["gamma"])
