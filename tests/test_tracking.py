@@ -13,8 +13,8 @@ import pytest
 
 import lmtool as python
 from lmtool.errors import UserError
+from lmtool.training.reporting import Trackers, fingerprint
 from lmtool.training.trackers import TensorboardTracker
-from lmtool.training.tracking import Trackers, fingerprint
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
@@ -34,7 +34,7 @@ class BrokenTracker(TrackerConfig):
     def picture(self, name, path): self._do("picture")
     def end(self, result): self._do("end")
     def _do(self, what):
-        if what == "FAILS": raise RuntimeError("no\\nserver")
+        if what == "FAILS": raise ERROR("no\\nserver")
         return "x"
 '''
 
@@ -83,11 +83,11 @@ def test_a_training_that_diverges_ends_its_run_without_a_result(lmtool: Run) -> 
 def test_a_tracker_that_fails_is_told_once(lmtool: Run, fails: str) -> None:
     folder = Path("mine/tracker")
     folder.mkdir(parents=True)
-    name = f"broken_{fails}"
-    (folder / f"{name}.py").write_text(BROKEN.replace("FAILS", fails).replace("KIND", name, 2))
+    name, error = f"broken_{fails}", "ImportError" if fails == "log" else "RuntimeError"
+    (folder / f"{name}.py").write_text(BROKEN.replace("FAILS", fails).replace("KIND", name).replace("ERROR", error))
     (folder / f"{name}.yaml").write_text(f"kind: {name}\n")
     said = lmtool(*LINE, "options=mine", TWO, f"training.trackers=[{name}]", "hydra.run.dir=net")
-    warned = f"warning: training.trackers: {name} failed (RuntimeError: no): the training continues without it"
+    warned = f"warning: training.trackers: {name} failed ({error}: no): the training continues without it"
     assert said.count("warning: training.trackers") == 1 and warned in said
     assert Path("net/run.json").is_file()
 

@@ -44,8 +44,8 @@ from lmtool.training.loop import train
 from lmtool.training.optimizers import make_optimizers, range_test, use_gradients
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
+from lmtool.training.reporting import Trackers, numbers_in
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
-from lmtool.training.tracking import Trackers, numbers_in
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -177,7 +177,7 @@ def _run(
             if processes.first:
                 _save(result, config, model, settings, corpus, session)
                 if trackers.running and can_plot():
-                    _give_pictures(trackers, out, config.store_dir)
+                    _give_pictures(trackers, out, config, session)
                 trackers.end(result)
     run = TrainedRun.of(out, result, config.store_dir, session.notes)
     if processes.first:
@@ -277,12 +277,15 @@ def _save(
     )
 
 
-def _give_pictures(trackers: Trackers, out: Path, store_dir: str) -> None:
-    """Give the trackers the pictures of the run's report."""
+def _give_pictures(trackers: Trackers, out: Path, config: TrainConfig, session: Session) -> None:
+    """Give the trackers the pictures of the run's report; without them there is a warning."""
     from lmtool.api.writing import report_page
 
     with TemporaryDirectory(prefix="lmtool-") as folder:
-        report_page([out], out=folder, store_dir=store_dir, progress=False)
+        try:
+            report_page([out], out=folder, store_dir=config.store_dir, progress=False)
+        except UserError as error:
+            session.warn(f"training.trackers: there are no pictures: {error}")
         for path in sorted(Path(folder).glob("*.png")):
             trackers.tell(methodcaller("picture", path.stem, path))
 

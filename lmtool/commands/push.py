@@ -20,7 +20,8 @@ from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
 
-DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data that a card shows: no paths
+HIDDEN = ("store_dir", "options", "resume")  # settings that a card does not show
+DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data that it shows: no paths
 
 
 def run(config: PushConfig, session: Session) -> Written:
@@ -42,23 +43,14 @@ def write_card(run: Run, license: str | None = None, language: str | None = None
         read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
         for folder, kind in _evaluations(run)
     ]
-    settings = {key: value for key, value in flat(run.config).items() if value is not None and "dir" not in key}
+    settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
     shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
-    loader = FileSystemLoader(Path(__file__).parent)
-    page = (
-        Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
-        .get_template("card.md.j2")
-        .render(
-            run=run,
-            model=model_name(run),
-            settings=shown,
-            license=license,
-            language=language,
-            version=__version__,
-            results={entry.split: entry for entry in results if entry.perplexity is not None},
-            first=results[0],
-        )
+    about = {"run": run, "model": model_name(run), "settings": shown, "license": license, "language": language}
+    about |= {"results": {each.split: each for each in results if each.perplexity is not None}, "first": results[0]}
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True
     )
+    page = environment.get_template("card.md.j2").render(about, version=__version__)
     with atomic_write(run.folder / CARD) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return run.folder / CARD

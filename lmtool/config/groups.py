@@ -285,10 +285,9 @@ class ScheduleConfig(Settings, ABC):
 
 @dataclass
 class TrackerConfig(Settings, ABC):
-    """Group `tracker`: an experiment tracker, to which a training reports in addition to metrics.jsonl.
+    """Group `tracker`: an experiment tracker, whose methods a training calls in this order.
 
-    The methods are called in this order. A UserError from begin ends the command; any other error is a warning, and the
-    training continues without the tracker.
+    An ImportError of begin ends the command; any other error is a warning, and the training continues without it.
     """
 
     prefix: ClassVar[str] = "tracker."
@@ -297,11 +296,10 @@ class TrackerConfig(Settings, ABC):
 
     @abstractmethod
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
-        """Begin a run of the tracker, and return the identifier by which a resumed training continues it.
+        """Begin a run of the tracker, and return an identifier, which a resumed training passes as `earlier`.
 
         folder: the run folder. settings: those with a value, by their whole keys, and `run` (the last two parts of the
-        folder), `lmtool` (the version), `store` and `fingerprint`. earlier: the identifier, in a training that is
-        resumed. Raises UserError if a package is not installed.
+        folder), `lmtool` (the version), `store` and `fingerprint`.
         """
 
     @abstractmethod
@@ -314,7 +312,7 @@ class TrackerConfig(Settings, ABC):
 
     @abstractmethod
     def end(self, result: dict[str, float] | None) -> None:
-        """End the run. result: the numbers of result.json; None if the training was interrupted or failed."""
+        """End the run with the numbers of result.json; None if the training was interrupted or failed."""
 
 
 def neither(model: ModelConfig) -> UserError:

@@ -1,9 +1,10 @@
 """Evaluations during a training, the loss on valid and the accuracy of the most likely word; and its reports: a
-progress bar or plain lines, and metrics.jsonl.
+progress bar or plain lines, metrics.jsonl, and experiment trackers, none of which can end it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -15,11 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from lmtool import __version__
+from lmtool.config.groups import TrackerConfig
 from lmtool.data.split import Split, StoredTokens
+from lmtool.errors import UserError, first_line
 from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
-from lmtool.runs.run import METRICS
-from lmtool.system.files import atomic_write, cannot_write, sync, sync_names
+from lmtool.runs.resume import flat
+from lmtool.runs.run import METRICS, TRACKED
+from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json
 from lmtool.system.terminal import fitting, progress_bar, write_above
 from lmtool.training.processes import Processes
 
@@ -28,6 +33,8 @@ MIN_PREDICTIONS, MAX_SCORES = 256, 1 << 25  # of an accuracy: fewer predictions 
 LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
 BAR_INTERVAL = 0.2  # seconds between two updates of the bar
 MIN_BAR_COLUMNS = len("100 %|######| ")  # columns of the bar without its text
+# Settings that do not change the weights, beside those of the data, for which the store's fingerprint stands.
+NOT_IN_FINGERPRINT = {"store_dir", "threads", "device", "training.trackers", "training.save_every"}
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
 Part = tuple[str, int]  # part of a line and its rank: the highest ranks are left out on a narrow terminal
@@ -162,6 +169,64 @@ class Reporter:
         if self._loss_is_log_prob:
             return f"train perplexity {_perplexity(math.exp(min(loss, 700)), 1)}"
         return f"train loss {loss:.4f}"
+
+
+class Trackers:
+    """The trackers of one training, a context manager, at whose end those that have no result end without one.
+
+    folder: the run folder. about: settings and store of the training. resumed: whether earlier runs are continued.
+    warn: called with a message if a tracker fails, which is left out from then on.
+    """
+
+    def __init__(self, options: list[TrackerConfig], folder: Path, about: Line, *, resumed: bool, warn: Any) -> None:
+        self.running, self._warn, self._begun = options, warn, False
+        if not options:
+            return
+        ids = read_json(folder / TRACKED, "delete it") if resumed and (folder / TRACKED).is_file() else {}
+        settings = {key: value for key, value in flat(about["settings"]).items() if value is not None}
+        settings |= {"run": "/".join(folder.resolve().parts[-2:]), "lmtool": __version__}
+        settings |= {"store": about["store"], "fingerprint": fingerprint(about)}
+        self.tell(lambda each: ids.update({each.kind: each.begin(folder, settings, ids.get(each.kind))}))
+        self._begun = True
+        write_json(folder / TRACKED, ids)
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(None)
+
+    def end(self, result: Line | None) -> None:
+        """End all runs with the numbers of result.json, or without a result; no-op for a second time."""
+        self.tell(lambda each: each.end(None if result is None else numbers_in(result)))
+        self.running = []
+
+    def tell(self, call: Callable[[TrackerConfig], object]) -> None:
+        """Call each tracker; leave out those that fail. Raises UserError if one is not installed."""
+        for option in list(self.running):
+            try:
+                call(option)
+            except Exception as error:  # of a library, of a server
+                if isinstance(error, ImportError) and not self._begun:
+                    install = f'pip install "lmtool[{option.kind}]"'
+                    raise UserError(f"training.trackers: {option.kind} is not installed; {install} ({error})") from None
+                self.running.remove(option)
+                with suppress(Exception):
+                    option.end(None)
+                why = f"{type(error).__name__}: {first_line(error)}"
+                self._warn(f"training.trackers: {option.kind} failed ({why}): the training continues without it")
+
+
+def fingerprint(about: Line) -> str:
+    """Return 16 hexadecimal digits that are equal for trainings by the same version with the same text and settings."""
+    settings, free = flat(about["settings"]), NOT_IN_FINGERPRINT
+    kept = {key: value for key, value in settings.items() if key not in free and not key.startswith("data.")}
+    return hashlib.sha256(json.dumps([__version__, about["store"], kept], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def numbers_in(values: Line) -> dict[str, float]:
+    """Return the numbers among values."""
+    return {key: value for key, value in values.items() if type(value) in (int, float)}
 
 
 def _perplexity(value: float, digits: int) -> str:

@@ -10,15 +10,6 @@ from typing import Any
 
 from lmtool.config.groups import TrackerConfig
 from lmtool.config.rules import MISSING
-from lmtool.errors import UserError
-
-
-def _package(kind: str, module: str) -> Any:
-    """Import the module of a tracker. Raises UserError if its package is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise UserError(f'training.trackers: {kind} is not installed; pip install "lmtool[{kind}]"') from None
 
 
 @dataclass
@@ -28,7 +19,7 @@ class TensorboardTracker(TrackerConfig):
     kind: str = "tensorboard"
 
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
-        self._writer = _package(self.kind, "torch.utils.tensorboard").SummaryWriter(str(folder / "tensorboard"))
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder / "tensorboard"))
         rows = "".join(f"| {key} | {value} |\n" for key, value in settings.items())
         self._writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
         return ""
@@ -54,7 +45,7 @@ class MlflowTracker(TrackerConfig):
     experiment: str = MISSING
 
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
-        self._client = client = _package(self.kind, "mlflow").MlflowClient()
+        self._client = client = import_module("mlflow").MlflowClient()
         if earlier:
             client.update_run(earlier, status="RUNNING")
         else:
@@ -86,7 +77,7 @@ class WandbTracker(TrackerConfig):
     project: str = MISSING
 
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
-        self._library = _package(self.kind, "wandb")
+        self._library = import_module("wandb")
         about = {"project": self.project, "name": settings["run"], "dir": str(folder), "config": settings}
         about |= {"reinit": "create_new", "settings": {"console": "off"}}  # beside other runs of this process
         self._run = self._library.init(id=earlier, resume="allow", **about)
@@ -110,7 +101,7 @@ class TrackioTracker(WandbTracker):
     kind: str = "trackio"
 
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
-        self._library = _package(self.kind, "trackio")
+        self._library = import_module("trackio")
         about = {"config": settings, "resume": "must" if earlier else "never", "embed": False}
         self._run = self._library.init(self.project, earlier or settings["run"], **about)
         return str(self._run.name)
