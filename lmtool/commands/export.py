@@ -40,7 +40,7 @@ def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
     to, folder = Path(config.to), run_folder(config.run)
     if config.to == "card":
-        card = write_card(Run.open(folder), config.license, config.language)
+        card = write_card(Run.open(folder), "hub:OWNER/NAME", config.license, config.language)
         session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
         return Written(card, "model card", notes=session.notes)
     form = format_of(config.to)

@@ -20,7 +20,7 @@ from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
 
-HIDDEN = ("store_dir", "options", "resume")  # settings that a card does not show
+HIDDEN = ("store_dir", "options", "device", "lr_range_limits", "lr_range_steps")  # settings that a card does not show
 DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data that it shows: no paths
 
 
@@ -30,22 +30,32 @@ def run(config: PushConfig, session: Session) -> Written:
     if finished.members:
         raise UserError(f"{finished.folder} is a mixture of other folders: push its members, and mix these by hub:NAME")
     if not (finished.folder / CARD).is_file():
-        session.note(f"wrote {write_card(finished)}: add a licence and what others should know")
+        session.note(f"wrote {write_card(finished, config.to)}: add a licence and what others should know")
     name = upload(finished, config.to, private=config.private)
     about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
     session.finish({"run": str(finished.folder), "to": f"hub:{name}"}, f"{finished.folder} is {about}")
     return Written(Path(f"hub:{name}"), about, notes=session.notes)
 
 
-def write_card(run: Run, license: str | None = None, language: str | None = None) -> Path:
-    """Write the model card of a run into its folder, with the perplexities of its evaluations; return its path."""
+def write_card(run: Run, name: str, license: str | None = None, language: str | None = None) -> Path:
+    """Write the model card of a run into its folder, with the perplexities of its evaluations; return its path.
+
+    name: the run as a reader names it, e.g. hub:me/kn5.
+    """
     results = [
         read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
         for folder, kind in _evaluations(run)
     ]
     settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
     shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
-    about = {"run": run, "model": model_name(run), "settings": shown, "license": license, "language": language}
+    about = {
+        "run": run,
+        "name": name,
+        "model": model_name(run),
+        "settings": shown,
+        "license": license,
+        "language": language,
+    }
     about |= {"results": {each.split: each for each in results if each.perplexity is not None}, "first": results[0]}
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True
