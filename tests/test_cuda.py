@@ -64,13 +64,19 @@ MODELS = {
 MODELS |= {f"tree={tree}": [*HIERARCHICAL, f"tree={tree}"] for tree in TREES}
 CELLS = ["lstm", "gru", "rnn"]
 ROWS = ["model.input_dropout=0", "training.batch_size=4", "training.bptt=5"]
+ROWS += ["output=softmax", "model.embedding_dropout=0", "model.weight_dropout=0"]  # nothing is drawn
 MODELS |= {cell: [f"model={cell}", *ROWS] for cell in CELLS}
 MODELS["recurrent, within sentences"] = ["model=lstm", *ROWS, "model.across_sentences=false", "model.layers=2"]
+MODELS["recurrent, regularized"] = [
+    *("model=lstm", *ROWS),
+    *("model.activation_regularization=2", "model.temporal_regularization=1"),
+]
 OPTIMIZERS = {
     "adam": ["optim=adam", "optim.weight_decay=0.01"],
     "sgd": ["optim=sgd", "optim.lr=0.1"],
     "momentum": ["optim=sgd", "optim.momentum=0.9"],
     "adagrad": ["optim=adagrad"],
+    "asgd": ["optim=asgd", "optim.lr=1", "optim.patience=1", "schedule=constant"],
     "max_norm": ["training.embedding_max_norm=1"],
     "deterministic": ["training.deterministic=true"],
 }
