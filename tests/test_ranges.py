@@ -30,7 +30,6 @@ NEEDS = {
     "text": ["data=names"],  # it has a data.split
     "train": ["model=ngram"],  # prune is null for the others
     "eval": ["nbest=a"],
-    "eval-dynamic_lr": ["dynamic=true"],
     "compare": ["runs=[a,b]"],
     "ensemble": ["runs=[a,b]", "cache=neural"],
     "clusters": ["tree.run=a"],
@@ -161,11 +160,11 @@ SETTINGS = [
 ]
 
 
-def composed(group: str, schema: str, key: str) -> tuple[DictConfig, str]:
-    """The settings of the first option that has a schema, as they are for a key, and the verb they are for."""
+def composed(group: str, schema: str) -> tuple[DictConfig, str]:
+    """The settings of the first option that has a schema, and the verb they are for."""
     if not group:
         verb = schema
-        words = NEEDS.get(key, NEEDS.get(schema, []))
+        words = NEEDS.get(schema, [])
     else:
         verb = {"data": "preprocess", "tree": "tree"}.get(group, "train")
         option = schema
@@ -189,10 +188,10 @@ def bad_values(setting: Setting) -> list[Any]:
 
 
 @cache
-def option(group: str, schema: str, key: str) -> tuple[DictConfig, type]:
+def option(group: str, schema: str) -> tuple[DictConfig, type]:
     """What `composed` makes of a schema, and the verb's own schema: made once."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config, verb = composed(group, schema, key)
+        config, verb = composed(group, schema)
     return config, CLASSES[""][verb]
 
 
@@ -219,8 +218,7 @@ def test_all_verbs_are_walked() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
-    own = str(setting) if str(setting) in NEEDS else ""
-    config, expected = option(setting.group, setting.schema, own)
+    config, expected = option(setting.group, setting.schema)
     typed(config, expected)  # as it stands it is right
     for value in bad_values(setting)[int(setting.key in NEGATIVE) :]:  # -1 comes first
         said = refusal(config, expected, setting.key, value)

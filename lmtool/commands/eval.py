@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import DYNAMIC_RULES, TUNED, EvalConfig
+from lmtool.config.verbs import TUNED, EvalConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
@@ -52,8 +52,6 @@ from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
-
-DYNAMIC_LR = dict(zip(DYNAMIC_RULES, (0.03, 0.03), strict=True))
 
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
@@ -163,11 +161,10 @@ def _dynamic_scores(config: EvalConfig, model: LanguageModel, split: Split, run:
             f"dynamic=true: {run} is not a single network with weights to train; of a mixture, evaluate each network "
             "with dynamic=true, and mix these scores by lmtool ensemble"
         )
-    train, segment, decay = None, config.dynamic_segment, config.dynamic_decay
+    train, segment, lr, decay = None, config.dynamic_segment, config.dynamic_lr, config.dynamic_decay
     if config.dynamic_rule == "rms":
         with open_run_corpus(Run.open(Path(run)), config.store_dir, progress=progress) as corpus:
             train = corpus.split("train")
-    lr = DYNAMIC_LR[config.dynamic_rule] if config.dynamic_lr is None else config.dynamic_lr
     return score_dynamically(model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
 
 

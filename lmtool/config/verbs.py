@@ -38,7 +38,6 @@ from lmtool.errors import UserError
 
 MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
 PRUNE_METHODS = ("gain", "entropy")
-DYNAMIC_RULES = ("rms", "sgd")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, as [2,1] or 2:1, divided by their sum"
 TUNED, UNION = "tuned", "union"
@@ -238,9 +237,9 @@ class EvalConfig(ModelUserConfig):
     detail: bool = setting(excludes=("nbest=FILE",))
     unnormalised: bool = setting(excludes=("nbest=FILE",))
     dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalised=true"))
-    dynamic_rule: str = setting(words=DYNAMIC_RULES)
+    dynamic_rule: str = setting(words=("rms", "sgd"))
     dynamic_segment: int = setting(min=1)
-    dynamic_lr: float | None = setting(min=0, needs=("dynamic=true",))
+    dynamic_lr: float = setting(min=0)
     dynamic_decay: float = setting(min=0, below=1)
     nbest: str | None = MISSING
     nbest_costs: str | None = setting(needs=("nbest=FILE",))

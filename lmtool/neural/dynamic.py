@@ -1,5 +1,5 @@
 r"""Dynamic evaluation: a network that learns from the text that it scores. It scores a segment of a few words, then its
-weights take one step down the gradient of the segment's training loss L:
+weights take one step down the gradient of the segment's loss L, which is the mean of -log p:
 
 .. math::
 
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lmtool.data.split import Split
 from lmtool.neural.model import NeuralModel
+from lmtool.neural.outputs.softmax import WordScores
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
@@ -78,10 +79,12 @@ def gradient_scales(model: NeuralModel, train: Split, segment: int) -> list[Tens
 
 def _segments(model: NeuralModel, text: Split, index: Iterator[IntArray]) -> Iterator[tuple[Any, ...]]:
     """Yield of each segment its tokens `[B T]`, given as `[B, T]`, their log p and the gradients of their mean loss."""
-    weights, state = list(model.parameters()), None
+    weights, layer, state = list(model.parameters()), model.output, None
     with model._evaluating():
         for tokens in index:
             h, targets, state = model.read_tokens(text, tokens, state)
-            scores = model.output.log_prob(h.detach(), targets).cpu().numpy()
-            gradients = torch.autograd.grad(model._loss(h, targets), weights, materialize_grads=True)
+            scores = layer.log_prob(h.detach(), targets).cpu().numpy()
+            exact = isinstance(layer, WordScores)  # also of layers that draw words in training
+            loss = -layer.log_probs(h).gather(1, targets[:, None]).mean() if exact else model._loss(h, targets)
+            gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
             yield tokens.ravel(), scores, [each.to_dense() if each.is_sparse else each for each in gradients]

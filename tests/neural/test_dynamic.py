@@ -162,7 +162,7 @@ def test_commands(lmtool: Run) -> None:
     assert [member["dynamic"] for member in result("compared")["members"]] == [False, True]
     said = lmtool("ensemble", "runs=[static,rms]", "fit_split=valid", "hydra.run.dir=mixed")
     assert result("mixed")["dynamic"] is True and "perplexity, dynamic" in said
-    for folder, model in ("rms", "lstm + softmax, dynamic"), ("mixed", "mixture of 2 scores, dynamic"):
+    for folder, model in ("rms", "lstm + sampled, dynamic"), ("mixed", "mixture of 2 scores, dynamic"):
         entry = read_entry(ReportFolder(Path(folder), Kind.scores), Bootstrap(100, 1, "auto"), folder)
         assert entry.model == model
 
@@ -171,5 +171,5 @@ def test_what_is_refused(lmtool: Run) -> None:
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
     said = lmtool("eval", "run=kn", "dynamic=true", code=2)
     assert "dynamic=true: kn is not a single network with weights to train" in said
-    assert "dynamic_lr=0.1: needs dynamic=true" in lmtool("eval", "run=kn", "dynamic_lr=0.1", code=2)
+    assert "dynamic_lr=-1.0: must be 0 or more" in lmtool("eval", "run=kn", "dynamic_lr=-1", code=2)
     assert "dynamic=true: cannot be used with accuracy=true" in lmtool("eval", "dynamic=true", "accuracy=true", code=2)

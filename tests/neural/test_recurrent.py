@@ -277,6 +277,12 @@ def test_commands(words: list[str], lmtool: Run) -> None:
     assert lmtool("predict", "a", "run=run", "top=2", "oov=unk")
     assert lmtool("generate", "run=run", "count=2", "length=5")
     assert kenlm.Model("run").order == sys.maxsize
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
+    lmtool("ensemble", "runs=[kn,run]", "cache=neural", "cache_size=9", "hydra.run.dir=mix")
+    said = lmtool("eval", "run=mix", "hydra.run.dir=mix-eval", "accuracy=true")
+    mixed, scored = (json.loads(Path(name, "result.json").read_text()) for name in ("mix", "mix-eval"))
+    assert scored["perplexity"] == pytest.approx(mixed["perplexity"], rel=1e-6) and "perplexity, dynamic" in said
+    assert scored["dynamic"] and len(mixed["weights"]) == 3 and mixed["perplexity"] < found["perplexity"]
 
 
 def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
