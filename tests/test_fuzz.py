@@ -238,17 +238,38 @@ def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tm
             )
 
 
+CAMPAIGNS = ["files", "library", "numbers", "text", "words", "yaml"]
+
+
+def cases_of(table: str) -> dict[str, int]:
+    """Return the cases of each campaign in a table."""
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
+    return {name.strip(): int(cases) for name, _, cases in rows}
+
+
 @needs_scripts
-def test_all_campaigns_run(tmp_path: Path) -> None:
-    """A few cases each, of a seed that finds nothing."""
-    command = [sys.executable, "-m", "fuzzing", "all", "60", "1", "--cases", "1"]
+def test_each_campaign_runs(tmp_path: Path) -> None:
+    """A few cases each, of a seed that finds nothing; one process prepares what they share once."""
+    command = [sys.executable, "-m", "fuzzing", ",".join(CAMPAIGNS), "60", "1", "--cases", "1"]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{SCRIPTS}", "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [name.strip() for name, _, _ in rows] == ["files", "library", "numbers", "text", "words", "yaml"]
-    assert all(int(cases) >= 1 for _, _, cases in rows)
+    cases = cases_of(done.stdout)
+    assert list(cases) == CAMPAIGNS and min(cases.values()) >= 1
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
+
+
+@needs_scripts
+def test_all_runs_each_campaign_in_a_process(
+    fuzzing: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fuzzing import __main__ as lines
+
+    assert list(lines.NONSENSE) == CAMPAIGNS
+    monkeypatch.setattr(lines, "NONSENSE", {"numbers": "numbers"})
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{SCRIPTS}")
+    assert lines.main(["all", "60", "1", "--cases", "1"]) == 0
+    assert list(cases_of(capsys.readouterr().out)) == ["numbers"]
 
 
 @needs_scripts
