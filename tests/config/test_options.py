@@ -27,6 +27,7 @@ MAY_NAME = {
     "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
     "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
+    "lmtool/srilm.py": "ngram is the name of a command of SRILM",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
