@@ -15,9 +15,26 @@ import matplotlib.pyplot as plt
 
 import lmtool
 
-PEOPLE = "ann bob cleo dan eve finn gina hugo".split()
-VERBS = "finds breaks drops hides paints lifts repairs throws".split()
-THINGS = "book cup chair lamp box key desk plate coat bell knife map pen shoe ball bowl".split()
+PEOPLE = ["ann", "bob", "cleo", "dan", "eve", "finn", "gina", "hugo"]
+VERBS = ["finds", "breaks", "drops", "hides", "paints", "lifts", "repairs", "throws"]
+THINGS = [
+    "book",
+    "cup",
+    "chair",
+    "lamp",
+    "box",
+    "key",
+    "desk",
+    "plate",
+    "coat",
+    "bell",
+    "knife",
+    "map",
+    "pen",
+    "shoe",
+    "ball",
+    "bowl",
+]
 random.seed(1)
 
 
@@ -38,12 +55,14 @@ corpus = lmtool.Corpus.from_texts(train, valid, name="stories")
 
 kneser_ney = lmtool.train({"kind": "ngram", "order": 5}, corpus)
 sizes = {"embedding_dim": 32, "hidden_dim": 64, "tied": False, "dropout": 0.1, "input_dropout": 0}
-networks = {"nplm": ({"context_size": 4, "fofe_window": 0}, 128), "rnn": ({}, 16), "lstm": ({}, 16)}
+memory = {"embedding_dropout": 0, "weight_dropout": 0}
+networks = {"nplm": ({"context_size": 4, "fofe_window": 0}, 128), "rnn": (memory, 16), "lstm": (memory, 16)}
 histories = {}
 for kind, (settings, batch_size) in networks.items():
     run = lmtool.train(
         {"kind": kind, **sizes, **settings},
         corpus,
+        output="softmax",
         training={"steps": 700, "batch_size": batch_size, "bptt": 20, "minutes": None, "accuracy_tokens": 0},
         optim={"lr": 0.01},
     )

@@ -168,9 +168,8 @@ class Recurrent(Encoder):
     ) -> tuple[Tensor, list[Tensor]]:
         """Call torch's function of one layer; return its h and the parts of its state `[S, H']`."""
         given = tuple(state) if len(state) > 1 else state[0]
-        h, *after = FUNCTIONS[self.config.cell](
-            *inputs, given, weights, True, 1, 0.0, self.training, False, *batch_first
-        )
+        graph = torch.is_grad_enabled()  # cuDNN keeps what gradients need only if told that it trains
+        h, *after = FUNCTIONS[self.config.cell](*inputs, given, weights, True, 1, 0.0, graph, False, *batch_first)
         return h, [part[0] for part in after]
 
     def _embedded(self, words: Tensor) -> Tensor:
