@@ -176,9 +176,8 @@ def test_a_recurrent_step(cell: str, toy: Corpus) -> None:
         torch.stack(losses).sum().backward()
         found = [*losses, *model.carried_state().values(), *(parameter.grad for parameter in model.parameters())]
         model.eval().zero_grad()
-        model.recurrent.read(words[0].to(device), model.recurrent.zero_state(4))[
-            0
-        ].sum().backward()  # as eval dynamic=true
+        h, _ = model.recurrent.read(words[0].to(device), model.recurrent.zero_state(4))
+        h.sum().backward()  # in evaluation mode, as eval dynamic=true
         found += [parameter.grad for parameter in model.parameters()]
         log_prob, states = model.advance(np.stack([model.begin(special_tokens)] * 2), np.arange(2), special_tokens)
         log_prob = np.concatenate([model.score_text(valid), log_prob, model.advance(states, [2, 0], special_tokens)[0]])
