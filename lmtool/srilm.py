@@ -89,8 +89,25 @@ def parse(command: str, words: list[str]) -> Options:
     for kind, names in OPTIONS[command].items():
         for name in names.split():
             for each in dict.fromkeys(name.replace("#", str(order)) for order in range(1, 10)):
-                parser.add_argument(f"-{each}", **({"action": "store_true"} if kind is bool else {"type": kind}))
-    return vars(parser.parse_args(words))
+                value = {"action": "store_true"} if kind is bool else {"type": number if kind is float else kind}
+                parser.add_argument(f"-{each}", **value)
+    for files in ("-text", "-read", "-lm", "-mix-lm", "-ppl"):  # of two files one would be left out without a word
+        if words.count(files) > 1:
+            parser.error(f"{files}: give it once")
+    given = vars(parser.parse_args(words))
+    if "limit_vocab" in given and "vocab" not in given:
+        parser.error("-limit-vocab: needs -vocab FILE")
+    require("order" not in given or 1 <= given["order"] <= 16, f"{command} -order", given.get("order"), "from 1 to 16")
+    require(given.get("prune", 0) >= 0, f"{command} -prune", given.get("prune"), "0 or more")
+    require(len(given.get("map_unk", UNK).split()) == 1, f"{command} -map-unk", given.get("map_unk"), "a word")
+    return given
+
+
+def number(value: str) -> float:
+    """Return the value of an option. Raises ValueError if it is not a finite number."""
+    if not np.isfinite(result := float(value)):
+        raise ValueError
+    return result
 
 
 def _blocks(name: str) -> Iterator[bytes]:
@@ -215,8 +232,10 @@ def _read_counts(given: Options, rules: VocabularyConfig) -> tuple[Counts, Vocab
 def ngram(given: Options) -> None:
     """Read, mix, prune and use models. Raises UserError for a mistake in the line or a file."""
     require("lm" in given, "ngram -lm", "", "the name of an ARPA file")
-    for name, values in {"order": range(1, 17), "debug": range(3), "bayes": range(1)}.items():
-        require(given.get(name, values[-1]) in values, f"ngram -{name}", given.get(name), f"at most {values[-1]}")
+    for name, values, text in (("debug", range(3), "0, 1 or 2"), ("bayes", range(1), "0")):
+        require(given.get(name, 0) in values, f"ngram -{name}", given.get(name), text)
+    if "mix_lm" not in given and any(key.startswith("mix_lm") for key in given):
+        raise UserError("ngram -mix-lm2: needs -mix-lm FILE, the model whose weight is what the others leave")
     models, weights = _members(given)
     vocabulary = models[0].vocabulary
     model: Mixture | NgramModel = Mixture(list(models), np.array(weights))
@@ -296,7 +315,8 @@ def compute_best_mix(given: Options) -> None:
     """Fit the weights of outputs of `ngram -debug 2 -ppl` by EM, until none changes by more than -precision."""
     scores = [read_scores(name).log_prob for name in given["files"]]
     weights = np.array([decimal(value) for value in given.get("lambda", " ".join("1" * len(scores))).split()])
-    if len({len(log_prob) for log_prob in scores}) > 1 or len(scores) != len(weights) or not weights.min() >= 0:
+    usable = len(scores) == len(weights) and weights.min() >= 0 < weights.sum() < np.inf
+    if len({len(log_prob) for log_prob in scores}) > 1 or not usable:
         raise UserError("compute-best-mix: give scores of one text, and as many weights of 0 or more by -lambda 'A B'")
     log_prob = np.stack(scores)
     log_prob, weights = log_prob[:, (log_prob > -np.inf).any(axis=0)], weights / weights.sum()

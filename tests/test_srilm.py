@@ -188,6 +188,8 @@ def test_mixtures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         f"pairwise cumulative lambda (1 {1 - share:g})",
     ]
     assert said.err.startswith("iteration 1, lambda = (0.5 0.5), ppl = 1.8")
+    for weights in ("0 0", "inf 1"):
+        assert "weights of 0 or more" in refused(f"compute-best-mix -lambda '{weights}' one.ppl two.ppl", capsys)
 
 
 def test_nbest_lists_and_sentences(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,7 +219,17 @@ def test_nbest_lists_and_sentences(folder: Path, capsys: pytest.CaptureFixture[s
         ("ngram-count -text none -lm y", "no file none"),
         ("ngram-count -text t.txt -gt2max 12 -lm y", "-gt2max=12: must be a whole number from 0 to 9"),
         ("ngram -ppl t.txt", "ngram -lm=: must be the name of an ARPA file"),
-        ("ngram -lm t.txt -debug 3", "ngram -debug=3: must be at most 2"),
+        ("ngram -lm t.txt -debug 3", "ngram -debug=3: must be 0, 1 or 2"),
+        ("ngram -lm t.txt -bayes 1", "ngram -bayes=1: must be 0"),
+        ("ngram -lm t.txt -order 0", "ngram -order=0: must be from 1 to 16"),
+        ("ngram-count -text t.txt -order 0 -lm y", "ngram-count -order=0: must be from 1 to 16"),
+        ("ngram-count -text t.txt -text v.txt -lm y", "ngram-count: -text: give it once"),
+        ("ngram-count -text t.txt -limit-vocab -lm y", "ngram-count: -limit-vocab: needs -vocab FILE"),
+        ("ngram-count -text t.txt -unk -map-unk '' -lm y", "ngram-count -map-unk=: must be a word"),
+        ("ngram-count -text t.txt -addsmooth inf -lm y", "argument -addsmooth: invalid number value: 'inf'"),
+        ("ngram-count -text t.txt -prune -1 -lm y", "ngram-count -prune=-1.0: must be 0 or more"),
+        ("ngram -lm t.txt -prune nan", "argument -prune: invalid number value: 'nan'"),
+        ("ngram -lm t.txt -mix-lm2 t.txt -mix-lambda2 .9", "ngram -mix-lm2: needs -mix-lm FILE"),
         ("ngram -lm t.txt -mix-lm t.txt -lambda 2", "ngram -lambda=2.0: must be 0 or more, and at most 1"),
         ("compute-best-mix t.txt", "unknown format"),
         ("disambig", "use ngram-count, ngram, compute-best-mix with options, or link FOLDER"),
