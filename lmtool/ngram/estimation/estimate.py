@@ -117,7 +117,7 @@ def estimate(
 def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
     """Estimate a model without the n-grams below the smoother's minimum counts, except contexts of others.
 
-    closed: whether `<unk>` is no word of the model, so that n-grams with it are not counted.
+    closed: whether `<unk>` is not a word of the model, so that n-grams with it are not counted.
     """
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
     for k, own in enumerate(smoother.of_orders, start=1):
