@@ -26,8 +26,8 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
     lines = [f"| | {' | '.join(shown)} |", f"|---|{'--:|' * len(shown)}"]
     for name, means in by_phenomenon.iterrows():
         lines.append(f"| {str(name).replace('_', ' ')} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
-    for what, *keys in ("95 % interval", "lower", "upper"), ("ties, each half right", "ties"):
-        cells = [" to ".join(f"{table.loc[0, key]:.3g}" for key in keys) for table in accuracies.values()]
+    for what, digits, *keys in ("95 % interval", 3, "lower", "upper"), ("ties, each half right", 0, "ties"):
+        cells = [" to ".join(f"{table.loc[0, key]:.{digits}f}" for key in keys) for table in accuracies.values()]
         lines.append(f"| {what} | {' | '.join(cells)} |{' |' * len(PUBLISHED)}")
     left_out = [name for name in files if name not in accuracies]
     return lines + (["", f"Not run: {', '.join(left_out)}."] if left_out else [])

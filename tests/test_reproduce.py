@@ -277,7 +277,7 @@ def test_table_of_minimal_pairs_by_hand(imported: Any, tmp_path: Path, monkeypat
         "| a | 0.550 | 0.375 | 0.875 |",
         "| b | 0.700 | 0.750 | 0.500 |",
         "| **all paradigms** | 0.600 | 0.500 | 0.750 |",
-        "| 95 % interval | 0.55 to 0.65 | | |",
+        "| 95 % interval | 0.550 to 0.650 | | |",
         "| ties, each half right | 12 | | |",
         "",
         "Not run: NCE.",
