@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posix
 import random
 import resource
 import shutil
@@ -97,6 +98,7 @@ def test_a_state_is_laid_out_over_what_is_there(kills: Any, tmp_path: Path) -> N
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_strace_explains_what_a_command_leaves(kills: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file at the end of a training is that of the replayed calls; `watched` raises where one is not."""
+    monkeypatch.setattr(os, "fsync", posix.fsync)  # other tests wait for no disk
     work = tmp_path / "work"
     work.mkdir()
     (work / "before.txt").write_text("it stays")
