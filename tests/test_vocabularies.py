@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lmtool as package
+from lmtool.data.readers import KENLM_BINARY
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.vocabularies import OverVocabulary, shares_of_unk
 from lmtool.runs.run import Run as RunFolder
@@ -169,6 +170,8 @@ def test_other_words_are_refused_without_the_choice(two: Run) -> None:
         assert "set text=FILE vocabulary=union to mix them over all words" in said
     for verb in ("ensemble", "compare"):
         assert "a.arpa comes without data: set text=FILE" in two(verb, "runs=[a.arpa,b.arpa]", code=2)
+        Path("a.arpa.bin").write_bytes(KENLM_BINARY)
+        assert "a.arpa.bin comes without data: set text=FILE" in two(verb, "runs=[a.arpa.bin,scores.txt]", code=2)
     assert "needs text=FILE" in two("ensemble", "runs=[a.arpa,b.arpa]", "vocabulary=union", code=2)
     assert "vocabulary=all: must be union or null" in two(
         *("ensemble", "runs=[a.arpa,b.arpa]", "text=text.txt", "vocabulary=all"), code=2

@@ -14,7 +14,7 @@ import numpy as np
 from lmtool.config.verbs import CompareConfig, EnsembleConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import TextCorpus
-from lmtool.data.readers import read_blocks
+from lmtool.data.readers import is_kenlm_binary, read_blocks
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
@@ -129,10 +129,11 @@ def open_members(
 
 def require_one_unit(names: list[str], text: str | None) -> None:
     """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words, and for
-    an ARPA file without text= to score.
+    an ARPA file or a KenLM binary without text= to score.
     """
-    if text is None and (arpa := [name for name in names if name.endswith(ARPA)]):
-        raise UserError(f"{arpa[0]} comes without data: set text=FILE, on which models are scored and weights fitted")
+    files = [name for name in names if name.endswith(ARPA) or is_kenlm_binary(Path(name))]
+    if text is None and files:
+        raise UserError(f"{files[0]} comes without data: set text=FILE, on which models are scored and weights fitted")
     runs = {name: run for name in names if (run := _run_behind(Path(name))) is not None}
     units = {name: run.config["data"]["vocabulary"]["unit"] for name, run in runs.items() if run.config.get("data")}
     for name, unit in units.items():

@@ -182,7 +182,9 @@ def check_text(block: bytes, name: str, line: int) -> None:
 
 
 def is_kenlm_binary(path: Path) -> bool:
-    """Return whether a file is one of KenLM's binary files."""
+    """Return whether a path is one of KenLM's binary files."""
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(len(KENLM_BINARY)) == KENLM_BINARY
 

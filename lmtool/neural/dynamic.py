@@ -83,8 +83,11 @@ def _segments(model: NeuralModel, text: Split, index: Iterator[IntArray]) -> Ite
     with model._evaluating():
         for tokens in index:
             h, targets, state = model.read_tokens(text, tokens, state)
-            scores = layer.log_prob(h.detach(), targets).cpu().numpy()
-            exact = isinstance(layer, WordScores)  # also of layers that draw words in training
-            loss = -layer.log_probs(h).gather(1, targets[:, None]).mean() if exact else model._loss(h, targets)
+            if isinstance(layer, WordScores):  # the exact loss, also of layers that draw words in training
+                log_prob = layer.log_probs(h).gather(1, targets[:, None])[:, 0]
+                loss = -log_prob.mean()
+            else:
+                log_prob, loss = layer.log_prob(h.detach(), targets), model._loss(h, targets)
             gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
-            yield tokens.ravel(), scores, [each.to_dense() if each.is_sparse else each for each in gradients]
+            dense = [each.to_dense() if each.is_sparse else each for each in gradients]
+            yield tokens.ravel(), log_prob.detach().cpu().numpy(), dense

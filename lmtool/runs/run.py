@@ -219,7 +219,7 @@ def run_folder(named: str | None) -> Path:
 
 def _require_no_model_file(path: Path) -> None:
     """Raise UserError for a file that arpa= takes."""
-    if path.is_file() and is_kenlm_binary(path):
+    if is_kenlm_binary(path):
         raise UserError(f"{path} is a KenLM binary: use arpa={path}, in lmtool eval, score or predict")
     if path.is_file() and ".arpa" in path.suffixes:
         raise UserError(f"{path} is an ARPA file: use arpa={path}, in lmtool eval, score, predict or convert")
