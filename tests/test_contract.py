@@ -191,7 +191,7 @@ MODELS = {
     "lstm": lambda corpus: other_encoder(corpus, lstm(layers=2, across_sentences=False)),
     "gru": lambda corpus: other_encoder(corpus, lstm(cell=Cell.gru, layers=2, tied=False, across_sentences=False)),
     "rnn": lambda corpus: other_encoder(corpus, lstm(cell=Cell.rnn, across_sentences=False)),
-    "lstm-across": lambda corpus: other_encoder(corpus, lstm(across_sentences=True)),
+    "lstm-across": lambda corpus: other_encoder(corpus, lstm(hidden_dim=None, across_sentences=True)),
     "mixture-lstm": lambda corpus: Mixture(
         [ngram(corpus, 3), other_encoder(corpus, lstm(across_sentences=False))], np.array([0.4, 0.6])
     ),

@@ -263,7 +263,7 @@ def test_going_to_a_position() -> None:
     assert [targets.tolist() for _, (__, targets) in zip(range(20), other, strict=False)] == want
 
 
-SMALL = ["data=toy", "model.hidden_dim=8", "model.embedding_dim=6", "training.batch_size=4", "training.bptt=5"]
+SMALL = ["data=toy", "model.embedding_dim=6", "training.batch_size=4", "training.bptt=5"]
 SMALL += ["training.minutes=null", "training.epochs=6", "optim.lr=0.02"]
 
 
@@ -294,6 +294,16 @@ def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
     whole, parts = (Path(name, "metrics.jsonl").read_text().splitlines() for name in ("whole", "parts"))
     keys = "step", "train_loss", "valid_loss"
     assert [[json.loads(x)[k] for k in keys] for x in parts] == [[json.loads(x)[k] for k in keys] for x in whole]
+
+
+def test_a_number_of_hidden_units_without_effect_is_refused() -> None:
+    given = {"layers": 1, "embedding_dim": 3, "hidden_dim": 4}
+    message = "model.hidden_dim=4: one layer whose units are compared with the embeddings has embedding_dim=3 units"
+    with pytest.raises(UserError, match=message):
+        config(**given).build(7, tied=True, sparse=False)
+    assert config(**given).build(7, tied=False, sparse=False).output_dim == 4
+    by_default = config(**given | {"hidden_dim": None})
+    assert by_default.build(7, tied=True, sparse=False).output_dim == 3 and by_default.weight_count(7) == 3 * 7 + 72
 
 
 def test_a_context_size_is_refused() -> None:

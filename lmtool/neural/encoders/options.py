@@ -117,7 +117,7 @@ class LstmModel(EncoderConfig):
     kind: str = "lstm"
     context_size: int | None = setting(None, check=_unbounded)  # type: ignore[assignment]
     cell: Cell = Cell.lstm
-    hidden_dim: int = setting(min=1)
+    hidden_dim: int | None = setting(None, min=1)
     layers: int = setting(1, min=1, max=100)
     input_dropout: float = setting(0.0, min=0, below=1)
     embedding_dropout: float = setting(0.0, min=0, below=1)
@@ -127,20 +127,33 @@ class LstmModel(EncoderConfig):
     temporal_regularization: float = setting(0.0, min=0)
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; if tied, its last layer has the dimension of the embeddings."""
+        """Build the encoder; if tied, its last layer has the dimension of the embeddings.
+
+        Raises UserError for a hidden_dim that would have no effect.
+        """
         from lmtool.neural.encoders.recurrent import Recurrent
 
+        if tied and self.layers == 1 and self.units != self.embedding_dim:
+            raise UserError(
+                f"model.hidden_dim={self.hidden_dim}: one layer whose units are compared with the embeddings has "
+                f"embedding_dim={self.embedding_dim} units; set model.embedding_dim, or model.tied=false"
+            )
         return Recurrent(self, vocabulary_size, tied=tied, sparse=sparse)
 
     def suit(self, unit: Unit, tokens: int) -> None:
         """Carry the state across sentences unless it is set otherwise."""
         self.across_sentences = self.across_sentences is not False
 
+    @property
+    def units(self) -> int:
+        """The number of hidden units of each layer but, if tied, the last."""
+        return self.hidden_dim or self.embedding_dim
+
     def weight_count(self, vocabulary_size: int) -> int:
         """Count the weights of the embeddings `[V, E]` and of the cells' matrices."""
         gates = {Cell.lstm: 4, Cell.gru: 3, Cell.rnn: 1}[self.cell]
-        inputs = self.embedding_dim + (self.layers - 1) * self.hidden_dim
-        cells = gates * self.hidden_dim * (inputs + self.layers * self.hidden_dim)
+        inputs = self.embedding_dim + (self.layers - 1) * self.units
+        cells = gates * self.units * (inputs + self.layers * self.units)
         return EncoderConfig.weight_count(self, vocabulary_size) + cells
 
     def size_settings(self) -> list[str]:

@@ -60,7 +60,7 @@ class Recurrent(Encoder):
         super().__init__(config, vocabulary_size, sparse=sparse)
         self.context_size = None
         self.bos = vocabulary_size - 1
-        inner, last = config.hidden_dim, config.embedding_dim if tied else config.hidden_dim
+        inner, last = config.units, config.embedding_dim if tied else config.units
         sizes = [config.embedding_dim, *[inner] * (config.layers - 1), last]
         kind = MODULES[config.cell]
         self.cells = nn.ModuleList(kind(before, after, batch_first=True) for before, after in pairwise(sizes))
