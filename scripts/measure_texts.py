@@ -90,6 +90,7 @@ def _documents_of_kenlm(tokens: int) -> None:
 
 
 SENTENCES, BATCH, STEPS = 2000, 1000, 20
+WAYS = "lmtool.kenlm BaseScore", "batches of 1,000 states"
 
 
 def decoding() -> None:
@@ -97,40 +98,48 @@ def decoding() -> None:
 
     Also a network with 40 hypotheses of each of 25 states.
     """
-    size = sum(train("kn5", *KN5)["ngrams"])
+    train("kn5", *KN5)
     measuring.lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
     train("nplm", "model=nplm", "data=ptb", "training.steps=20", "training.minutes=null")
-    sentences = [[*line.split(), "</s>"] for line in ptb_lines("valid")][:SENTENCES]
-    model, network, face = load("kn5"), load("nplm"), lmtool.kenlm.Model("kn5")
-    steps = [[words[at] if at < len(words) else "</s>" for words in sentences[:BATCH]] for at in range(STEPS)]
-    coded = [model.vocabulary.encode(step) for step in steps]
-    words, batched = sum(map(len, sentences)), BATCH * STEPS
+    (base, batches), (sentences, coded, calls), network = WAYS, _of_ngrams("kn5"), load("nplm")
+    at_once, batched = calls.pop(batches)
 
     def with_threads(count: int | None) -> None:
         parallel.use(count)
-        _at_once(model, coded)
+        at_once()
         parallel.use(None)
 
-    base = "lmtool.kenlm BaseScore"
-    calls: dict[str, tuple[Any, int]] = {base: (lambda: _one_by_one(lmtool.kenlm, face, sentences), words)}
     try:
         import kenlm
 
         base, theirs = "kenlm BaseScore", kenlm.Model("kn5.arpa")
-        calls[base] = (lambda: _one_by_one(kenlm, theirs, sentences), words)
+        calls[base] = (lambda: _one_by_one(kenlm, theirs, sentences), sum(map(len, sentences)))
     except ImportError:
         print("KenLM's module is not installed (pip install kenlm): its row is left out")
-    calls["batches of 1,000 states, one thread"] = (lambda: with_threads(1), batched)
-    calls["batches of 1,000 states, all threads"] = (lambda: with_threads(None), batched)
-    for call, count in calls.values():  # until the n-grams are in a hash table, as after a quarter as many words
-        for _ in range(size // 4 // count + 1):
-            call()
+    calls[f"{batches}, one thread"] = (lambda: with_threads(1), batched)
+    calls[f"{batches}, all threads"] = (lambda: with_threads(None), batched)
     calls["network, 40 hypotheses of each of 25 states"] = (lambda: _at_once(network, coded[:3], alike=40), 3 * BATCH)
     seconds = in_turns({name: call for name, (call, _) in calls.items()}, turns())
     rates = {name: calls[name][1] / statistics.median(taken) for name, taken in seconds.items()}
     head("Penn Treebank, order 5", "million words per second", f"relative to {base}", numbers=2)
     for name, rate in rates.items():
         row(name, f"{rate / 1e6:.3f}", f"{rate / rates[base]:.2f}")
+
+
+def _of_ngrams(run: str) -> tuple[list[list[str]], list[Any], dict[str, tuple[Any, int]]]:
+    """Return sentences, the ids of their words step by step, and both ways to score them, with the number of words."""
+    model, face = load(run), lmtool.kenlm.Model(run)
+    sentences = [[*line.split(), "</s>"] for line in ptb_lines("valid")][:SENTENCES]
+    steps = [[words[at] if at < len(words) else "</s>" for words in sentences[:BATCH]] for at in range(STEPS)]
+    coded = [model.vocabulary.encode(step) for step in steps]
+    calls: dict[str, tuple[Any, int]] = {
+        WAYS[0]: (lambda: _one_by_one(lmtool.kenlm, face, sentences), sum(map(len, sentences))),
+        WAYS[1]: (lambda: _at_once(model, coded), BATCH * STEPS),
+    }
+    for call, count in calls.values():  # until the n-grams are in a hash table, as after a quarter as many words
+        for _ in range(sum(measuring.result(run)["ngrams"]) // 4 // count + 1):
+            call()
+    return sentences, coded, calls
 
 
 def _one_by_one(module: Any, model: Any, sentences: list[list[str]]) -> None:
