@@ -28,8 +28,8 @@ def open_standard_streams() -> None:
 def run(command: Callable[[list[str]], int] | None = None) -> NoReturn:
     """Run the command line of this process and end the process with its exit code. command: as in `main`."""
     # Importing the libraries creates hundreds of thousands of objects that live to the end: searching them for garbage
-    # after every few hundred allocations takes a tenth of a short command's time.
-    gc.set_threshold(200_000, 10, 10)
+    # even once takes a tenth of a short command's time.
+    gc.set_threshold(1_000_000, 10, 10)
     open_standard_streams()
     if "OMP_WAIT_POLICY" not in os.environ:  # read by libgomp when torch is imported
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)

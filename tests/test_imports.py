@@ -126,6 +126,10 @@ def imported(script: str, folder: Path) -> set[str]:
 LINES = ["", "--help", "--version", "train --help", "eval --help", "train model=nce --help", "completion bash"]
 
 
+def test_lmtool_imports_nothing_heavy(tmp_path: Path) -> None:
+    assert not imported("import lmtool", tmp_path) & {*HEAVY, "tqdm", "yaml", "subprocess"}
+
+
 @pytest.mark.parametrize("line", [*LINES, "completion query lmtool train data=ptb model."])
 def test_help_and_completion_import_nothing_heavy(line: str, tmp_path: Path) -> None:
     script = f"from lmtool.cli.command_line import main; assert main({line.split()!r}) == 0"
@@ -136,8 +140,11 @@ def test_training_imports_what_its_model_needs(tmp_path: Path) -> None:
     run = "from lmtool.cli.command_line import main; assert main({!r}) == 0"
     counted = imported(run.format(["train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn"]), tmp_path)
     assert "torch" not in counted and not any(name.startswith("lmtool.neural") for name in counted)
+    scored = imported(run.format(["score", "run=kn", f"text={__file__}", "to=scores.tsv"]), tmp_path)
+    assert not scored & {"torch", "matplotlib", "pandas", "pyarrow"}
     words = ["train", "model=nplm", "data=toy", "training.epochs=1", "training.batch_size=16", "hydra.run.dir=nplm"]
     trained = imported(run.format(words), tmp_path)
     assert "torch" in trained and not any(name.startswith("lmtool.ngram.") for name in trained)
+    assert not trained & {"torch._dynamo", "sympy", "pandas", "sklearn"}  # torch's compiler takes a second
     composed = imported(run.format(["train", "model=nplm", "--cfg", "job"]), tmp_path)
     assert not composed & {"torch", "numpy", "numba"}

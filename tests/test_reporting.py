@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -27,7 +28,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.devices import WORKSPACE, choose_device
 from lmtool.runs.run import METRICS
-from lmtool.system.terminal import in_notebook, progress_bar
+from lmtool.system.terminal import first_use_announced, in_notebook, progress_bar
 from lmtool.training import loop, reporting
 from lmtool.training.plan import learning_rate
 from lmtool.training.reporting import Reporter
@@ -323,3 +324,14 @@ def test_devices_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(UserError, match=r"process 2 has no GPU \(2 here\)"):
         choose_device("cuda")
+
+
+def test_compiling_is_announced_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def compile_two(*, shown: bool) -> str:
+        with first_use_announced(shown=shown):
+            for function in (lambda x: x, lambda x: x + 1):
+                numba.njit(function)(1)
+        return capsys.readouterr().err
+
+    assert compile_two(shown=False) == ""
+    assert compile_two(shown=True).count("compiling loops") == 1

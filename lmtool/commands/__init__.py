@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
+
+from lmtool.system.terminal import first_use_announced
 
 
 def run_command(verb: str, config: Any, session: Any) -> Any:
@@ -16,4 +19,6 @@ def run_command(verb: str, config: Any, session: Any) -> Any:
             setattr(config, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
     module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
     session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
-    return getattr(import_module(f"lmtool.commands.{module}"), name)(config, session)
+    command = getattr(import_module(f"lmtool.commands.{module}"), name)
+    with first_use_announced(shown=session.progress and "numba" in sys.modules):
+        return command(config, session)

@@ -8,7 +8,8 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +129,30 @@ def write_above(bar: Any, text: str) -> None:
     output.
     """
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
+
+
+@contextmanager
+def first_use_announced(*, shown: bool) -> Iterator[None]:
+    """Print a line if Numba compiles a loop in the block, because its cache does not have it yet."""
+    if not shown:
+        yield
+        return
+    from numba.core import event
+    from tqdm import tqdm
+
+    class Announced(event.Listener):
+        first = True
+
+        def on_start(self, event: object) -> None:
+            if self.first:
+                self.first = False
+                write_above(tqdm, "first use: compiling loops for this processor takes some seconds, once")
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Announced()):
+        yield
 
 
 def in_notebook() -> bool:

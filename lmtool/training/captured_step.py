@@ -24,10 +24,11 @@ from torch import Tensor
 
 from lmtool.neural import forms
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimizers.base import clip_gradients
+from lmtool.neural.optimizers.base import clip_gradients, without_compiler
 
 WARM_UP = 3  # steps before the capture, in which libraries and optimizers allocate the memory that they keep
-FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # those of torch that read a learning rate in memory
+TORCH = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # those of torch that read a learning rate in memory
+FUSED = (*TORCH, *map(without_compiler, TORCH))
 log = logging.getLogger(__name__)
 
 

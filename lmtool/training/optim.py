@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lmtool import neural
 from lmtool.config.groups import OptimConfig, OutputConfig
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from lmtool.neural.optimizers.base import ParameterGroups
+
+
+def _torch(name: str) -> Callable[..., Optimizer]:
+    import torch.optim
+
+    from lmtool.neural.optimizers.base import without_compiler
+
+    return cast("Callable[..., Optimizer]", without_compiler(getattr(torch.optim, name)))
 
 
 @dataclass(slots=True)
@@ -37,15 +46,13 @@ class SgdOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's SGD, fused; with momentum on a GPU, each operation works on all parameters together."""
-        from torch.optim import SGD
-
         of_torch = groups.decayed(self.decay)
         if self.momentum and not groups.on_cpu:
-            return SGD(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
+            return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
             # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
             of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
-        return SGD(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
+        return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """Build SGD for sparse gradients: updates, weight decay and momentum apply only to rows with a gradient."""
@@ -81,9 +88,7 @@ class AsgdOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's SGD, fused."""
-        from torch.optim import SGD
-
-        return SGD(groups.decayed(self.decay), lr=self.lr, fused=True)
+        return _torch("SGD")(groups.decayed(self.decay), lr=self.lr, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """Build SGD for sparse gradients: updates and weight decay apply only to rows with a gradient."""
@@ -112,10 +117,8 @@ class AdagradOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's Adagrad, fused on a CPU, the only device for which torch has a fused step."""
-        from torch.optim import Adagrad
-
         fused = groups.on_cpu
-        return Adagrad(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
+        return _torch("Adagrad")(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """Build Adagrad for sparse gradients: updates and weight decay apply only to rows with a gradient."""
@@ -152,9 +155,7 @@ class AdamOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's Adam, fused."""
-        from torch.optim import Adam
-
-        return Adam(groups.decayed(self.decay), **self.arguments(), fused=True)
+        return _torch("Adam")(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """Build Adam for sparse gradients: rows make up for the steps without them, weight decay excluded."""
@@ -189,9 +190,7 @@ class AdamwOptim(AdamOptim):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's AdamW, fused."""
-        from torch.optim import AdamW
-
-        return AdamW(groups.decayed(self.decay), **self.arguments(), fused=True)
+        return _torch("AdamW")(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """Build AdamW for sparse gradients: rows make up for the steps without them, weight decay included."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from lmtool.neural.forms import only_plain
 from lmtool.neural.optimizers import base, rows
-from lmtool.neural.optimizers.base import ParameterGroups, RowOptimizer, clip_gradients
+from lmtool.neural.optimizers.base import ParameterGroups, RowOptimizer, clip_gradients, without_compiler
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.rows import rows_of
 
@@ -48,6 +48,21 @@ def test_with_all_rows_used_it_is_torchs(name: str) -> None:
     ours, theirs = ROWS[name]
     every = [torch.arange(9)] * 6
     torch.testing.assert_close(train(ours, every, sparse=True), train(theirs, every, sparse=False))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "Adam", "AdamW"])
+def test_without_its_compiler_an_optimizer_is_torchs(name: str) -> None:
+    kind, every = getattr(torch.optim, name), [torch.arange(9)] * 3
+    settings = {"lr": 0.1, "weight_decay": 0.2, "fused": True}
+    ours = train(lambda p: without_compiler(kind)(p, **settings), every, sparse=False)
+    torch.testing.assert_close(ours, train(lambda p: kind(p, **settings), every, sparse=False), rtol=0, atol=0)
+    weight = nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    one, other = without_compiler(kind)([weight], **settings), kind([weight], **settings)
+    one.step()
+    assert isinstance(one, kind) and not torch.equal(weight, torch.ones(3))
+    other.load_state_dict(one.state_dict())
+    assert other.state[weight].keys() == one.state[weight].keys() and not weight.grad.requires_grad
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -10,6 +10,8 @@ Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -102,7 +104,19 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     return norm
 
 
-class RowOptimizer(torch.optim.Optimizer):
+@functools.cache
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """Return a subclass of one of torch's optimizers that does not import torch's compiler, which takes a second.
+
+    The first call of these methods would: their decorators keep the compiler from compiling them. `__wrapped__` is what
+    they decorate; a method without it is inherited as it is.
+    """
+    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
+class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[misc]
     """Base class of the row optimizers: turns a sparse gradient into one gradient per row, and updates these rows.
 
     Parameters are `[R]` or `[R, H]`.
@@ -126,7 +140,7 @@ class RowOptimizer(torch.optim.Optimizer):
             raise ValueError(f"{name}: betas must be two numbers from 0 to below 1; got {betas!r}")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Make one step. closure: computes the loss again, which is then returned.
 
         The rows of a dense gradient are those that are not 0. Raises ValueError for a gradient with rows that the
