@@ -6,7 +6,8 @@ KenLM's: log10 probabilities; a word outside the vocabulary counts as `<unk>`.
 
 from __future__ import annotations
 
-import ctypes
+import itertools
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -21,9 +22,11 @@ from lmtool.data.vocabulary import EOS, SpecialTokens
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel as Contract
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query.single_state import CompiledScore, SingleStates
+from lmtool.ngram.query.single_state import SingleStates
 from lmtool.runs.load import load
-from lmtool.system.arrays import LN10, IntArray
+from lmtool.system.arrays import LN10
+
+_OWNERS = itertools.count(1)  # numbers of models, by which they know their states
 
 
 class LoadMethod(IntEnum):
@@ -59,105 +62,62 @@ class FullScoreReturn(NamedTuple):
     oov: bool
 
 
-class State:
+class State(bytearray):
     """What a model has read, as far as it affects later words: states are equal if all further scores are.
 
     A new state has no words. Hashable; it must not be written to while it is a key.
     """
 
-    __slots__ = ("address", "numbers", "owner")
-
-    def __init__(self) -> None:
-        self.owner: _NgramStates | _OtherStates | None = None
-        self.numbers: ctypes.Array[ctypes.c_int64] | IntArray | None = None
-        self.address = 0
+    __slots__ = ()  # the bytes are the model's numbers, the length of the matched n-gram, and the number of the model
 
     def _key(self) -> bytes:
-        return b"" if self.owner is None else self.owner.key(self)
+        return bytes(memoryview(self)[:-16])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._key() == other._key()
 
-    def __lt__(self, other: State) -> bool:
-        return self._key() < other._key()
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, State) else NotImplemented
 
-    def __hash__(self) -> int:
+    def __gt__(self, other: object) -> bool:
+        return self._key() > other._key() if isinstance(other, State) else NotImplemented
+
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(self._key())
 
     def __copy__(self) -> State:
-        copy = State()
-        if self.owner is not None:
-            self.owner.copy(self, copy)
-        return copy
+        return State(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> State:
-        return self.__copy__()
+        return State(self)
 
-
-class _NgramStates(SingleStates):
-    """The states of an n-gram model: begun, compared, copied, and led from one to the next by a word."""
-
-    def __init__(self, model: NgramModel, special_tokens: SpecialTokens) -> None:
-        SingleStates.__init__(self, model.lookup)
-        self._bos = special_tokens.bos
-        self._inner = 8 * (self.order - 1)  # bytes without the matched length
-
-    def begin(self, state: State, *, sentence_start: bool) -> None:
-        """Reset a state to the beginning of a sentence, or to no words."""
-        self._renew(state)
-        if sentence_start and self.order > 1:
-            state.numbers[0] = self._bos  # type: ignore[index]
-        self.use_hash()
-
-    def _renew(self, state: State) -> None:
-        numbers = self.new_state()
-        state.owner, state.numbers, state.address = self, numbers, ctypes.addressof(numbers)
-
-    def key(self, state: State) -> bytes:
-        """Return the bytes by which states of this model are compared."""
-        return bytes(state.numbers)[: self._inner]  # type: ignore[arg-type]
-
-    def copy(self, state: State, copy: State) -> None:
-        """Make `copy` equal to a state."""
-        self._renew(copy)
-        ctypes.memmove(copy.address, state.address, self._inner + 8)
-
-    def score(self, state: State, word: int, after: State) -> float:
-        """Return log10 p(word | state); `after` becomes the state after the word, and may be the same object."""
-        return self.log10_prob(self.table, state.address, word, after.address)
-
-    def matched(self, after: State) -> int:
-        """Return the length of the longest n-gram of the model that ended in the last word of a state."""
-        return int(after.numbers[-1])  # type: ignore[index]
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError("a State belongs to a model of this process: it cannot be pickled")
 
 
 class _OtherStates:
-    """The states of any other model, with the methods of _NgramStates: rows of LanguageModel.advance."""
+    """The states of a model other than an n-gram model, as SingleStates has them: rows of LanguageModel.advance."""
 
-    def __init__(self, model: Contract, special_tokens: SpecialTokens) -> None:
+    def __init__(self, model: Contract, special_tokens: SpecialTokens, ids: dict[str, int], owner: int) -> None:
         """Raises UserError for a model with a cache, which has no states."""
-        self._model, self._special_tokens = model, special_tokens
+        self._model, self._special_tokens, self._ids = model, special_tokens, ids
         self.order = sys.maxsize if model.context_size is None else model.context_size + 1
+        self._end = np.array([self.order, owner])
         model.begin(special_tokens)
 
-    def begin(self, state: State, *, sentence_start: bool) -> None:
-        state.owner = self
-        state.numbers = self._model.begin(self._special_tokens, sentence_start=sentence_start)
+    def first(self, *, sentence_start: bool) -> bytes:
+        row = self._model.begin(self._special_tokens, sentence_start=sentence_start)
+        return np.append(row, self._end).tobytes()
 
-    def key(self, state: State) -> bytes:
-        return np.asarray(state.numbers).tobytes()
-
-    def copy(self, state: State, copy: State) -> None:
-        copy.owner, copy.numbers = self, state.numbers
-
-    def score(self, state: State, word: int, after: State) -> float:
-        states = np.asarray(state.numbers)[None]
-        log_prob, rows = self._model.advance(states, np.array([word]), self._special_tokens)
-        after.numbers = rows[0]
+    def log10_prob(self, before: bytearray, word: str, after: bytearray) -> float:
+        index = self._ids.get(word)
+        if index is None or before[-8:] != self._end[1:].tobytes():
+            return math.nan
+        row = np.frombuffer(before, np.int64)
+        log_prob, rows = self._model.advance(row[None, :-2], np.array([index]), self._special_tokens)
+        del row  # a bytearray has a fixed size as long as an array shows it
+        after[:] = np.append(rows[0], self._end).tobytes()
         return float(log_prob[0]) / LN10
-
-    def matched(self, after: State) -> int:
-        return self.order
 
 
 class Model:
@@ -171,21 +131,22 @@ class Model:
         name = os.fsdecode(path)
         try:
             loaded = load(name)
-            model, special_tokens = loaded.model, loaded.vocabulary.special_tokens
-            self._states: _NgramStates | _OtherStates
+            model, ids, special_tokens = loaded.model, loaded.vocabulary.ids, loaded.vocabulary.special_tokens
+            self._states: SingleStates | _OtherStates
+            owner, changes = next(_OWNERS), loaded.form.lowercase or loaded.form.normalise is not None
             if isinstance(model, NgramModel):
-                self._states = _NgramStates(model, special_tokens)
+                # Other words are <unk>, unless they are in the vocabulary once they are normalized.
+                self._states = SingleStates(model.lookup, special_tokens, State, ids, owner, scores_oov=not changes)
             else:
-                self._states = _OtherStates(model, special_tokens)
+                self._states = _OtherStates(model, special_tokens, ids, owner)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from None
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
         self.order = self._states.order  # words that a score depends on, with the scored one
-        self._ids, self._unk = loaded.vocabulary.ids, special_tokens.unk
-        self._compiled: CompiledScore | None = None
-        if isinstance(self._states, _NgramStates):
-            self._compiled, self._table = self._states.log10_prob, self._states.table
+        self._ids, self._unk, self._owner = ids, special_tokens.unk, owner
+        self._unk_word = loaded.vocabulary.words[self._unk]
+        self._log10_prob = self._states.log10_prob
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Return log10 p of a sentence, its words separated by white space.
@@ -199,7 +160,7 @@ class Model:
     ) -> Iterator[tuple[float, int, bool]]:
         """Yield the score of each word and, with eos, of the sentence's end."""
         state = State()
-        self._states.begin(state, sentence_start=bos)
+        state[:] = self._states.first(sentence_start=bos)
         for word in [*self._words(sentence), *([EOS] if eos else [])]:
             log_prob, length, oov = self.BaseFullScore(state, word, state)
             yield log_prob, length, oov
@@ -210,44 +171,37 @@ class Model:
 
     def BeginSentenceWrite(self, state: State) -> None:
         """Reset a state to the beginning of a sentence."""
-        self._states.begin(state, sentence_start=True)
+        state[:] = self._states.first(sentence_start=True)
 
     def NullContextWrite(self, state: State) -> None:
         """Reset a state to no words."""
-        self._states.begin(state, sentence_start=False)
+        state[:] = self._states.first(sentence_start=False)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
         """Return log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself."""
-        states = self._states
-        if in_state.owner is not states or out_state.owner is not states:
-            self._adopt(in_state, out_state)
-        try:
-            index = self._ids[word]
-        except KeyError:
-            index = self._unknown(word)
-        if self._compiled is None:
-            return states.score(in_state, index, out_state)
-        # What states.score does, with one call less: the function takes little longer than a call.
-        return self._compiled(self._table, in_state.address, index, out_state.address)
+        log_prob = self._log10_prob(in_state, word, out_state)
+        return log_prob if log_prob == log_prob else self._score_other(in_state, word, out_state)
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
         """Return the score of a word after in_state; out_state becomes the state after the word."""
         log_prob = self.BaseScore(in_state, word, out_state)
-        return FullScoreReturn(log_prob, self._states.matched(out_state), word not in self)
+        return FullScoreReturn(log_prob, int.from_bytes(out_state[-16:-8], sys.byteorder), word not in self)
 
-    def _adopt(self, in_state: State, out_state: State) -> None:
-        """Make new states belong to this model. Raises ValueError if in_state belongs to another model."""
-        if in_state.owner is None:
+    def _score_other(self, in_state: State, word: str, out_state: State) -> float:
+        """Score after a new state, and words that are not in the vocabulary as they stand.
+
+        Raises TypeError for other arguments, and ValueError if in_state belongs to another model.
+        """
+        for what, value, kind in (("a state", in_state, State), ("a state", out_state, State), ("a word", word, str)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{what} must be a {kind.__name__}; got {type(value).__name__}")
+        if not in_state:
             self.NullContextWrite(in_state)
-        elif in_state.owner is not self._states:
+        elif int.from_bytes(in_state[-8:], sys.byteorder) != self._owner:
             raise ValueError("in_state is a state of another model")
-        if out_state.owner is not self._states:
-            self.NullContextWrite(out_state)
-
-    def _unknown(self, word: object) -> int:
-        if not isinstance(word, str):
-            raise TypeError(f"a word must be a str; got {type(word).__name__}")
-        return self._ids.get(self._text_form.normalized(word), self._unk)
+        if word not in self._ids:
+            word = self._text_form.normalized(word)
+        return self._log10_prob(in_state, word if word in self._ids else self._unk_word, out_state)
 
     def _words(self, sentence: str | bytes) -> list[str]:
         text = sentence.decode() if isinstance(sentence, bytes) else sentence

@@ -10,6 +10,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,9 @@ import numpy as np
 import pytest
 
 from lmtool import kenlm as ours
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query import single_state
+from lmtool.ngram.query.single_state import SingleStates
 from tests.test_states import ARPA, arpa  # noqa: F401
 
 WORDS = ["a", "b", "c", "unheard"]
@@ -134,9 +137,7 @@ def test_runs(name: str, runs: Path) -> None:
 def test_the_compiled_call_is_the_batch(arpa: Path) -> None:  # noqa: F811
     """Numba's `compile` returns the compiled function: what is read by address is what the arrays hold."""
     model = ours.Model(arpa)
-    states = model._states
-    assert isinstance(states, ours._NgramStates)
-    function = states.log10_prob
+    function = model._log10_prob.__func__  # type: ignore[attr-defined]
     assert type(function).__name__ == "builtin_function_or_method" and function is not single_state._log10_prob
     import lmtool
 
@@ -147,7 +148,52 @@ def test_the_compiled_call_is_the_batch(arpa: Path) -> None:  # noqa: F811
         for word in (*words, "</s>"):
             log_p, rows = text.advance(rows, word)
             assert model.BaseScore(state, word, state) == pytest.approx(log_p / math.log(10), rel=1e-12)
-            assert word == "</s>" or states.key(state) == rows.numbers
+            assert word == "</s>" or state._key() == rows.numbers
+
+
+@pytest.mark.parametrize("name", ["small.arpa", "lower"])
+def test_what_the_compiled_call_leaves_to_python(name: str, arpa: Path) -> None:  # noqa: F811
+    """It changes nothing then: other objects, states of other models, words outside the vocabulary."""
+    model, state, after = ours.Model(arpa), ours.State(), ours.State()
+    if name == "lower":
+        model._states = SingleStates(
+            model._states._lookup,  # type: ignore[union-attr]
+            SpecialTokens(model._ids["<s>"], model._ids["</s>"], model._unk),
+            ours.State,
+            model._ids,
+            model._owner,
+            scores_oov=False,
+        )
+        model._log10_prob, model._text_form = model._states.log10_prob, replace(model._text_form, lowercase=True)
+    call, words = (
+        model._log10_prob,
+        {"a": True, "unheard": name != "lower", "A": name != "lower", 3: False, b"a": False},
+    )
+    model.BeginSentenceWrite(state)
+    begun = bytes(state)
+    for word, scored in words.items():
+        after = ours.State()
+        assert (call(state, word, after) == call(state, word, after)) == scored and bytes(state) == begun  # type: ignore[arg-type]
+        assert bool(after) == scored
+    for other in (
+        ours.State(),
+        bytearray(state),
+        bytes(state),
+        None,
+        ours.State(state[:-8]),
+        ours.State(state + state),
+    ):
+        assert math.isnan(call(other, "a", after))  # type: ignore[arg-type]
+    other = ours.Model(arpa)
+    other.BeginSentenceWrite(after)
+    assert math.isnan(call(after, "a", state)) and bytes(state) == begun
+    assert math.isnan(call(state, "a", bytearray(begun)))
+    scores = [model.BaseScore(state, word, after) for word in ("a", "A", "unheard")]
+    assert scores[0] != scores[2] and scores[1] == scores[0 if name == "lower" else 2]
+    with pytest.raises(TypeError, match="a state must be a State; got NoneType"):
+        model.BaseScore(state, "a", None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="it cannot be pickled"):
+        pickle.dumps(state)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import math
 from collections.abc import Callable
@@ -85,8 +84,9 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
     assert len(lookups[1].compiled.ngrams.entries) > sum(model.table.sizes[1:])
     valid, rng = toy.split("valid"), np.random.default_rng(5)
     states = np.stack([model.begin(tokens_of(toy), sentence_start=at % 2 == 0) for at in range(64)])
-    singles = [SingleStates(lookup) for lookup in lookups]
-    single_states = [single.new_state() for single in singles]
+    ids = {str(word): word for word in range(tokens_of(toy).bos + 1)}
+    singles = [SingleStates(lookup, tokens_of(toy), bytearray, ids, owner=3) for lookup in lookups]
+    single_states = [bytearray(single.first(sentence_start=True)) for single in singles]
     for at in range(300):
         text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
         words = text if at % 3 else rng.integers(0, tokens_of(toy).bos + 1, 64)
@@ -94,10 +94,9 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
         for one, other in zip(wanted, found, strict=True):
             np.testing.assert_array_equal(one, other)
         by_single = [
-            single.log10_prob(single.table, ctypes.addressof(state), int(words[0]), ctypes.addressof(state))
-            for single, state in zip(singles, single_states, strict=True)
+            single.log10_prob(state, str(words[0]), state) for single, state in zip(singles, single_states, strict=True)
         ]
-        assert by_single[0] == by_single[1] and list(single_states[0]) == list(single_states[1])
+        assert by_single[0] == by_single[1] and single_states[0] == single_states[1]
         states = wanted[1]
 
 
@@ -115,11 +114,11 @@ def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.M
     pays, state = sum(model.table.sizes) // 4, model.begin(tokens_of(toy))[None]
     model.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64), tokens_of(toy))
     assert model.lookup.compiled.ngrams.order == 2
-    single = SingleStates(model.lookup)
-    one = single.new_state()
-    single.log10_prob(single.table, ctypes.addressof(one), 0, ctypes.addressof(one))
+    single = SingleStates(model.lookup, tokens_of(toy), bytearray, {"word": 0}, owner=3)
+    one = bytearray(single.first(sentence_start=False))
+    single.log10_prob(one, "word", one)
     assert model.lookup.compiled.ngrams.order == 2
-    single.use_hash()  # one word more
+    single.first(sentence_start=True)  # one word more
     assert model.lookup.compiled.ngrams.order == model.table.order
     small = NgramModel(model.table.quantized(8), toy.vocabulary)
     for _ in range(3):

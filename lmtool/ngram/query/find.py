@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.packed import read, width_of
+from lmtool.ngram.tables.packed import prefetch, read, width_of
 from lmtool.ngram.tables.quantized import Codes, QuantizedValues, value_of
 from lmtool.ngram.tables.trie import Nodes
 from lmtool.ngram.tables.trie_search import child
@@ -168,11 +168,16 @@ def _key(word_width: Any, context: Any, word: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
+def _first_slot(slots: Any, key: Any) -> Any:
+    """Return where a key's search begins, of all its bits: they influence the high half of the product."""
+    return np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def _slot_of(entries: Any, key: Any) -> Any:
     """Return the slot of a key, or the empty one where it belongs, and whether the table has the key."""
     slots = len(entries)
-    # All bits of the key influence the high half of the product.
-    slot = np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    slot = _first_slot(slots, key)
     there = entries[slot, 0]
     while there != key and there != EMPTY_SLOT:
         slot = slot + 1 if slot + 1 < slots else np.int64(0)
@@ -203,6 +208,14 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
     if not is_there:
         return np.int64(-1), np.float32(0), False
     return _parts(entries[slot, 1])
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def prefetch_ngram(table: Any, context: Any, word: Any) -> None:
+    """Prefetch what `find` reads first of an n-gram in the hash table, and the back-off weight of its context."""
+    prefetch(table.log_backoff, context)
+    slots = len(table.ngrams.entries)
+    prefetch(table.ngrams.entries, 2 * _first_slot(slots, _key(table.nodes.word_width, context, word)))
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)

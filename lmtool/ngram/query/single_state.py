@@ -1,13 +1,14 @@
 """Scoring one word after one state, in little more than the time of a call.
 
 Handing a compiled function an array takes longer than the search itself, and it needs more than ten of them. Therefore
-all arguments are numbers: the table lies in memory as compiled loops take it, and its address is handed over. Nothing
-else in lmtool reads memory by address; a SingleStates keeps its arrays alive, and takes states that it has made alone.
+the table lies in memory as compiled loops take it, and its address is handed over; the states and the word are Python
+objects, which the compiled function reads by Python's C API: by Python code this would take as long as the search.
+Nothing else in lmtool reads memory by address; a SingleStates keeps what it reads alive.
 """
 
 from __future__ import annotations
 
-import ctypes
+import types as python_types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,79 +18,112 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import Lookup, Table
-from lmtool.ngram.query.scoring import score_word, shorten
+from lmtool.ngram.query.scoring import first_state, prefetch_ngrams, score_word, shorten
 from lmtool.ngram.tables.packed import without_owners
-from lmtool.ngram.tables.trie_search import SHORT
 from lmtool.system.arrays import LN10
 
-CompiledScore = Callable[[int, int, int, int], float]
+CompiledScore = Callable[[bytearray, str, bytearray], float]
 MEMORY = 2048  # bytes, more than a Table takes
+# Numbers beside a Table in memory: words scored so far, the addresses of the class of states, of str and of the
+# dictionary of words, the id of other words (-1: they are not scored), and the number of the SingleStates.
+COUNT, STATE, STR, IDS, UNK, OWNER = range(6)
 _typeof: Any = numba.typeof
 _is_null: Any = cgutils.is_null
 _gep: Any = cgutils.gep_inbounds
 _native_value: Any = NativeValue
+_unbox: Any = unbox
 
 
 class SingleStates:
     """A back-off table of order n that scores one word after one state.
 
-    A state is n numbers, int64, at an address: as in NgramScorer the nodes of the last 1 to n-1 words, and then the
-    length of the longest n-gram of the table that ends in the last word.
+    A state is a bytearray of n + 1 numbers, int64: the nodes of the last 1 to n-1 words; the length of the longest
+    n-gram of the table that ends in the last word; the number of the SingleStates. An empty bytearray may become the
+    state after a word.
     """
 
-    def __init__(self, lookup: Lookup) -> None:
-        self._lookup = lookup
+    def __init__(
+        self,
+        lookup: Lookup,
+        special_tokens: SpecialTokens,
+        state: type[bytearray],
+        ids: dict[str, int],
+        owner: int,
+        *,
+        scores_oov: bool = True,
+    ) -> None:
+        """state: the class of states. ids: of the words. owner: the number of the SingleStates. scores_oov: whether all
+        other words are `<unk>`.
+        """
+        self._lookup, self._kept = lookup, (state, ids)
         self.order = lookup.table.order
+        rows = (first_state(self.order - 1, special_tokens.bos, sentence_start=start) for start in (False, True))
+        self._first = [np.append(row, [0, owner]).tobytes() for row in rows]
         self._memory = np.zeros(MEMORY, dtype=np.uint8)
-        self._words = np.zeros(1, dtype=np.int64)
-        self.table: int = self._memory.ctypes.data
+        unk = special_tokens.unk if scores_oov else -1
+        self._numbers = np.array([0, id(state), id(str), id(ids), unk, owner])
         self._write(lookup.compiled)
-        self.log10_prob: CompiledScore = called_with_numbers(_log10_prob, TableAddress(_typeof(lookup.compiled)))
+        # log10 p of a word after a state, and the state after it; nan if one of the three is not as described above.
+        table = TableAddress(_typeof(lookup.compiled))
+        compiled = _log10_prob.compile(types.float64(table, _object, _object, _object))  # without Numba's dispatcher
+        self.log10_prob: CompiledScore = python_types.MethodType(compiled, self._memory.ctypes.data)
 
     def use_hash(self) -> None:
         """Look n-grams up in the hash table from now on, if enough words were scored that building it pays."""
         if self._written.ngrams.order < self.order:
-            table = self._lookup.for_states(int(self._words[0]))
-            self._words[0] = 0
+            table = self._lookup.for_states(int(self._numbers[COUNT]))
+            self._numbers[COUNT] = 0
             if table is not self._written:
                 self._write(table)
 
-    def new_state(self) -> ctypes.Array[ctypes.c_int64]:
-        """Return a state without any words."""
-        return (ctypes.c_int64 * self.order)(*[int(SHORT)] * (self.order - 1), 0)
+    def first(self, *, sentence_start: bool) -> bytes:
+        """Return the state after `<s>`, or one without any words."""
+        self.use_hash()
+        return self._first[sentence_start]
 
     def _write(self, table: Table) -> None:
         self._written = table  # whose arrays it keeps alive
-        _write_table(table, self._words, self._memory)
+        _write_table(table, self._numbers, self._memory)
 
 
 class TableAddress(types.Type):
-    """The type of the address of a Table and a counter of words, for compiled code."""
+    """The type of the address of a Table and the numbers beside it, for compiled code."""
 
     def __init__(self, table: Any) -> None:
         self.content: Any = types.Tuple((table, types.Array(types.int64, 1, "C")))  # type: ignore[no-untyped-call]
         super().__init__(name=f"TableAddress({table})")
 
 
+class _Object(types.Type):
+    """The type of a Python object, for compiled code that hands it on to Python's C API."""
+
+
+_object = _Object(name="Object")
 register_model(TableAddress)(models.OpaqueModel)
+register_model(_Object)(models.OpaqueModel)
 
 
-@unbox(types.RawPointer)  # type: ignore[no-untyped-call]
-@unbox(TableAddress)  # type: ignore[no-untyped-call]
 def _address(kind: Any, value: Any, context: Any) -> Any:
     pointer = context.pyapi.long_as_voidptr(value)
     return _native_value(pointer, is_error=_is_null(context.builder, pointer))
 
 
-def called_with_numbers(kernel: Any, table: TableAddress) -> CompiledScore:
-    """Return a compiled kernel without the look at the types of its arguments that a call begins with.
+_unbox(TableAddress)(_address)
+_unbox(_Object)(lambda kind, value, context: _native_value(value))
 
-    It takes a table's address, the address of a state, a word, and the address of the state after it. `compile` of
-    Numba's dispatcher returns it.
-    """
-    function: CompiledScore = kernel.compile(types.float64(table, types.voidptr, types.int64, types.voidptr))
-    return function
+
+def _of_python(name: str, signature: Any) -> Any:
+    return types.ExternalFunction(name, signature)
+
+
+_is_instance = _of_python("PyObject_IsInstance", types.intc(_object, types.intp))
+_size = _of_python("PyByteArray_Size", types.intp(_object))
+_resize = _of_python("PyByteArray_Resize", types.intc(_object, types.intp))
+_memory_of = _of_python("PyByteArray_AsString", types.voidptr(_object))
+_get_item = _of_python("PyDict_GetItem", types.intp(types.intp, _object))
+_as_number = _of_python("PyLong_AsLongLong", types.int64(types.intp))
 
 
 def _generate_write(_typing: Any, content: Any, memory: Any) -> Any:
@@ -124,22 +158,34 @@ _read_content: Any = intrinsic(_generate_read)
 
 
 @numba.njit(cache=True)
-def _write_table(table: Any, words: Any, memory: Any) -> None:
-    _write_content((table, words), memory)
+def _write_table(table: Any, numbers: Any, memory: Any) -> None:
+    _write_content((table, numbers), memory)
 
 
 @numba.njit(cache=True)  # to let other threads run would take as long as the search
-def _log10_prob(address: Any, state: Any, word: int, after: Any) -> Any:
-    """Return log10 p of a word after a state, and write the state after it; see score_word.
+def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
+    """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
+    score_word. Return nan, and change nothing, if it is not for this function; see SingleStates.
 
-    address: a TableAddress. state, after: addresses of n int64.
+    address: a TableAddress.
     """
-    table, words = _read_content(address)
-    nodes = carray(state, (table.order,), np.int64)
-    after_nodes = carray(after, (table.order,), np.int64)
-    words[0] += 1
-    score, matched, lasting = score_word(table, nodes, word, after_nodes)
-    after_nodes[table.order - 1] = matched
+    table, numbers = _read_content(address)
+    order, size = table.order, 8 * (table.order + 1)
+    if _is_instance(before, numbers[STATE]) != 1 or _is_instance(after, numbers[STATE]) != 1 or _size(before) != size:
+        return np.nan
+    found = _get_item(numbers[IDS], word)
+    index = _as_number(found) if found else numbers[UNK]
+    if index < 0 or (not found and _is_instance(word, numbers[STR]) != 1):
+        return np.nan
+    nodes = carray(_memory_of(before), (order + 1,), np.int64)
+    if nodes[order] != numbers[OWNER] or (_size(after) != size and _resize(after, size) != 0):
+        return np.nan
+    after_nodes = carray(_memory_of(after), (order + 1,), np.int64)
+    numbers[COUNT] += 1
+    if table.ngrams.order == order:
+        prefetch_ngrams(table, nodes, index)
+    score, matched, lasting = score_word(table, nodes, index, after_nodes)
+    after_nodes[order - 1], after_nodes[order] = matched, numbers[OWNER]
     if table.missing == 0.0:
-        shorten(table, after_nodes[: table.order - 1], lasting)
+        shorten(table, after_nodes[: order - 1], lasting)
     return score / LN10

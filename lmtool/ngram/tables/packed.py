@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 Array = npt.NDArray[Any]
 CELL = 64  # bits
 _null: Any = cgutils.get_null_value
+_I32, _BYTES = ir.IntType(32), ir.IntType(8).as_pointer()
 MIN_NUMBERS_FOR_THREADS = 1 << 14  # fewer are packed by one thread
 
 
@@ -190,6 +192,34 @@ def _generate(_typing: Any, arrays: Any) -> Any:
 
 
 _without_owners: Any = intrinsic(_generate)
+
+
+def prefetch(array: Any, index: Any) -> None:
+    """Begin to read an element of an array in C order into the cache, in compiled code; no-op if it is not an array."""
+
+
+def _generate_prefetch(_typing: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        if isinstance(array, types.Array):
+            data = context.make_array(array)(context, builder, value=values[0]).data
+            pointer = builder.bitcast(builder.gep(data, [values[1]]), _BYTES)
+            kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I32, _I32, _I32])
+            function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+            builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])  # to read, into all levels, data
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+_prefetch: Any = intrinsic(_generate_prefetch)
+
+
+@overload(prefetch)
+def _prefetched(array: Any, index: Any) -> Any:
+    def generate(array: Any, index: Any) -> Any:
+        return _prefetch(array, index)
+
+    return generate
 
 
 @overload(borrowed)
