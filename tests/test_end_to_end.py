@@ -6,20 +6,21 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 
+from lmtool.cli.command_line import main
 from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import seal
-from tests.conftest import fresh_process
+from tests.forked import run_forked
 
 Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
@@ -209,11 +210,12 @@ def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:
     assert "a and b have different words" in lmtool("ensemble", "runs=[a,b]", code=2)
 
 
-def _little_disk() -> None:
+def _on_a_little_disk(words: list[str]) -> int:
     import resource
 
     # Past this size a write fails as it does on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    return main(words)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +225,9 @@ def _little_disk() -> None:
 def test_full_disk(line: str, lmtool: Run, tmp_path: Path) -> None:
     if line.startswith("train"):
         lmtool("preprocess", "data=toy")
-    done = fresh_process(*line.split(), "hydra.run.dir=run", cwd=tmp_path, preexec_fn=_little_disk)
-    assert done.returncode == 2, done.stderr
-    (said,) = (line for line in done.stderr.splitlines() if " %  epoch" not in line)  # progress goes there too
+    (done,) = run_forked(partial(_on_a_little_disk, [*line.split(), "hydra.run.dir=run"]), tmp_path, {})
+    assert done.code == 2, done.err
+    (said,) = (line for line in done.err.splitlines() if " %  epoch" not in line)  # progress goes there too
     assert said.startswith("lmtool: cannot write") and "free some space" in said
     left = [path.name for path in [*tmp_path.glob("stores/*"), *tmp_path.glob("stores/.*"), *tmp_path.glob("run/*")]]
     assert [
@@ -240,34 +242,29 @@ def test_no_permission(lmtool: Run) -> None:
     assert "cannot write file/stores" in lmtool("preprocess", "data=toy", "store_dir=file/stores", code=2)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import h5py
-from lmtool.cli.command_line import main
+def _killed(when: str, words: list[str]) -> int:
+    replace = Path.replace
 
-def kill(*arguments, **options):
-    if options or str(arguments[1]).endswith(".h5"):  # the first is of create_dataset
-        if when == "renamed":
-            replace(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(*arguments)
+    def kill(*arguments: Any, **options: Any) -> Any:
+        if options or str(arguments[1]).endswith(".h5"):  # the first is of create_dataset
+            if when == "renamed":
+                replace(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(*arguments)
 
-when, replace = sys.argv[1], Path.replace
-if when == "opened":
-    h5py.Group.create_dataset = kill
-else:
-    Path.replace = kill
-main(sys.argv[2:])
-"""
+    if when == "opened":
+        h5py.Group.create_dataset = kill
+    else:
+        Path.replace = kill  # type: ignore[method-assign]
+    return main(words)
 
 
 @pytest.mark.parametrize("when", ["opened", "written", "renamed"])
 def test_killed_the_store_is_whole_or_not_there(when: str, lmtool: Run, tmp_path: Path) -> None:
     """SIGKILL where the store's temporary file is open, where it is all written, and where it has its name."""
-    words = ("preprocess", "data=synthetic", "data.tokens=40000")
-    done = subprocess.run([sys.executable, "-c", KILLED, when, *words], cwd=tmp_path, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL
+    words = ["preprocess", "data=synthetic", "data.tokens=40000"]
+    (done,) = run_forked(partial(_killed, when, words), tmp_path, {})
+    assert done.code == -signal.SIGKILL
     whole = list(tmp_path.glob("stores/*.h5"))
     assert len(whole) == (when == "renamed") and list(tmp_path.glob("stores/.*.tmp"))
     for path in whole:

@@ -265,11 +265,23 @@ def test_all_runs_each_campaign_in_a_process(
 ) -> None:
     from fuzzing import __main__ as lines
 
-    assert list(lines.NONSENSE) == CAMPAIGNS
-    monkeypatch.setattr(lines, "NONSENSE", {"numbers": "numbers"})
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{SCRIPTS}")
-    assert lines.main(["all", "60", "1", "--cases", "1"]) == 0
-    assert list(cases_of(capsys.readouterr().out)) == ["numbers"]
+    asked = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        """What the test above runs, of another outcome."""
+        name = command[3]
+        asked.append([name, *command[4:]])
+        row = fuzzing.campaign.Row(name, 1, cases=len(name))
+        return subprocess.CompletedProcess(
+            command, int(name == "words"), f"of {name}\n{fuzzing.campaign.table([row])}\n"
+        )
+
+    monkeypatch.setattr(lines.subprocess, "run", run)
+    assert lines.main(["all", "60", "1", "--cases", "2"]) == 1, "one has found something"
+    said = capsys.readouterr().out
+    assert cases_of(said) == {name: len(name) for name in CAMPAIGNS} and list(cases_of(said)) == CAMPAIGNS
+    assert list(lines.NONSENSE) == CAMPAIGNS and all(f"of {name}\n" in said for name in CAMPAIGNS)
+    assert sorted(asked) == [[name, str(60.0 * lines.cores()), "1", "--cases", "2"] for name in CAMPAIGNS]
 
 
 @needs_scripts

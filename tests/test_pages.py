@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sysconfig
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from lmtool.cli.arguments import split_line
 from lmtool.cli.value_quoting import as_typed
 from lmtool.config.options import HOMES, folder_in_use, yaml_files
+from lmtool.data.sources import builtin
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from tests.conftest import ROOT
@@ -21,7 +25,7 @@ from tests.pages import GUIDES, README, Block, anchors, blocks, command_lines, i
 Run = Callable[..., str]
 NEEDS = {"subwords": "tokenizers", "reports": "matplotlib"}  # pages of an extra, and a package of it
 NETWORKS = {"model=nplm", "model=hsoftmax"}
-SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=12", "training.batch_size=4096"]
+SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=4", "training.batch_size=1024"]
 EXAMPLE = "docs/examples/own_options/own_options"
 
 
@@ -52,7 +56,17 @@ def test_the_list_of_options_has_every_option() -> None:
         assert {name for name in yaml_files(group) if f"`{name}`" not in row} == set(), group
 
 
-def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
+@pytest.fixture
+def few_docstrings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have data=pydoc read a part of the library; tests/docs/test_tutorials.py reads all of it."""
+    library = tmp_path / "library"
+    library.mkdir()
+    for path in Path(sysconfig.get_paths()["stdlib"]).glob("[a-i]*.py"):
+        shutil.copy(path, library)
+    monkeypatch.setattr(builtin, "docstrings", partial(lambda real, _: real(library), builtin.docstrings))
+
+
+def test_the_pages_run(lmtool: Run, with_curves: None, few_docstrings: None) -> None:
     """Run all pages as one session, because the guides use the runs of the README."""
     done: set[str] = set()
     for page in pages():
@@ -82,7 +96,7 @@ def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
 def _run(lmtool: Run, block: Block, words: list[str]) -> None:
     """Run a command, with a smaller network that trains in a second instead of a minute."""
     small = SMALL if NETWORKS & set(words) and "--cfg" not in words else []
-    small = ["training.steps=20"] if "resume=runs/nplm" in words else small
+    small = ["training.steps=8"] if "resume=runs/nplm" in words else small
     small = [*small, "lr_range_steps=10"] if "lr_range=true" in words else small
     try:
         assert lmtool(*words, *small)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from lmtool.cli.command_line import main
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.training.batches import Batches
 from lmtool.training.processes import Processes, joined_processes
 from tests.conftest import ROOT
+from tests.forked import End, run_forked
+from tests.two_processes import main as compare_two
 
 Run = Callable[..., str]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -33,35 +37,14 @@ LINE += ["training.batch_size=16", "training.minutes=null", "optim.lr=0.02"]
 SURROUNDINGS = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def torchrun(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line in two processes."""
-    return subprocess.run(
-        [*TORCHRUN, *words], cwd=cwd, env=SURROUNDINGS, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def two_processes(*words: str, cwd: Path) -> list[tuple[int, str, str]]:
-    """Run Python with these words in two processes that find each other as those of torchrun do, without its own
-    process, which takes as long to start as they do; gives exit code, output and errors of each.
-    """
+def two_processes(call: Callable[[], int | None], folder: Path) -> list[End]:
+    """Run a call in two processes that find each other as those of torchrun do."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, *words], cwd=cwd, env=SURROUNDINGS | common | {"RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in "01"
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=120) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    return [(process.returncode, *each) for process, each in zip(started, said, strict=True)]
+    common |= {"OMP_NUM_THREADS": "1"}
+    return run_forked(call, folder, *(common | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"))
 
 
 def losses(run: Path, name: str = "valid_loss") -> list[float]:
@@ -69,8 +52,7 @@ def losses(run: Path, name: str = "valid_loss") -> list[float]:
 
 
 def test_gradients_and_evaluation(toy: Corpus, tmp_path: Path) -> None:
-    script = str(ROOT / "tests" / "two_processes.py")
-    (first, said, errors), (second, nothing, more) = two_processes(script, str(toy.path), cwd=tmp_path)
+    (first, said, errors), (second, nothing, more) = two_processes(partial(compare_two, toy.path), tmp_path)
     assert (first, second) == (0, 0), errors + more
     assert "the same in two processes" in said and not nothing
 
@@ -79,13 +61,13 @@ def test_the_command_line_in_two_processes(lmtool: Run, tmp_path: Path) -> None:
     """It trains as one process does, resumes, and only one of the two writes."""
     words = ["train", *LINE, "schedule=constant"]
     stage = ["training.epochs=2", "training.save_every=1e-6"]  # minutes: at every step
-    done = torchrun("-m", "lmtool", *words, *stage, "hydra.run.dir=both", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("valid perplexity") == 1
+    ends = two_processes(partial(main, [*words, *stage, "hydra.run.dir=both"]), tmp_path)
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert [said.count("valid perplexity") for _, said, _ in ends] == [1, 0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both", "stores"]
     before = losses(tmp_path / "both", "train_loss")
     (tmp_path / "both" / "state.safetensors").unlink()  # the one before it is of the step before the last evaluation
-    ends = two_processes("-m", "lmtool", "train", "resume=both", "training.epochs=4", cwd=tmp_path)
+    ends = two_processes(partial(main, ["train", "resume=both", "training.epochs=4"]), tmp_path)
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert losses(tmp_path / "both", "train_loss")[: len(before)] == before, (
         "each process has the losses of its own examples"

@@ -33,7 +33,7 @@ from lmtool.training import loop, reporting
 from lmtool.training.plan import learning_rate
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules import ConstantSchedule, CosineSchedule
-from tests.conftest import NEURAL, fresh_process, neural
+from tests.conftest import NEURAL, neural
 from tests.test_training import ADAM, run, training
 
 Run = Callable[..., str]
@@ -41,11 +41,14 @@ LINE = ["train", "data=toy", "training.epochs=3", "training.batch_size=16", "tra
 LINE += ["model.embedding_dim=8", "model.hidden_dim=12"]
 
 
-def test_plain_lines_in_a_file(tmp_path: Path) -> None:
-    done = fresh_process(*LINE, "hydra.run.dir=run", cwd=tmp_path)
-    assert done.returncode == 0
-    assert all(letter.isprintable() or letter == "\n" for letter in done.stderr + done.stdout)
-    lines = done.stderr.splitlines()
+def test_plain_lines_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*LINE, "hydra.run.dir=run"]) == 0
+    out, err = capfd.readouterr()
+    assert all(letter.isprintable() or letter == "\n" for letter in out + err)
+    lines = err.splitlines()
     assert len(lines) == 6
     number = r"[\d,.]+"
     assert re.fullmatch(

@@ -1,12 +1,10 @@
-"""Run by torchrun in tests/test_processes.py: gradients of two processes, each with half the batch, against those of
-one with all of it, in float64, also of layers in another model; and evaluation in shares against the whole.
+"""Gradients of two processes, each with half the batch, against those of one with all of it, in float64, also of layers
+in another model; and evaluation in shares against the whole. tests/test_processes.py runs this in both.
 """
 
 from __future__ import annotations
 
 import copy
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,8 +82,3 @@ def layers_in_another_model(rank: int) -> None:
             for (key, parameter), other in zip(model.named_parameters(), alone.parameters(), strict=True):
                 wanted = other.grad.to_dense() / (1 if targets is y else 2)  # a mean over both processes
                 torch.testing.assert_close(parameter.grad, wanted, rtol=1e-10, atol=1e-12, msg=f"{name} {key}")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    os._exit(0)
