@@ -275,5 +275,5 @@ def _ptb() -> Iterator[Row]:
         return command(object, "score", {**settings, "threads": parallel.threads()}, None, False)
 
     yield "lmtool score, lines", tokens, score, [*needs, read]
-    for name, (call, words) in _of_ngrams("ptb5")[2].items():
+    for name, (call, words) in _of_ngrams("ptb5")[-1].items():
         yield name, words, call, needs

@@ -145,7 +145,7 @@ def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
 
 def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
     model = ngram(toy, 4)
-    model.lookup._words = 1 << 60  # the time for a hash table of all n-grams is past
+    model.lookup._tried.add(model.table.order)  # there was no memory for a hash table of all n-grams
     rng = np.random.default_rng(2)
     states = np.repeat(model.begin(tokens_of(toy))[None], 10_000, axis=0)
     few = states[:100], states[:100]

@@ -132,6 +132,8 @@ def test_text_is_scored_by_the_hash_table_once_it_pays() -> None:
         pays, lookup = table.sizes[1] // 4, Lookup(table)
         assert lookup.for_text(pays).ngrams.order == 1
         assert lookup.for_text(1).ngrams.order == 2
+        assert lookup.for_text(sum(table.sizes) - pays - 1).ngrams.order == 2
+        assert lookup.for_text(1).ngrams.order == (3 if table.quantized_bits is None else 2)
     assert Lookup(kneser_ney(1, 60, 0)[0]).for_text(10**9).ngrams.order == 1
 
 
