@@ -139,9 +139,14 @@ def test_help_and_completion_import_nothing_heavy(line: str, tmp_path: Path) -> 
 def test_training_imports_what_its_model_needs(tmp_path: Path) -> None:
     run = "from lmtool.cli.command_line import main; assert main({!r}) == 0"
     counted = imported(run.format(["train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn"]), tmp_path)
-    assert "torch" not in counted and not any(name.startswith("lmtool.neural") for name in counted)
+    assert "torch" not in counted and not any(
+        name.startswith(("lmtool.neural", "lmtool.trees.brown")) for name in counted
+    )
     scored = imported(run.format(["score", "run=kn", f"text={__file__}", "to=scores.tsv"]), tmp_path)
     assert not scored & {"torch", "matplotlib", "pandas", "pyarrow"}
+    exported = imported(run.format(["export", "run=kn", "to=kn.arpa"]), tmp_path)
+    assert not exported & {"torch", "jinja2"}
+    assert "torch" not in imported(run.format(["report", "paths=[kn]", "hydra.run.dir=report"]), tmp_path)
     words = ["train", "model=nplm", "data=toy", "training.epochs=1", "training.batch_size=16", "hydra.run.dir=nplm"]
     trained = imported(run.format(words), tmp_path)
     assert "torch" in trained and not any(name.startswith("lmtool.ngram.") for name in trained)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.commands._ngram_runs import load_ngram_model
-from lmtool.commands.push import write_card
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
 from lmtool.data.corpus import Corpus
@@ -40,6 +39,8 @@ def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
     to, folder = Path(config.to), run_folder(config.run)
     if config.to == "card":
+        from lmtool.commands.push import write_card
+
         card = write_card(Run.open(folder), "hub:OWNER/NAME", config.license, config.language)
         session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
         return Written(card, "model card", notes=session.notes)

@@ -24,8 +24,6 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
-from lmtool.trees.brown import bigrams, clustered
-from lmtool.trees.exchange import exchange
 
 WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}
 _LETTERS = str.maketrans(WRITTEN)
@@ -170,6 +168,9 @@ def learned_classes(
     passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from the most
     frequent words as classes, with all other words in the last.
     """
+    from lmtool.trees.brown import bigrams, clustered  # here, as each n-gram model imports this file
+    from lmtool.trees.exchange import exchange
+
     words = len(vocabulary) - 1
     counts = np.bincount(ids, minlength=words)
     own = [i for i in (vocabulary.eos, vocabulary.unk) if i is not None and counts[i] > 0]
