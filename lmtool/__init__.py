@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lmtool.states import States as States
     from lmtool.text_model import TextModel as TextModel
 
-__version__ = "0.7.0"
+__version__ = "0.7.0.dev0"
 
 use_writable_cache()
 
