@@ -76,11 +76,20 @@ class State(bytearray):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._key() == other._key()
 
+    def __ne__(self, other: object) -> bool:  # a bytearray's own comparisons take all bytes
+        return not self == other
+
     def __lt__(self, other: object) -> bool:
         return self._key() < other._key() if isinstance(other, State) else NotImplemented
 
     def __gt__(self, other: object) -> bool:
         return self._key() > other._key() if isinstance(other, State) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self._key() <= other._key() if isinstance(other, State) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self._key() >= other._key() if isinstance(other, State) else NotImplemented
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(self._key())
@@ -110,7 +119,8 @@ class _OtherStates:
         return np.append(row, self._end).tobytes()
 
     def log10_prob(self, before: bytearray, word: str, after: bytearray) -> float:
-        index = self._ids.get(word)
+        states = isinstance(before, State) and isinstance(after, State)
+        index = self._ids.get(word) if states and isinstance(word, str) else None
         if index is None or before[-8:] != self._end[1:].tobytes():
             return math.nan
         row = np.frombuffer(before, np.int64)
@@ -190,7 +200,8 @@ class Model:
     def _score_other(self, in_state: State, word: str, out_state: State) -> float:
         """Score after a new state, and words that are not in the vocabulary as they stand.
 
-        Raises TypeError for other arguments, and ValueError if in_state belongs to another model.
+        Raises TypeError for other arguments, BufferError if out_state cannot be written, and ValueError if in_state
+        belongs to another model or none.
         """
         for what, value, kind in (("a state", in_state, State), ("a state", out_state, State), ("a word", word, str)):
             if not isinstance(value, kind):
@@ -199,9 +210,15 @@ class Model:
             self.NullContextWrite(in_state)
         elif int.from_bytes(in_state[-8:], sys.byteorder) != self._owner:
             raise ValueError("in_state is a state of another model")
+        word = str.__str__(word)  # of a subclass, the text alone
         if word not in self._ids:
             word = self._text_form.normalized(word)
-        return self._log10_prob(in_state, word if word in self._ids else self._unk_word, out_state)
+        if len(out_state) != len(in_state):
+            self.NullContextWrite(out_state)
+        log_prob = self._log10_prob(in_state, word if word in self._ids else self._unk_word, out_state)
+        if math.isnan(log_prob):
+            raise ValueError("in_state is not a state as this model wrote it")
+        return log_prob
 
     def _words(self, sentence: str | bytes) -> list[str]:
         text = sentence.decode() if isinstance(sentence, bytes) else sentence

@@ -71,6 +71,52 @@ def test_states(arpa: Path) -> None:  # noqa: F811
     assert again.score("a b") == model.score("a b") and type(again) is ours.LanguageModel
 
 
+def test_states_are_compared_by_their_numbers_alone(arpa: Path) -> None:  # noqa: F811
+    one, other = ours.State(), ours.State()
+    for state in (one, other):
+        ours.Model(arpa).BeginSentenceWrite(state)
+    assert bytes(one) != bytes(other), "of two models"
+    assert [one == other, one != other, one <= other, one >= other, one < other, one > other] == [
+        *(True, False, True, True),
+        *(False, False),
+    ]
+
+
+class Counted(str):
+    """A word that answers with its own methods."""
+
+    def __hash__(self) -> int:
+        raise KeyboardInterrupt
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_states_that_are_none_are_refused(arpa: Path) -> None:  # noqa: F811
+    model, state, after = ours.Model(arpa), ours.State(), ours.State()
+    model.BeginSentenceWrite(state)
+    want = model.BaseScore(state, "a", after)
+    changed = [ours.State(state) for _ in range(5)]
+    changed[0][:8] = (10**7).to_bytes(8, sys.byteorder)  # a node that the model does not have
+    changed[1][:8] = (-10).to_bytes(8, sys.byteorder, signed=True)
+    del changed[2][:8]
+    del changed[3][:3]
+    changed[4][:0] = bytes(8)
+    for each in changed:
+        for score in (model.BaseScore, model.BaseFullScore):
+            with pytest.raises(ValueError, match="in_state is not a state as this model wrote it"):
+                score(each, "a", ours.State())
+    shown = ours.State()
+    with memoryview(shown), pytest.raises(BufferError):
+        model.BaseScore(state, "a", shown)
+    other = type("Other", (), {"__class__": ours.State})()
+    for pair in ((state, other), (other, after)):
+        with pytest.raises((TypeError, ValueError)):
+            model.BaseScore(pair[0], "a", pair[1])
+    assert model.BaseScore(state, Counted("a"), after) == want, "its text alone counts"
+    assert model.BaseScore(state, "a", ours.State(bytes(3))) == want
+
+
 def test_models_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", None)  # not installed
     with pytest.raises(OSError, match=r"Cannot read model .*nowhere"):

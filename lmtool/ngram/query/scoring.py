@@ -255,15 +255,23 @@ def advance(
     return log_prob, after, matched
 
 
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def is_state(state: Any, first: Any) -> bool:
+    """Return whether number m of a state `[n-1]` is a node of order m + 1, or a mark. first: as in trie.Nodes."""
+    for m in range(len(state)):
+        node = state[m]
+        if node < UNSEEN or (node >= 0 and (node < first[m] or node >= first[m + 1])):
+            return False
+    return True
+
+
 @numba.njit(cache=True, nogil=True)
 def _are_states(states: Any, first: Any) -> bool:
-    """Return whether column m of states `[N, n-1]` has nodes of order m + 1, or marks. first: as in trie.Nodes."""
+    """Return whether each of states `[N, n-1]` is one."""
+    found = True
     for i in range(len(states)):
-        for m in range(states.shape[1]):
-            node = states[i, m]
-            if node < UNSEEN or (node >= 0 and (node < first[m] or node >= first[m + 1])):
-                return False
-    return True
+        found &= is_state(states[i], first)
+    return found
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)

@@ -20,7 +20,7 @@ from numba.extending import NativeValue, intrinsic, models, register_model, unbo
 
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import Lookup, Table
-from lmtool.ngram.query.scoring import first_state, prefetch_ngrams, score_word, shorten
+from lmtool.ngram.query.scoring import first_state, is_state, prefetch_ngrams, score_word, shorten
 from lmtool.ngram.tables.packed import without_owners
 from lmtool.system.arrays import LN10
 
@@ -84,8 +84,8 @@ class SingleStates:
         return self._first[sentence_start]
 
     def _write(self, table: Table) -> None:
-        self._written = table  # whose arrays it keeps alive
         _write_table(table, self._numbers, self._memory)
+        self._written = table  # whose arrays it keeps alive; those of the table before are free from now on
 
 
 class TableAddress(types.Type):
@@ -118,7 +118,10 @@ def _of_python(name: str, signature: Any) -> Any:
     return types.ExternalFunction(name, signature)
 
 
-_is_instance = _of_python("PyObject_IsInstance", types.intc(_object, types.intp))
+_type_of = _of_python("PyObject_Type", types.intp(_object))
+_release = _of_python("Py_DecRef", types.void(types.intp))
+_is_subtype = _of_python("PyType_IsSubtype", types.intc(types.intp, types.intp))
+_clear_error = _of_python("PyErr_Clear", types.void())
 _size = _of_python("PyByteArray_Size", types.intp(_object))
 _resize = _of_python("PyByteArray_Resize", types.intc(_object, types.intp))
 _memory_of = _of_python("PyByteArray_AsString", types.voidptr(_object))
@@ -162,6 +165,23 @@ def _write_table(table: Any, numbers: Any, memory: Any) -> None:
     _write_content((table, numbers), memory)
 
 
+@numba.njit(cache=True, forceinline=True)
+def _is_state(value: Any, kind: Any) -> Any:
+    """Return whether an object is of a class or a subclass, whatever its `__class__` says."""
+    own = _type_of(value)
+    found = own == kind or _is_subtype(own, kind) == 1
+    _release(own)
+    return found
+
+
+@numba.njit(cache=True, forceinline=True)
+def _is_str(value: Any, kind: Any) -> Any:
+    """Return whether an object is a str, and no subclass: looking one of these up could run Python code."""
+    own = _type_of(value)
+    _release(own)
+    return own == kind
+
+
 @numba.njit(cache=True)  # to let other threads run would take as long as the search
 def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
     """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
@@ -171,14 +191,17 @@ def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
     """
     table, numbers = _read_content(address)
     order, size = table.order, 8 * (table.order + 1)
-    if _is_instance(before, numbers[STATE]) != 1 or _is_instance(after, numbers[STATE]) != 1 or _size(before) != size:
+    if not (_is_state(before, numbers[STATE]) and _is_state(after, numbers[STATE]) and _is_str(word, numbers[STR])):
         return np.nan
     found = _get_item(numbers[IDS], word)
     index = _as_number(found) if found else numbers[UNK]
-    if index < 0 or (not found and _is_instance(word, numbers[STR]) != 1):
+    if index < 0 or _size(before) != size:
         return np.nan
     nodes = carray(_memory_of(before), (order + 1,), np.int64)
-    if nodes[order] != numbers[OWNER] or (_size(after) != size and _resize(after, size) != 0):
+    if nodes[order] != numbers[OWNER] or not is_state(nodes[: order - 1], table.nodes.first):
+        return np.nan
+    if _size(after) != size and _resize(after, size) != 0:
+        _clear_error()
         return np.nan
     after_nodes = carray(_memory_of(after), (order + 1,), np.int64)
     numbers[COUNT] += 1
