@@ -87,15 +87,15 @@ def _lstm(inputs: int, hidden: int, rows: int, length: int, *, bf16: bool) -> Ne
 
 
 def _lookups(matched: Any, history: Any, order: int, ngrams: int) -> Needs:
-    """A line for each n-gram looked up: of orders 2 to one above the longest that ends in a word, `[N]`, as far as
-    there are words before it, `[N]`. In order: an id and log p of 8 bytes.
+    """Return a random line for each n-gram looked up: of orders 2 to one above the longest that ends in a word, `[N]`,
+    as far as there are words before it, `[N]`. In order: an id and log p of 8 bytes.
     """
     return Needs(0, 0, 16, float(np.minimum(np.minimum(matched, history), order - 1).mean()), ENTRY * ngrams)
 
 
 def _sorting(bits: int, keys: int) -> Needs:
-    """A pass of a radix sort reads a key of 8 bytes to count its digit, and reads and writes it with its position of 4
-    bytes.
+    """Return what the passes of a radix sort read and write: a key of 8 bytes is read to count its digit, then read
+    and written with its position of 4 bytes.
     """
     return Needs(in_order=math.ceil(bits / MAX_DIGIT_BITS) * (8 + 2 * 12), size=24 * keys)
 

@@ -103,15 +103,15 @@ def decoding() -> None:
     measuring.lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
     train("nplm", "model=nplm", "data=ptb", "training.steps=20", "training.minutes=null")
     base, (sentences, coded, face, calls), network = WAYS[0], _of_ngrams("kn5"), load("nplm")
-    anew, words = ", a new state for each word", sum(map(len, sentences))
-    calls[base + anew] = (lambda: _one_by_one(lmtool.kenlm, face, sentences, anew=True), words)
+    fresh, words = ", a new state for each word", sum(map(len, sentences))
+    calls[base + fresh] = (lambda: _one_by_one(lmtool.kenlm, face, sentences, new_states=True), words)
     parallel.use(1)
     try:
         import kenlm
 
         base, theirs = "kenlm BaseScore", kenlm.Model("kn5.arpa")
         calls[base] = (lambda: _one_by_one(kenlm, theirs, sentences), words)
-        calls[base + anew] = (lambda: _one_by_one(kenlm, theirs, sentences, anew=True), words)
+        calls[base + fresh] = (lambda: _one_by_one(kenlm, theirs, sentences, new_states=True), words)
     except ImportError:
         print("KenLM's module is not installed (pip install kenlm): its row is left out")
     calls["network, 40 hypotheses of each of 25 states"] = (lambda: _at_once(network, coded[:3], alike=40), 3 * BATCH)
@@ -140,13 +140,13 @@ def _of_ngrams(run: str) -> tuple[list[list[str]], list[Any], Any, dict[str, tup
     return sentences, coded, face, calls
 
 
-def _one_by_one(module: Any, model: Any, sentences: list[list[str]], *, anew: bool = False) -> None:
-    """Score sentences word by word. anew: make a new state for each word, as pyctcdecode does, not two in all."""
+def _one_by_one(module: Any, model: Any, sentences: list[list[str]], *, new_states: bool = False) -> None:
+    """Score sentences word by word. new_states: make a State for each word, as pyctcdecode does, not two in all."""
     state, after, score = module.State(), module.State(), model.BaseScore
     for sentence in sentences:
         model.BeginSentenceWrite(state)
         for word in sentence:
-            after = module.State() if anew else after
+            after = module.State() if new_states else after
             score(state, word, after)
             state, after = after, state
 

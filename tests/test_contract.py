@@ -74,7 +74,7 @@ def other_encoder(corpus: Corpus, model: EncoderConfig) -> LanguageModel:
 
 
 def lstm(**changes: Any) -> LstmModel:
-    settings: dict[str, Any] = {"embedding_dim": 6, "hidden_dim": 5, "dropout": 0.3, "tied": None}
+    settings: dict[str, Any] = {"embedding_dim": 6, "dropout": 0.3, "across_sentences": False}
     return LstmModel(**settings | changes)
 
 
@@ -188,13 +188,11 @@ MODELS = {
     "classes": lambda corpus: with_output(corpus, ClassesOutput("classes", 4)),
     "lbl": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, True, 0.2, False)),
     "lbl-diagonal": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, None, 0.2, True)),
-    "lstm": lambda corpus: other_encoder(corpus, lstm(layers=2, across_sentences=False)),
-    "gru": lambda corpus: other_encoder(corpus, lstm(cell=Cell.gru, layers=2, tied=False, across_sentences=False)),
-    "rnn": lambda corpus: other_encoder(corpus, lstm(cell=Cell.rnn, across_sentences=False)),
-    "lstm-across": lambda corpus: other_encoder(corpus, lstm(hidden_dim=None, across_sentences=True)),
-    "mixture-lstm": lambda corpus: Mixture(
-        [ngram(corpus, 3), other_encoder(corpus, lstm(across_sentences=False))], np.array([0.4, 0.6])
-    ),
+    "lstm": lambda corpus: other_encoder(corpus, lstm(hidden_dim=5, layers=2)),
+    "gru": lambda corpus: other_encoder(corpus, lstm(cell=Cell.gru, hidden_dim=5, layers=2, tied=False)),
+    "rnn": lambda corpus: other_encoder(corpus, lstm(cell=Cell.rnn)),
+    "lstm-across": lambda corpus: other_encoder(corpus, lstm(across_sentences=True)),
+    "mixture-lstm": lambda corpus: Mixture([ngram(corpus, 3), other_encoder(corpus, lstm())], np.array([0.4, 0.6])),
     "cbow": lambda corpus: other_encoder(corpus, CbowModel("cbow", 3, 6, False, 0.2)),
     "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
     "mixture-classes": lambda corpus: class_mixture(corpus),

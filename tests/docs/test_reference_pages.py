@@ -224,10 +224,16 @@ def test_each_file_and_array_is_on_the_page(runs: Path, lmtool: Callable[..., st
 # Citation, and the checks of the site
 
 
-def test_the_citation_is_that_of_this_version() -> None:
+def test_the_citation_is_that_of_the_last_release() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, day = re.findall(r"^## ([\d.]+) \((\d{4}-\d\d-\d\d)\)$", changes, flags=re.M)[0]
+    coming = re.findall(r"^## Unreleased \((.*)\)$", changes, flags=re.M)
+    assert package.__version__ == (f"{coming[0]}.dev0" if coming else version)
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["cff-version"] == "1.2.0" and {"message", "title", "authors"} <= cited.keys()
-    assert cited["version"] == package.__version__ and cited["authors"] == [{"name": "The lmtool developers"}]
+    assert (cited["version"], cited["date-released"]) == (version, day) and cited["authors"] == [
+        {"name": "The lmtool developers"}
+    ]
     assert cited["license"] == "MIT" and cited["type"] == "software"
 
 
