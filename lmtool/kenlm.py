@@ -214,7 +214,7 @@ class Model:
         if word not in self._ids:
             word = self._text_form.normalized(word)
         if len(out_state) != len(in_state):
-            self.NullContextWrite(out_state)
+            self.NullContextWrite(out_state)  # which raises BufferError where the compiled call gives nan
         log_prob = self._log10_prob(in_state, word if word in self._ids else self._unk_word, out_state)
         if math.isnan(log_prob):
             raise ValueError("in_state is not a state as this model wrote it")

@@ -14,7 +14,7 @@ import measuring
 import numpy as np
 import torch
 from measure_speed import FULL
-from measure_texts import _of_ngrams
+from measure_texts import calls_of_ngrams
 from measuring import head, parts, ptb_lines, row, store_of, turns, use_threads
 from network_steps import engine, network
 from numba import njit
@@ -110,7 +110,7 @@ def _limit(needs: Needs, threads: int) -> tuple[float, str]:
 
 
 def roofline() -> None:
-    """what the machine can do, and the share of it that training, counting, scoring and decoding reach (ten minutes)
+    """what the machine can do, and the share of it that training, counting, scoring and decoding reach (three minutes)
 
     PARTS=networks,ptb,big20 chooses.
     """
@@ -275,5 +275,5 @@ def _ptb() -> Iterator[Row]:
         return command(object, "score", {**settings, "threads": parallel.threads()}, None, False)
 
     yield "lmtool score, lines", tokens, score, [*needs, read]
-    for name, (call, words) in _of_ngrams("ptb5")[-1].items():
+    for name, (call, words) in calls_of_ngrams("ptb5")[-1].items():
         yield name, words, call, needs

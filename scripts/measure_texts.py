@@ -102,7 +102,7 @@ def decoding() -> None:
     train("kn5", *KN5)
     measuring.lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
     train("nplm", "model=nplm", "data=ptb", "training.steps=20", "training.minutes=null")
-    base, (sentences, coded, face, calls), network = WAYS[0], _of_ngrams("kn5"), load("nplm")
+    base, (sentences, coded, face, calls), network = WAYS[0], calls_of_ngrams("kn5"), load("nplm")
     fresh, words = ", a new state for each word", sum(map(len, sentences))
     calls[base + fresh] = (lambda: _one_by_one(lmtool.kenlm, face, sentences, new_states=True), words)
     parallel.use(1)
@@ -125,7 +125,7 @@ def decoding() -> None:
         row(name, f"{rate / 1e6:.3f}", f"{rate / rates[base]:.2f}")
 
 
-def _of_ngrams(run: str) -> tuple[list[list[str]], list[Any], Any, dict[str, tuple[Any, int]]]:
+def calls_of_ngrams(run: str) -> tuple[list[list[str]], list[Any], Any, dict[str, tuple[Any, int]]]:
     """Return sentences, the ids of their words step by step, a lmtool.kenlm.Model, and both ways to score them, with
     the number of words.
     """
