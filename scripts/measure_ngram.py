@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 from measuring import (
     LMTOOL,
+    ROOT,
     Used,
     big20,
     evaluate,
@@ -285,24 +286,32 @@ def preprocess() -> None:
 
 
 def start() -> None:
-    """processor seconds of help, completion and short commands as processes, and of the first use"""
+    """processor seconds of short commands as processes, without extras and with all, and of the first use"""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps its compiled files, as it does for users
+    subprocess.run([sys.executable, "-m", "venv", "core"], check=True)
+    pinned = ["-c", str(ROOT / "scripts" / "constraints.txt"), str(ROOT)]
+    subprocess.run(["core/bin/python", "-m", "pip", "install", "-q", *pinned], check=True)
+    pythons = [os.path.abspath("core/bin/python"), LMTOOL[0]]
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     train("kn", "model=ngram", "data=toy")
     lmtool("train", "model=nplm", "data=toy")
     lmtool("export", "run=kn", "to=kn.arpa")
     Path("texts").write_text("the cat sat on the mat\n")
     lines = ["--help", "train --help", "completion query lmtool train model=ngram smoother=w", "train --cfg job"]
-    lines += ["preprocess data=toy", "score arpa=kn.arpa text=texts to={}.tsv", "train model=ngram data=toy"]
-    commands = {f"python -c {code!r}": [*LMTOOL[:1], "-c", code] for code in ("pass", "import lmtool")}
-    commands |= {line: [*LMTOOL, *line.split()] for line in [*lines, "train model=nplm data=toy"]}
-    head("processor seconds on one core", f"best of {turns()}", numbers=1)
-    for name, words in commands.items():
-        seconds = []
-        for turn in range(turns()):
-            out = [f"hydra.run.dir={words[-2].partition('=')[2] or 'stored'}-{turn}"] if "=toy" in name else []
-            seconds.append(process([*(word.format(turn) for word in words), *out]).processor)
-        row(name, f"{min(seconds):.3f}")
+    lines += ["preprocess data=toy hydra.run.dir={}", "score arpa=kn.arpa text=texts to={}.tsv"]
+    lines += ["train model=ngram data=toy hydra.run.dir={}", "train model=nplm data=toy hydra.run.dir={}"]
+    commands = {f"python -c {code!r}": ["-c", code] for code in ("pass", "import lmtool")}
+    commands |= {line.removesuffix(" hydra.run.dir={}"): [*LMTOOL[1:], *line.split()] for line in lines}
+    head("processor seconds on one core", "without extras", "with all extras", numbers=2)
+    for number, (name, words) in enumerate(commands.items()):
+        best = [
+            min(
+                process([python, *(word.format(f"{number}-{turn}-{which}") for word in words)]).processor
+                for turn in range(turns())
+            )
+            for which, python in enumerate(pythons)
+        ]
+        row(name, *(f"{seconds:.3f}" for seconds in best))
     os.environ["NUMBA_CACHE_DIR"] = os.path.abspath("compiled")
-    first = process([*commands[lines[-1]], "store_dir=new", "hydra.run.dir=first"]).processor
-    row(f"{lines[-1]}, all loops being compiled", f"{first:.1f} (once)")
+    first = process([*LMTOOL, *["train", "model=ngram", "data=toy", "store_dir=new", "hydra.run.dir=first"]]).processor
+    row("train model=ngram data=toy, all loops being compiled", "", f"{first:.1f} (once)")

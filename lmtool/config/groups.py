@@ -322,8 +322,8 @@ def neither(model: ModelConfig) -> UserError:
     )
 
 
-def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
-    """Raise UserError if the settings tie output vectors to embeddings that the output layer cannot share."""
+def is_tied(model: EncoderConfig, output: OutputConfig) -> bool:
+    """Return whether the output vectors are the embeddings. Raises UserError if they are to be and cannot."""
     if model.tied and not model.can_tie():
         raise UserError(
             f"model.tied=true: the output of model={model.kind} has another dimension than its embeddings; set null"
@@ -332,6 +332,7 @@ def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
         raise UserError(
             f"model.tied=true: output={output.kind} has no vector for each word to share; set model.tied=null"
         )
+    return output.can_tie and model.can_tie() if model.tied is None else model.tied
 
 
 BASES: dict[str, type] = {

@@ -20,7 +20,7 @@ from lmtool.config.groups import (
     ScheduleConfig,
     SmootherConfig,
     TreeConfig,
-    require_tieable,
+    is_tied,
 )
 from lmtool.config.rules import (
     MISSING,
@@ -145,7 +145,7 @@ class TrainConfig(VerbConfig):
             remedy = "give it one, or cut valid and test from data.train, as by data.split.train=0.8"
             raise UserError(f"data.valid has no file, and this training reads it: {remedy}")
         if isinstance(self.model, EncoderConfig) and self.output is not None:
-            require_tieable(self.model, self.output)
+            is_tied(self.model, self.output)  # raises
         training = self.training
         if training is None or self.lr_range or self.resume is not None:
             return  # no schedule is used, or one that was started under another budget

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
+from lmtool.config.groups import EncoderConfig, OutputConfig, is_tied
 from lmtool.config.training import Precision
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
@@ -292,11 +292,10 @@ def build_neural(
     tree: over the words that can be predicted, for an output layer that needs one. Raises UserError if settings
     contradict each other or the vocabulary, or memory is insufficient.
     """
-    require_tieable(model, output)
+    tied = is_tied(model, output)
     if output.needs_tree and tree is None:
         raise UserError(f"output={output.kind} is built over a tree: choose one with tree=NAME")
     require_memory(model, len(vocabulary))
-    tied = output.can_tie and model.can_tie() if model.tied is None else model.tied
     # A dense gradient from the output layer makes the gradient of the shared embeddings dense, too.
     encoder = model.build(len(vocabulary), tied=tied, sparse=not (tied and output.dense_gradient))
     if not isinstance(encoder, Encoder):

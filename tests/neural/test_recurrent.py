@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lmtool import kenlm
+from lmtool.config.groups import is_tied
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm, split_of_text
@@ -296,11 +297,13 @@ def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
     assert [[json.loads(x)[k] for k in keys] for x in parts] == [[json.loads(x)[k] for k in keys] for x in whole]
 
 
-def test_a_number_of_hidden_units_without_effect_is_refused() -> None:
-    given = {"layers": 1, "embedding_dim": 3, "hidden_dim": 4}
-    message = "model.hidden_dim=4: one layer whose units are compared with the embeddings has embedding_dim=3 units"
-    with pytest.raises(UserError, match=message):
-        config(**given).build(7, tied=True, sparse=False)
+def test_the_only_layer_is_tied_if_its_units_are_as_many_as_the_embeddings_dimensions() -> None:
+    given, output = {"layers": 1, "embedding_dim": 3, "hidden_dim": 4}, SoftmaxOutput()
+    assert not is_tied(config(**given | {"tied": None}), output)
+    assert is_tied(config(**given | {"tied": None, "layers": 2}), output)
+    assert is_tied(config(**given | {"tied": None, "hidden_dim": None}), output)
+    with pytest.raises(UserError, match="another dimension than its embeddings"):
+        is_tied(config(**given | {"tied": True}), output)
     assert config(**given).build(7, tied=False, sparse=False).output_dim == 4
     by_default = config(**given | {"hidden_dim": None})
     assert by_default.build(7, tied=True, sparse=False).output_dim == 3 and by_default.weight_count(7) == 3 * 7 + 72

@@ -127,22 +127,18 @@ class LstmModel(EncoderConfig):
     temporal_regularization: float = setting(0.0, min=0)
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; if tied, its last layer has the dimension of the embeddings.
-
-        Raises UserError for a hidden_dim that would have no effect.
-        """
+        """Build the encoder; if tied, its last layer has the dimension of the embeddings."""
         from lmtool.neural.encoders.recurrent import Recurrent
 
-        if tied and self.layers == 1 and self.units != self.embedding_dim:
-            raise UserError(
-                f"model.hidden_dim={self.hidden_dim}: one layer whose units are compared with the embeddings has "
-                f"embedding_dim={self.embedding_dim} units; set model.embedding_dim, or model.tied=false"
-            )
         return Recurrent(self, vocabulary_size, tied=tied, sparse=sparse)
 
     def suit(self, unit: Unit, tokens: int) -> None:
         """Carry the state across sentences unless it is set otherwise."""
         self.across_sentences = self.across_sentences is not False
+
+    def can_tie(self) -> bool:
+        """Return whether the last layer may have the dimension of the embeddings: the only one has hidden_dim units."""
+        return self.layers > 1 or self.units == self.embedding_dim
 
     @property
     def units(self) -> int:
