@@ -18,8 +18,8 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray, IntArray, as_array
+from lmtool.language_model import TOKENS_PER_CHUNK, LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, as_array, in_chunks
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
 
@@ -90,9 +90,13 @@ def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fi
     return Fit(weights, iterations, gap)
 
 
-def classes_of_text(classifier: LanguageModel, text: Split) -> IntArray:
-    """Return the class of each token's context, `[N]`."""
-    return classifier.map_text(lambda contexts, _: classifier.context_lengths(contexts), text)
+def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last: int | None = None) -> IntArray:
+    """Return the classes of the contexts of the tokens `first` to `last` - 1, by default of all: `[last - first]`."""
+    classes = [np.empty(0, dtype=np.int64)]
+    for part in in_chunks((text.tokens if last is None else last) - first, TOKENS_PER_CHUNK):
+        index = np.arange(first + part.start, first + part.stop)
+        classes.append(classifier.context_lengths(classifier.contexts_of(text, index)[0]))
+    return np.concatenate(classes)
 
 
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
@@ -206,6 +210,25 @@ class LinearMixture(MixedModel):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
 
+    def _weights_in(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return the weights before the tokens `first` to `last` - 1 of a text: `[M]` or `[M, last - first]`."""
+        return self.weights
+
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
+        return mix(log_probs, self._weights_in(text, 0, text.tokens))
+
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        return mix(self._dists_of_text(text, first, last), self._weights_in(text, first, last))
+
+    def score_tokens(
+        self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
+    ) -> FloatArray:
+        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues where it has read to."""
+        if unnormalized:
+            return super().score_tokens(text, first, last, unnormalized=True)
+        scored = [member.score_tokens(text, first, last, progress=progress) for member in self.members]
+        return mix(np.stack(scored), self._weights_in(text, first, last))
+
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_prob", contexts)
         log_probs = [member.log_prob(own, targets) for member, own in self._reading(contexts)]
@@ -233,12 +256,6 @@ class Mixture(LinearMixture):
 
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.weights
-
-    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        return mix(log_probs, self.weights)
-
-    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        return mix(self._dists_of_text(text, first, last), self.weights)
 
     @property
     def state_size(self) -> int:
@@ -281,10 +298,5 @@ class ClassMixture(LinearMixture):
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))
         return self.weights[classes].T
 
-    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        contexts = self.classifier.contexts_of(text, np.arange(first, last))[0]
-        weights = self.weights[self.classifier.context_lengths(contexts)].T
-        return mix(self._dists_of_text(text, first, last), weights)
-
-    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)
+    def _weights_in(self, text: Split, first: int, last: int) -> FloatArray:
+        return self.weights[classes_of_text(self.classifier, text, first, last)].T

@@ -196,12 +196,18 @@ class LogLinear(MixedModel):
         return combined(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        if not self.in_order:
-            return self.score_tokens(text, 0, text.tokens, progress=progress)
-        log_prob = np.empty(text.tokens)
-        with token_bar(text.tokens, shown=progress) as bar:
-            for part in in_chunks(text.tokens, CONTEXTS_PER_CHUNK):
-                dists = self.log_dist_text(text, part.start, part.stop)
-                log_prob[part] = np.take_along_axis(dists, text.ids[part, None].astype(np.int64), 1)[:, 0]
+        return self.score_tokens(text, 0, text.tokens, progress=progress)
+
+    def score_tokens(
+        self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
+    ) -> FloatArray:
+        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues where it has read to."""
+        if unnormalized or not self.in_order:
+            return super().score_tokens(text, first, last, unnormalized=unnormalized, progress=progress)
+        log_prob, ids = np.empty(last - first), text.ids[first:last].astype(np.int64)
+        with token_bar(last - first, shown=progress) as bar:
+            for part in in_chunks(last - first, CONTEXTS_PER_CHUNK):
+                dists = self.log_dist_text(text, first + part.start, first + part.stop)
+                log_prob[part] = np.take_along_axis(dists, ids[part, None], 1)[:, 0]
                 bar.update(len(dists))
         return log_prob
