@@ -212,14 +212,23 @@ def _optimizers() -> Iterator[Case]:
 
 def _networks() -> Iterator[Case]:
     """Yield whole steps of the paper's network, beside the ordinary step."""
-    for words, embed, hidden, context in ((29, 10, 200, 3), (10_000, 30, 100, 5), (10_000, 128, 512, 5)):
+    full = ((29, 10, 200, 3), (10_000, 30, 100, 5), (10_000, 128, 512, 5))
+    works = [(*sizes, 32, "full softmax") for sizes in full]
+    works += [(*full[1], size, name) for name in ("hierarchical", "nce") for size in (32, 1024)]
+    for words, embed, hidden, context, size, name in works:
         sizes = [f"model.embedding_dim={embed}", f"model.hidden_dim={hidden}", f"model.context_size={context}"]
         config = settings_of(*PAPER, *sizes)
         encoder = config.model.build(words, tied=False, sparse=True)
-        model = NeuralModel(encoder, FullSoftmax(hidden, _counts(words - 1)), words)
-        x, (_, y) = torch.randint(words - 1, (32, context)), _batch(words - 1, hidden, 32)
+        counts = _counts(words - 1)
+        layer: Any = FullSoftmax(hidden, counts)
+        if name == "nce":
+            layer = NCELoss(hidden, counts, sparse=True)
+        elif name == "hierarchical":
+            layer = HierarchicalSoftmax(hidden, huffman_tree(counts.numpy().astype("int64")), counts, sparse=True)
+        model = NeuralModel(encoder, layer, words)
+        x, (_, y) = torch.randint(words - 1, (size, context)), _batch(words - 1, hidden, size)
         optimizers, one = make_optimizers(model, config.optim), torch.ones(())
-        whole: Any = network_step(model, 0.0, 32, None)
+        whole: Any = network_step(model, 0.0, size, None)
         parameters = list(model.parameters())
 
         def step(m=model, x=x, y=y, optimizers=optimizers, one=one, whole=whole, of=parameters) -> None:  # type: ignore[no-untyped-def]
@@ -234,7 +243,7 @@ def _networks() -> Iterator[Case]:
             for optimizer in optimizers:
                 optimizer.step()
 
-        yield "network_step", f"V {words:,}, E {embed}, H {hidden}, C {context}, B 32", model, step
+        yield "network_step", f"{name}, V {words:,}, E {embed}, H {hidden}, C {context}, B {size:,}", model, step
 
 
 def _peak(kind: str) -> None:

@@ -50,6 +50,12 @@ CASES: dict[str, Any] = {
     ),
     "hsoftmax, adamw": (lambda toy: neural(toy, DOT, HUFFMAN(toy)), ADAM, COSINE, {}),
     "nplm, sgd in whole steps": (lambda toy: neural(toy), SgdOptim("sgd", 0.5, 1e-3, 0.0), COSINE, {}),
+    "nce, sgd in whole steps": (
+        lambda toy: neural(toy, NceOutput("nce", 4, True, 1.0, False)),
+        SgdOptim("sgd", 0.5, 1e-3, 0.0),
+        COSINE,
+        {},
+    ),
     "nce, sgd": (
         lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, True)),
         SgdOptim("sgd", 0.5, 0.0, 0.9),

@@ -55,6 +55,12 @@ MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
     "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), ADAM, set()),
     "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), ADAM, set()),
     "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), SGD, {"pair_scores"}),
+    "whole steps, hierarchical": (
+        lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])),
+        SGD,
+        {"network_step"},
+    ),
+    "whole steps, nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), SGD, {"network_step"}),
     "whole steps": (lambda toy: neural(toy, direct_connections=True), SGD, {"network_step"}),
 }
 

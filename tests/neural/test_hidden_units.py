@@ -15,7 +15,7 @@ from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import chosen, only_plain
 from lmtool.neural.forms import hidden_units as file
-from lmtool.neural.forms.hidden_units import NUMBERS, hashed_dropout, hidden_units, slopes_of
+from lmtool.neural.forms.hidden_units import NUMBERS, activated, hashed_dropout, hidden_units
 from lmtool.system import parallel
 from tests.conftest import nplm
 
@@ -112,12 +112,12 @@ def test_literal_values() -> None:
 
 
 @pytest.mark.parametrize("activation", Activation)
-def test_slopes_are_derivatives(activation: Activation) -> None:
+def test_activations_and_their_slopes(activation: Activation) -> None:
     z = torch.linspace(-3, 3, 60, dtype=torch.float64).view(4, 15).requires_grad_()
-    (want,) = torch.autograd.grad(FUNCTIONS[activation](z).sum(), z)
-    before = z.detach().clone()
-    torch.testing.assert_close(slopes_of(z.detach(), NUMBERS[activation]), want)
-    assert torch.equal(z, before)
+    a = FUNCTIONS[activation](z)
+    (want,) = torch.autograd.grad(a.sum(), z)
+    torch.testing.assert_close(activated(z.detach(), NUMBERS[activation]), a.detach())
+    torch.testing.assert_close(activated(z.detach(), NUMBERS[activation], slope=True), want)
 
 
 def test_where_nothing_is_gained_torch_computes_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.neural import devices
@@ -19,9 +21,10 @@ from lmtool.neural.forms import network_step as file
 from lmtool.neural.forms import only_plain, softmax_chunks, tiles
 from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.neural.outputs.options import NceOutput, SoftmaxOutput
+from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm, SoftmaxOutput
 from lmtool.training.optim import AdamOptim, SgdOptim
-from lmtool.training.optimizers import make_network_step
+from lmtool.training.optimizers import make_network_step, make_optimizers, update
+from lmtool.trees import huffman_tree
 
 WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
 RATE, DECAY = 0.3, 0.01
@@ -88,13 +91,44 @@ def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.Monke
             NetworkStep(net, DECAY).step(wrong, y, RATE, 1e6)
 
 
+HIERARCHICAL = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 5)
+NCE = NceOutput("nce", 7, True, 1.0, False)
+
+
+@pytest.mark.parametrize("max_norm", [None, 0.05])
+@pytest.mark.parametrize("output", [HIERARCHICAL, NCE], ids=["hierarchical", "nce"])
+def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(output: OutputConfig, max_norm: float) -> None:
+    for direct in (False, True):
+        torch.manual_seed(0)
+        ours = model(output, direct_connections=direct, activation=Activation.gelu).double()
+        ours.output.load_state_dict({k: torch.randn_like(v) if v.is_floating_point() else v
+                                     for k, v in ours.output.state_dict().items()})  # fmt: skip
+        theirs, optim = copy.deepcopy(ours), SgdOptim("sgd", RATE, DECAY, 0.0)
+        steps, optimizers = make_network_step(ours, optim, 7, max_norm), make_optimizers(theirs, optim)
+        assert steps is not None
+        for size in (40, 7, 7):
+            x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
+            torch.manual_seed(size)
+            found = steps.step(x, y, RATE, 1e6)
+            torch.manual_seed(size)
+            with only_plain():
+                theirs.zero_grad()
+                loss = theirs(x, y)
+                loss.backward()
+                update(list(theirs.parameters()), optimizers, RATE, max_norm)
+            assert found == pytest.approx(loss.item(), rel=1e-12)
+            for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
 def model(output: object = None, **settings: object) -> NeuralModel:
     values: dict[str, object] = dict(
         kind="nplm", context_size=CONTEXT, embedding_dim=DIM, tied=False, dropout=0.0, hidden_dim=HIDDEN, layers=1,
         direct_connections=False, activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
     words = Vocabulary(tuple(map(str, range(WORDS))), np.arange(WORDS), None, 0)
-    return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words)  # type: ignore[arg-type]
+    tree = huffman_tree(np.arange(1, WORDS))
+    return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words, tree)  # type: ignore[arg-type]
 
 
 SGD = SgdOptim("sgd", 0.1, 0.0, 0.0)
@@ -106,7 +140,14 @@ def test_which_trainings_are_made_of_them() -> None:
     others = dict(dropout=0.1), dict(input_dropout=0.1), dict(layer_norm=True), dict(layers=2), dict(layers=0)
     for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(fofe_window=9)):
         assert make_network_step(model(**settings), SGD, 7, 1.0) is None
-    assert make_network_step(model(NceOutput("nce", 3, True, 1.0, False)), SGD, 7, 1.0) is None
+    for output in (HIERARCHICAL, NCE):
+        assert make_network_step(model(output), SGD, 1 << 20, 1.0) is not None
+        dense = model(output)
+        dense.use_dense_gradients()
+        assert make_network_step(dense, SGD, 7, 1.0) is None
+    own, learned = NceOutput("nce", 3, False, 1.0, False), NceOutput("nce", 3, True, 1.0, True)
+    for output in (own, learned, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 5)):
+        assert make_network_step(model(output), SGD, 7, 1.0) is None
     assert make_network_step(model(SoftmaxOutput("softmax", Precision.bf16)), SGD, 7, 1.0) is None
     assert make_network_step(model(), SgdOptim("sgd", 0.1, 0.0, 0.9), 7, 1.0) is None
     assert make_network_step(model(), AdamOptim("adam", 0.1, 0.0, 0.9, 0.99, 1e-8), 7, 1.0) is None

@@ -1,11 +1,16 @@
-"""The softmax of forms.network_step, in the weights' dtype and in bfloat16: loss, gradients, and the update of U.
+"""The output layers of forms.network_step: loss, gradients, and the update of U and b.
 
-Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted.
+A full softmax, in the weights' dtype and in bfloat16; a hierarchical softmax and NCE, which use some rows of U and b.
+
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, R rows that a batch uses,
+P pairs (example, node on its path), k noise words.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +18,16 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms._fast_math import exp_below, widened
-from lmtool.neural.forms.loops import FAST
+from lmtool.neural.forms.loops import FAST, Groups
+from lmtool.neural.forms.pair_scores import gradients_of_pairs, scores_of_pairs
 from lmtool.neural.forms.softmax_chunks import loss_and_gradients
+from lmtool.neural.optimizers.base import change_rows
+from lmtool.neural.optimizers.rows import sgd_rows
+from lmtool.neural.outputs.nce import NCELoss
+from lmtool.neural.rows import Pairs
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
+from lmtool.trees.tree import Tree
 
 WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
 
@@ -30,7 +41,7 @@ class FactoredGradients:
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
         """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory for B O scores."""
-        self._output, self._h = output, h
+        self._output, self._bias, self._h = output, bias, h
         self._delta = torch.mm(output, h.T, out=scores.view(len(output), len(h)))
         words, delta = targets.numpy(), self._delta.numpy()
         losses, share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
@@ -45,8 +56,9 @@ class FactoredGradients:
         return float(both.sum(dtype=torch.float64))
 
     def apply(self, keep: float, change: float) -> None:
-        """Set U to keep U + change times its gradient."""
+        """Add change times their gradients to keep U and to b."""
         torch.addmm(self._output, self._delta, self._h, beta=keep, alpha=change, out=self._output)
+        self._bias.add_(self.grad_bias, alpha=change)
 
 
 class Bf16Gradients:
@@ -57,16 +69,94 @@ class Bf16Gradients:
         memory = scores.view(len(h), len(output))
         losses, self.grad_h, both = loss_and_gradients(h, output, bias, targets, memory, len(h))
         self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
-        self._output, self._grad, self.grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
+        self._output, self._bias, width = output, bias, h.shape[1]
+        self._grad, self.grad_bias = both[:, :width], both[:, width].float()
 
     def square(self) -> float:
         """Return the squared norm of the gradient of U."""
         return float(self._grad.float().square().sum(dtype=torch.float64))
 
     def apply(self, keep: float, change: float) -> None:
-        """Set U to keep U + change times its gradient."""
+        """Add change times their gradients to keep U and to b."""
         arrays = self._output.numpy(), self._grad.view(torch.uint16).numpy(), np.float32(keep), np.float32(change)
         parallel.run_pieces(_change_rows, arrays, len(self._output), self._output.numel() // WEIGHTS_PER_THREAD)
+        self._bias.add_(self.grad_bias, alpha=change)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradients:
+    """Gradients of U and b, `[R, D]` and `[R]`, in the rows that a batch uses, `[R]`; weight decay is of these rows.
+
+    weights: U and b. loss: the mean over the batch. grad_h: `[B, D]`.
+    """
+
+    weights: tuple[Tensor, Tensor]
+    loss: float
+    grad_h: Tensor
+    rows: Tensor
+    grad: Tensor
+    grad_bias: Tensor
+
+    def square(self) -> float:
+        """Return the squared norm of the gradient of U."""
+        return float(self.grad.square().sum(dtype=torch.float64))
+
+    def apply(self, keep: float, change: float) -> None:
+        """Add change times their gradients to keep U and to b."""
+        add_to_rows(self.weights[0], self.rows, self.grad, keep, change)
+        add_to_rows(self.weights[1][:, None], self.rows, self.grad_bias[:, None], 1.0, change)
+
+
+def add_to_rows(weight: Tensor, rows: Tensor, grad: Tensor, keep: float, change: float) -> None:
+    """Add change times a gradient `[R, D]` to keep weight[rows]."""
+    change_rows(sgd_rows, rows, weight, grad, [weight], [], -change, keep, 0.0)
+
+
+def path_gradients(tree: Tree, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
+    """Compute a hierarchical softmax with dot products and one code for each word: -log sigmoid(+- s), summed."""
+    words, paths = y.numpy(), tree.paths
+    first = paths.offsets[words]
+    sizes = paths.offsets[words + 1] - first
+    starts = np.append(0, np.cumsum(sizes))
+    places = np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
+    owner = np.repeat(np.arange(len(y), dtype=np.int32), sizes)
+    pairs = Pairs(*map(torch.from_numpy, (paths.nodes[places], starts, owner)))
+    scores, signs = scores_of_pairs(h, *weights, pairs), torch.from_numpy(1 - 2 * paths.bits[places].astype(np.int8))
+    loss = _softplus(scores.mul_(signs).numpy()) / len(y)
+    return RowGradients(weights, loss, *gradients_of_pairs(scores.mul_(signs).div_(len(y)), h, weights[0], pairs))
+
+
+def noise_gradients(layer: NCELoss, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
+    """Compute NCE with noise words that the batch shares, drawn by torch."""
+    draws, size = layer.table.draw(layer.noise), len(y)
+    words = torch.cat([y, draws])
+    u, b, log_kq = (weight.index_select(0, words) for weight in (*weights, layer.log_kq))
+    (own, noise), b, grad = torch.split(u, [size, len(draws)]), b.sub_(log_kq), torch.empty_like(u)
+    real = torch.mul(h, own, out=grad[:size]).sum(1).add_(b[:size]).neg_()  # [B]
+    fake = torch.addmm(b[size:], h, noise.T)  # [B, k]
+    loss = (_softplus(real.numpy()) + _softplus(fake.view(-1).numpy())) / size
+    real, fake = real.div_(-size)[:, None], fake.div_(size)
+    grad_h = torch.addmm(own.mul_(real), fake, noise)
+    torch.mul(h, real, out=grad[:size])
+    torch.mm(fake.T, h, out=grad[size:])
+    groups, grad_bias = Groups(words), torch.cat([real, fake.sum(0)[:, None]])
+    of_rows = torch.from_numpy(groups.unique), groups.sums(grad), groups.sums(grad_bias)[:, 0]
+    return RowGradients(weights, loss, grad_h, *of_rows)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _softplus(x: Array) -> Any:
+    """Return the sum of log(1 + exp(x)), and replace each x `[N]` by its derivative."""
+    zero, one, total = x.dtype.type(0), x.dtype.type(1), 0.0
+    for first in range(0, len(x), 64):
+        part, product, linear = x[first : first + 64], one, zero
+        for j in range(len(part)):  # one logarithm of their product, which is at most 2^64
+            e = exp_below(-abs(part[j]))
+            product *= one + e
+            linear += part[j] if part[j] > zero else zero
+            part[j] = (one if part[j] >= zero else e) / (one + e)
+        total += math.log(product) + linear
+    return total
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -70,11 +70,11 @@ def hidden_units(layer: NPLM, z: Tensor, number: int) -> Tensor:
     return units
 
 
-def slopes_of(z: Tensor, activation: int) -> Tensor:
-    """Compute f'(z) of z `[B, H]`; activation: the number of f."""
-    slope = z.clone(memory_format=torch.contiguous_format)
-    _run(_slope_rows, *z.shape, slope.numpy(), activation)
-    return slope
+def activated(z: Tensor, activation: int, *, slope: bool = False) -> Tensor:
+    """Compute f(z) of z `[B, H]`, or f'(z) in place if slope is true; activation: the number of f."""
+    values = z if slope else z.clone()
+    _run(_activate_rows, *z.shape, values.numpy(), activation, slope)
+    return values
 
 
 def _draw() -> int:
@@ -197,9 +197,12 @@ def slopes(row: Array, activation: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _slope_rows(z: Array, activation: int, first: int, last: int) -> None:
+def _activate_rows(z: Array, activation: int, slope: bool, first: int, last: int) -> None:
     for b in range(first, last):
-        slopes(z[b], activation)
+        if slope:
+            slopes(z[b], activation)
+        else:
+            activate(z[b], activation)
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")

@@ -142,8 +142,8 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
         largest = max(largest, key)
     while largest >> bits:
         bits += 1
-    # The table of counts may be as long as the list of rows: fewer passes are faster.
-    while digit_bits < MAX_DIGIT_BITS and size >> (digit_bits + 1):
+    # The table of counts may be some times as long as the list of rows: fewer passes are faster.
+    while digit_bits < MAX_DIGIT_BITS and size >> (digit_bits - 1):
         digit_bits += 1
     passes = (bits + digit_bits - 1) // digit_bits
     digit_bits = (bits + passes - 1) // passes

@@ -42,33 +42,37 @@ class _PairScores(torch.autograd.Function):
         h = h.contiguous()
         ctx.save_for_backward(h, weight)
         ctx.pairs, ctx.sparse, ctx.biases = pairs, [sparse and x.is_leaf for x in (weight, bias)], bias.shape
-        scores = h.new_empty(len(pairs.rows))
-        arrays = as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores)
-        over_segments(_dot_rows, arrays, arrays[3], h.shape[1])
-        return scores
+        return scores_of_pairs(h, weight, bias, pairs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
         h, weight = ctx.saved_tensors
-        pairs, (sparse, sparse_bias), grad = ctx.pairs, ctx.sparse, grad_output[0].contiguous()
-        width, grad_h = h.shape[1], torch.empty_like(h)
-        if ctx.needs_input_grad[0]:
-            arrays = as_arrays(grad, weight, pairs.starts, pairs.rows, grad_h)
-            over_segments(_dot_rows_grad_h, arrays, arrays[2], width)
-        groups = Groups(pairs.rows)
-        grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
-        g, h_, owner, weight_, bias_ = as_arrays(grad, h, pairs.owner, grad_weight, grad_bias)
-        arrays = [g, h_, owner, groups.order, groups.starts, weight_, bias_]
-        over_segments(_dot_rows_grad_weight, arrays, groups.starts, width)
-        shape, unique = weight.shape, torch.from_numpy(groups.unique)
-        return (
-            grad_h,
-            rows_gradient(unique, grad_weight, shape, sparse),
-            rows_gradient(unique, grad_bias, ctx.biases, sparse_bias),
-            None,
-            None,
-        )
+        grad_h, rows, grad_weight, grad_bias = gradients_of_pairs(grad_output[0].contiguous(), h, weight, ctx.pairs)
+        of_weight = rows_gradient(rows, grad_weight, weight.shape, ctx.sparse[0])
+        return grad_h, of_weight, rows_gradient(rows, grad_bias, ctx.biases, ctx.sparse[1]), None, None
+
+
+def scores_of_pairs(h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs) -> Tensor:
+    """Compute what pair_scores does, without a graph."""
+    scores = h.new_empty(len(pairs.rows))
+    arrays = as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores)
+    over_segments(_dot_rows, arrays, arrays[3], h.shape[1])
+    return scores
+
+
+def gradients_of_pairs(grad: Tensor, h: Tensor, weight: Tensor, pairs: Pairs) -> tuple[Tensor, ...]:
+    """Compute from the gradient of the scores `[P]` that of h `[B, H]`, the different rows `[U]`, and their gradients
+    of weight `[U, H]` and bias `[U]`.
+    """
+    g, h_, weight_, starts, rows, owner = as_arrays(grad, h, weight, pairs.starts, pairs.rows, pairs.owner)
+    groups, grad_h = Groups(pairs.rows), torch.empty_like(h)
+    grad_weight = h.new_empty(len(groups.unique), h.shape[1])
+    over_segments(_sum_products, [g, weight_, starts, rows, grad_h.numpy()], starts, h.shape[1])
+    g, starts, owner = g[groups.order], groups.starts, owner[groups.order]
+    over_segments(_sum_products, [g, h_, starts, owner, grad_weight.numpy()], starts, h.shape[1])
+    grad_bias = np.add.reduceat(g, starts[:-1]) if len(g) else g
+    return grad_h, torch.from_numpy(groups.unique), grad_weight, torch.from_numpy(grad_bias)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -90,63 +94,24 @@ def _dot_rows(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _dot_rows_grad_h(
-    grad: Array, weight: Array, starts: Array, rows: Array, grad_h: Array, first: int, last: int
+def _sum_products(
+    factors: Array, matrix: Array, starts: Array, rows: Array, sums: Array, first: int, last: int
 ) -> None:
-    """Compute grad_h[b] = sum of grad[p] weight[rows[p]] over the pairs p of example b."""
-    width = weight.shape[1]
-    for b in range(first, last):
+    """Compute sums[k] = sum of factors[p] matrix[rows[p]] over the places p of segment k."""
+    width = matrix.shape[1]
+    for k in range(first, last):
         for j in range(width):
-            grad_h[b, j] = 0
-        p, end = starts[b], starts[b + 1]
+            sums[k, j] = 0
+        p, end = starts[k], starts[k + 1]
         while p + 4 <= end:  # four at a time: the sums are read and written once for all four
             r0, r1 = np.uint32(rows[p]), np.uint32(rows[p + 1])
             r2, r3 = np.uint32(rows[p + 2]), np.uint32(rows[p + 3])
-            g0, g1, g2, g3 = grad[p], grad[p + 1], grad[p + 2], grad[p + 3]
+            f0, f1, f2, f3 = factors[p], factors[p + 1], factors[p + 2], factors[p + 3]
             for j in range(width):
-                grad_h[b, j] += (g0 * weight[r0, j] + g1 * weight[r1, j]) + (g2 * weight[r2, j] + g3 * weight[r3, j])
+                sums[k, j] += (f0 * matrix[r0, j] + f1 * matrix[r1, j]) + (f2 * matrix[r2, j] + f3 * matrix[r3, j])
             p += 4
         while p < end:
-            row, g = np.uint32(rows[p]), grad[p]
+            row, factor = np.uint32(rows[p]), factors[p]
             for j in range(width):
-                grad_h[b, j] += g * weight[row, j]
+                sums[k, j] += factor * matrix[row, j]
             p += 1
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _dot_rows_grad_weight(
-    grad: Array,
-    h: Array,
-    owner: Array,
-    order: Array,
-    starts: Array,
-    grad_weight: Array,
-    grad_bias: Array,
-    first: int,
-    last: int,
-) -> None:
-    """Compute grad_weight[u] = sum of grad[p] h[owner[p]] and grad_bias[u] = sum of grad[p] over the pairs p of group
-    u.
-    """
-    width = h.shape[1]
-    for u in range(first, last):
-        total = h.dtype.type(0)
-        for j in range(width):
-            grad_weight[u, j] = 0
-        k, end = starts[u], starts[u + 1]
-        while k + 4 <= end:
-            p0, p1, p2, p3 = order[k], order[k + 1], order[k + 2], order[k + 3]
-            b0, b1, b2, b3 = (np.uint32(owner[p0]), np.uint32(owner[p1]), np.uint32(owner[p2]), np.uint32(owner[p3]))
-            g0, g1, g2, g3 = grad[p0], grad[p1], grad[p2], grad[p3]
-            total += (g0 + g1) + (g2 + g3)
-            for j in range(width):
-                grad_weight[u, j] += (g0 * h[b0, j] + g1 * h[b1, j]) + (g2 * h[b2, j] + g3 * h[b3, j])
-            k += 4
-        while k < end:
-            p = order[k]
-            b, g = np.uint32(owner[p]), grad[p]
-            total += g
-            for j in range(width):
-                grad_weight[u, j] += g * h[b, j]
-            k += 1
-        grad_bias[u] = total

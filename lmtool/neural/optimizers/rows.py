@@ -27,7 +27,7 @@ compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @compiled
-def _sgd_rows(
+def sgd_rows(
     rows: Any, weight: Any, grad: Any, momentum: Any, lr: Any, keep: Any, mass: Any, first: int, last: int
 ) -> None:
     for u in range(first, last):
@@ -65,7 +65,7 @@ class RowSGD(RowOptimizer):
         momentum = state["momentum"]
         if by_loops(weight):
             held = [momentum if mass else weight]  # without momentum the kernel reads none
-            change_rows(_sgd_rows, rows, weight, grad, held, [], lr, keep, mass)
+            change_rows(sgd_rows, rows, weight, grad, held, [], lr, keep, mass)
             return
         if mass:
             grad = momentum[rows].mul_(mass).add_(grad)
