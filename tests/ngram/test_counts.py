@@ -1,4 +1,4 @@
-"""Packed numbers, the trie and the counts: against plain forms, in memory and in runs on disk."""
+"""Packed numbers, the trie and the counts: against plain forms, in memory and in files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting import counts as counts_module
+from lmtool.ngram.counting import occurrences as occurrences_module
 from lmtool.ngram.counting._cache import open_counts, save_counts
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.sorting import sort_keys
@@ -117,12 +118,26 @@ def same(one: Counts, other: Counts) -> bool:
     return len(arrays) == len(others) and all(np.array_equal(a, b) for a, b in zip(arrays, others, strict=True))
 
 
-def test_runs_on_disk_give_the_same_counts(tmp_path: Path) -> None:
+def test_files_give_the_same_counts(tmp_path: Path) -> None:
     text, vocabulary = text_of(random_sentences(4, 3000))
     assert len(text.ids) > 5 * (1 << 16) / 96  # runs of 64 KiB: at least five
     storage = Storage(1 << 16, tmp_path)
     assert same(count_ngrams(text, vocabulary, 5), count_ngrams(text, vocabulary, 5, storage=storage))
     assert list(tmp_path.iterdir()) == []  # files without names
+
+
+@pytest.mark.parametrize("bits", [1, 20])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_steps_and_passes_of_half_a_word_give_the_same_counts(
+    threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, vocabulary = text_of(random_sentences(7, 300))
+    expected = [count_ngrams(text, vocabulary, order) for order in (2, 5, 16)]  # 16: occurrences of several cells
+    monkeypatch.setattr(occurrences_module, "PER_STEP", 7)
+    monkeypatch.setattr(occurrences_module, "MAX_WORD_BITS", bits)
+    parallel.use(threads)
+    assert all(same(counts, count_ngrams(text, vocabulary, counts.order)) for counts in expected)
+    parallel.use(None)
 
 
 @pytest.mark.parametrize("memory", [None, 1 << 16])
@@ -145,7 +160,7 @@ def test_numbers_that_32_bits_do_not_hold(memory: int | None, tmp_path: Path, mo
 
 def test_keys_that_64_bits_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     text, vocabulary = text_of(random_sentences(4))
-    monkeypatch.setattr(counts_module, "CELL", 10)
+    monkeypatch.setattr(occurrences_module, "CELL", 10)
     with pytest.raises(UserError, match=r"model\.order=5: the n-grams of order 3 need more than 10 bits"):
         count_ngrams(text, vocabulary, 5)
 

@@ -1,7 +1,6 @@
 """Step 1: the n-grams of a text and how often each occurs.
 
-One sort per order (_sorting.py) finds the distinct n-grams, numbers them, and says which of them ends at each position
-of the text, which is all that the next order needs.
+One pass of a sort per order (occurrences.py) finds the distinct n-grams and numbers them.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from lmtool.data.text_form import sentence_offsets
 from lmtool.data.tokenizer import WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting.sorting import sort_ngrams
-from lmtool.ngram.tables.packed import CELL, Packed
+from lmtool.ngram.counting.occurrences import Occurrences
+from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.parallel import cut_evenly, run
@@ -136,17 +135,18 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(word_counts)]
-    row = words  # the n-gram of the current order that ends at each position
-    for k in range(2, order + 1):
-        if trie.key_width > CELL:
-            raise UserError(f"model.order={order}: the n-grams of order {k} need more than {CELL} bits; use less text")
-        widths = trie.word_width, trie.key_width
-        keys, suffixes, counts, row = sort_ngrams(words, row, bos, *widths, k == order, storage)
-        trie.add(keys)
-        suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
-        count.append(Packed.of(counts, storage=storage))
-        del keys, suffixes, counts
-        storage.release()
+    if order > 1:
+        occurrences = Occurrences(words, bos, order, size, storage)
+        del words
+        for _ in range(2, order + 1):
+            keys, suffixes, counts = occurrences.count()
+            trie.add(keys)
+            suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
+            count.append(Packed.of(counts, storage=storage))
+            del keys, suffixes, counts
+            occurrences.follow(trie.begins[-1], suffix[-1])
+            storage.release()
+        del occurrences
     made = trie.finish()
     newest = newest_ngram(made, kenlm_ranks(first_places, vocabulary), bos, order - 1, storage)
     return Counts(made, suffix, count, bos, vocabulary.unk, newest)

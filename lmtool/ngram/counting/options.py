@@ -44,12 +44,12 @@ class SortedCounts(LimitedMemory):
 
         c(w_1 \dots w_k) = \sum_{t} [\,w_{t-k+1} \dots w_t = w_1 \dots w_k\,]
 
-    In memory if it suffices, else in sorted runs on disk that are merged, with the same result. The counts can be kept
-    beside the store, where other smoothers and lower orders find them.
+    In memory if it suffices, else in files, with the same result. The counts can be kept beside the store, where other
+    smoothers and lower orders find them.
 
     Source: Heafield, Pouzyrevsky, Clark & Koehn (2013), "Scalable modified Kneser-Ney language model estimation", ACL.
-    Complexity: O(n T) for T tokens and order n: one radix sort for each order, of keys of at most 64 bits; memory
-        within `memory`, the rest on disk.
+    Complexity: O(n T) for T tokens and order n: one pass of a radix sort for each order, in files two; memory within
+        `memory`, the rest on disk.
     """
 
     kind: str = "sorted"

@@ -243,7 +243,7 @@ class TrieBuilder:
         self.word_width = width_of(vocabulary_size - 1)
         self.sizes = [vocabulary_size]
         self._words = np.zeros(cells_needed(0, self.word_width), dtype=np.uint64)  # for a trie of single words too
-        self._begins: list[Array] = []
+        self.begins: list[Array] = []
 
     @property
     def key_width(self) -> int:
@@ -260,7 +260,7 @@ class TrieBuilder:
             run((_begins, keys, self.word_width, a, b, begins) for a, b in cuts)
         after = int(keys[-1]) >> self.word_width if len(keys) else 0
         begins[after + 1 :] = len(keys)  # where the children of the last context end, and of those without any
-        self._begins.append(begins)
+        self.begins.append(begins)
         done = sum(self.sizes) - self.size
         grown = self.storage.zeros(cells_needed(done + len(keys), self.word_width), np.uint64)
         for first, last in self.storage.pieces(len(self._words)):
@@ -275,13 +275,13 @@ class TrieBuilder:
         """Return the trie of the orders so far. More orders may be added for another one."""
         first = np.cumsum([0, *self.sizes])
         unigrams = np.full(self.size, self.size, dtype=np.int64)
-        if self._begins:
-            unigrams = self._begins[0][:-1].astype(np.int64) + first[1]
+        if self.begins:
+            unigrams = self.begins[0][:-1].astype(np.int64) + first[1]
         # The first child of each node from order 2 on.
         inner = self.storage.empty(sum(self.sizes[1:-1]) + 1, whole_numbers_below(int(first[-1]) + 1))
         at = 0
         for k in range(2, len(self.sizes)):
-            begins = self._begins[k - 1]
+            begins = self.begins[k - 1]
             for a, b in self.storage.pieces(len(begins) - 1):
                 inner[at + a : at + b] = begins[a:b]
                 inner[at + a : at + b] += inner.dtype.type(first[k])
