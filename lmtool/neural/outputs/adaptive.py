@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -86,5 +87,27 @@ class AdaptiveSoftmax(OutputLayer):
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64."""
-        dist: Tensor = self.layer.log_prob(h).double()
-        return dist - dist.logsumexp(1, keepdim=True)  # the layer computes in float32: normalize again
+        head, size = self._head(h), self.layer.shortlist_size
+        tails = [self._tail(h, i) + head[:, size + i, None] for i in range(len(self.layer.tail))]
+        return torch.cat([head[:, :size], *tails], 1)
+
+    def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute log p of words `[B, K]` in float64, `[B, K]`; for K = 1 only by the head and the word's own tail."""
+        if y.shape[1] != 1:
+            return super().log_probs_of(h, y)
+        head, size = self._head(h), self.layer.shortlist_size
+        log_p = head.gather(1, y.clamp(max=size - 1))
+        for i, (first, last) in enumerate(pairwise(self.layer.cutoffs)):
+            rows = ((y[:, 0] >= first) & (y[:, 0] < last)).nonzero()[:, 0]
+            log_p[rows] = head[rows, size + i, None] + self._tail(h[rows], i).gather(1, y[rows] - first)
+        return log_p
+
+    def _head(self, h: Tensor) -> Tensor:
+        """Return log p of the words of the head, then of the tails, `[B, O_0]` in float64."""
+        head: Tensor = self.layer.head(h)
+        return head.double().log_softmax(1)
+
+    def _tail(self, h: Tensor, i: int) -> Tensor:
+        """Return log p of the words of tail i among themselves, `[B, O_i]` in float64."""
+        tail: Tensor = self.layer.tail[i](h)
+        return tail.double().log_softmax(1)
