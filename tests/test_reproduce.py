@@ -41,6 +41,7 @@ NAMES = {
     "wikitext2",
     "wikitext103",
     "recurrent",
+    "output-layers",
 }
 
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the scripts are not beside the tests")
