@@ -121,13 +121,13 @@ def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(output: Outp
                 torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
-def model(output: object = None, **settings: object) -> NeuralModel:
+def model(output: object = None, words: Vocabulary | None = None, **settings: object) -> NeuralModel:
     values: dict[str, object] = dict(
         kind="nplm", context_size=CONTEXT, embedding_dim=DIM, tied=False, dropout=0.0, hidden_dim=HIDDEN, layers=1,
         direct_connections=False, activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
-    words = Vocabulary(tuple(map(str, range(WORDS))), np.arange(WORDS), None, 0)
-    tree = huffman_tree(np.arange(1, WORDS))
+    words = words or Vocabulary(tuple(map(str, range(WORDS))), np.arange(WORDS), None, 0)
+    tree = huffman_tree(np.arange(1, len(words)))
     return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words, tree)  # type: ignore[arg-type]
 
 
@@ -145,6 +145,8 @@ def test_which_trainings_are_made_of_them() -> None:
         dense = model(output)
         dense.use_dense_gradients()
         assert make_network_step(dense, SGD, 7, 1.0) is None
+    one = Vocabulary(("<unk>", "<s>"), np.array([5, 0]), None, 0)
+    assert make_network_step(model(HIERARCHICAL, words=one), SGD, 7, 1.0) is None  # a tree without nodes
     own, learned = NceOutput("nce", 3, False, 1.0, False), NceOutput("nce", 3, True, 1.0, True)
     for output in (own, learned, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 5)):
         assert make_network_step(model(output), SGD, 7, 1.0) is None

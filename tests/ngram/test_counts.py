@@ -118,6 +118,13 @@ def same(one: Counts, other: Counts) -> bool:
     return len(arrays) == len(others) and all(np.array_equal(a, b) for a, b in zip(arrays, others, strict=True))
 
 
+@pytest.mark.parametrize("offsets", [[0, 3, 3], [0, 0, 3], [0, 1, 1, 3]])
+def test_sentences_of_no_words_are_refused(toy: Corpus, offsets: list[int]) -> None:
+    text = replace(toy.split("train"), ids=np.array([1, 2, 3], dtype=np.uint8), offsets=np.array(offsets))
+    with pytest.raises(UserError, match=r"the train split is damaged.* sentences of no words"):
+        count_ngrams(text, toy.vocabulary, 3)
+
+
 def test_files_give_the_same_counts(tmp_path: Path) -> None:
     text, vocabulary = text_of(random_sentences(4, 3000))
     assert len(text.ids) > 5 * (1 << 16) / 96  # runs of 64 KiB: at least five

@@ -169,7 +169,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
         bf16 = in_bf16(output, vectors.new_empty(examples, encoder.output_dim))
         fits = examples * len(output.bias) <= MAX_SCORES and not (bf16 and tiles.fit(vectors))
     elif type(output) is HierarchicalSoftmax:
-        fits = type(scorer) is DotNodes and output.tree.leaves == output.tree.words
+        fits = type(scorer) is DotNodes and output.tree.leaves == output.tree.words > 1
     else:
         fits = type(output) is NCELoss and output.shared and output.normaliser is None
     if not fits or (of_rows and (not scorer.sparse or model.encodes_in_bf16(examples))):

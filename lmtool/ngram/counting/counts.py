@@ -185,6 +185,8 @@ def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None
             for (a, b), n in zip(cuts, before, strict=True)
         )
         sentences += len(starts)
+    if sentences != len(text.offsets) - 1:
+        raise UserError(f"{DAMAGED} sentences of no words")
 
 
 @numba.njit(cache=True, nogil=True)
