@@ -179,10 +179,13 @@ class LanguageModel(ABC):
         size = min(MAX_POSITION, int(index.max(initial=0)) + 1) if self.context_size is None else self.context_size
         return text.as_stream(self.across_sentences).windows(index, size)
 
-    def map_text(self, function: Callable[..., Array], text: Split, size: int = TOKENS_PER_CHUNK) -> Array:
-        """Return function(contexts, targets) of all tokens of a text, `[N, ...]`, by `size` tokens at once."""
-        parts = (np.arange(part.start, part.stop) for part in in_chunks(text.tokens, size))
-        return np.concatenate([function(*self.contexts_of(text, index)) for index in parts])
+    def map_text(self, function: Callable[..., Array], text: Split, first: int = 0, last: int | None = None) -> Array:
+        """Return function(contexts, targets) of the tokens `first` to `last` - 1 of a text, by default of all,
+        `[last - first, ...]`.
+        """
+        parts = in_chunks((text.tokens if last is None else last) - first, TOKENS_PER_CHUNK)
+        indices = (np.arange(first + part.start, first + part.stop) for part in parts)
+        return np.concatenate([function(*self.contexts_of(text, index)) for index in indices])
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`.

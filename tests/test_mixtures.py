@@ -353,6 +353,7 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
     scores = model.score_text(valid)
     np.testing.assert_allclose(scores, rows[np.arange(valid.tokens), valid.ids], rtol=1e-5)
     np.testing.assert_allclose(model.log_dist_text(valid, 7, 20), rows[7:20], rtol=1e-5)  # pieces are of one text
+    np.testing.assert_array_equal(model.score_tokens(valid, 7, 20), scores[7:20])
     assert split_accuracy(model, valid) == np.mean(rows[:, :-1].argmax(axis=1) == valid.ids)
     # The first token is the models' alone; after contexts without a text the cache is empty.
     first = valid.contexts(0, 1, model.context_size)

@@ -176,14 +176,6 @@ class CachedMixture(LinearMixture):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
         return self._mixed(static, cached, is_start=first == 0)
 
-    def score_tokens(
-        self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
-    ) -> FloatArray:
-        """Return log p of the tokens `first` to `last` - 1, after the whole text before them."""
-        if unnormalized:
-            return super().score_tokens(text, first, last, unnormalized=True)
-        return self.score_text(text, progress=progress)[first:last]
-
     def _mixed(self, static: FloatArray, cached: FloatArray, *, is_start: bool) -> FloatArray:
         """Mix the static models' log p `[M, N, ...]` of tokens and the cache's `[N, ...]`: `[N, ...]`.
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.language_model import TOKENS_PER_CHUNK, LanguageModel
-from lmtool.system.arrays import FloatArray, IntArray, as_array, in_chunks
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, as_array
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
 
@@ -92,11 +92,7 @@ def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fi
 
 def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last: int | None = None) -> IntArray:
     """Return the classes of the contexts of the tokens `first` to `last` - 1, by default of all: `[last - first]`."""
-    classes = [np.empty(0, dtype=np.int64)]
-    for part in in_chunks((text.tokens if last is None else last) - first, TOKENS_PER_CHUNK):
-        index = np.arange(first + part.start, first + part.stop)
-        classes.append(classifier.context_lengths(classifier.contexts_of(text, index)[0]))
-    return np.concatenate(classes)
+    return classifier.map_text(lambda contexts, _: classifier.context_lengths(contexts), text, first, last)
 
 
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
@@ -226,6 +222,8 @@ class LinearMixture(MixedModel):
         """Return log p of the tokens `first` to `last` - 1; a recurrent member continues where it has read to."""
         if unnormalized:
             return super().score_tokens(text, first, last, unnormalized=True)
+        if self.dynamic:  # a cache has all that comes before
+            return self.score_text(text, progress=progress)[first:last]
         scored = [member.score_tokens(text, first, last, progress=progress) for member in self.members]
         return mix(np.stack(scored), self._weights_in(text, first, last))
 
