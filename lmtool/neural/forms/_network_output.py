@@ -23,11 +23,10 @@ from lmtool.neural.forms.pair_scores import gradients_of_pairs, scores_of_pairs
 from lmtool.neural.forms.softmax_chunks import loss_and_gradients
 from lmtool.neural.optimizers.base import change_rows
 from lmtool.neural.optimizers.rows import sgd_rows
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.outputs.nce import NCELoss
-from lmtool.neural.rows import Pairs
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
-from lmtool.trees.tree import Tree
 
 WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
 
@@ -112,18 +111,12 @@ def add_to_rows(weight: Tensor, rows: Tensor, grad: Tensor, keep: float, change:
     change_rows(sgd_rows, rows, weight, grad, [weight], [], -change, keep, 0.0)
 
 
-def path_gradients(tree: Tree, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
+def path_gradients(layer: HierarchicalSoftmax, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
     """Compute a hierarchical softmax with dot products and one code for each word: -log sigmoid(+- s), summed."""
-    words, paths = y.numpy(), tree.paths
-    first = paths.offsets[words]
-    sizes = paths.offsets[words + 1] - first
-    starts = np.append(0, np.cumsum(sizes))
-    places = np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
-    owner = np.repeat(np.arange(len(y), dtype=np.int32), sizes)
-    pairs = Pairs(*map(torch.from_numpy, (paths.nodes[places], starts, owner)))
-    scores, signs = scores_of_pairs(h, *weights, pairs), torch.from_numpy(1 - 2 * paths.bits[places].astype(np.int8))
-    loss = _softplus(scores.mul_(signs).numpy()) / len(y)
-    return RowGradients(weights, loss, *gradients_of_pairs(scores.mul_(signs).div_(len(y)), h, weights[0], pairs))
+    pairs, signs = layer.paths_to(y)
+    scores = scores_of_pairs(h, *weights, pairs).mul_(signs).neg_()
+    loss = _softplus(scores.numpy()) / len(y)
+    return RowGradients(weights, loss, *gradients_of_pairs(scores.mul_(signs).div_(-len(y)), h, weights[0], pairs))
 
 
 def noise_gradients(layer: NCELoss, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:

@@ -1,6 +1,6 @@
 """A whole training step of the plain network by stochastic gradient descent, without an autograd graph: gradients are
 applied as soon as they are computed. Beside the ordinary step, 30/100, processor time of one thread: the hierarchical
-softmax 1.6 times as fast at batch 1,024, 3.0 at 32; NCE with 100 noise words 1.5 and 2.8 (AMD EPYC, 2026-11-26).
+softmax 1.5 times as fast at batch 1,024, 2.4 at 32; NCE with 100 noise words 1.5 and 2.7 (AMD EPYC, 2026-11-26).
 
 The network is Bengio et al.'s (2003, eq. 1): x the embeddings of the context side by side, a = f(d + H x), scores
 b + U a, or b + U [a, x] with direct connections, and a softmax over them. The step is w <- w - rate (scale g + decay w)
@@ -120,7 +120,7 @@ class NetworkStep:
         if isinstance(network.layer, NCELoss):
             of_output: Any = _network_output.noise_gradients(network.layer, weights, h, targets)
         elif network.layer is not None:
-            of_output = _network_output.path_gradients(network.layer.tree, weights, h, targets)
+            of_output = _network_output.path_gradients(network.layer, weights, h, targets)
         else:
             form = _network_output.Bf16Gradients if network.bf16 else _network_output.FactoredGradients
             if len(self._scores) != size * len(network.output):

@@ -221,8 +221,8 @@ class HierarchicalSoftmax(OutputLayer):
         int32.
         """
         starts, owner, place = segments(self._offsets, leaves)
-        signs = 2 * self._path_bits[place].to(torch.int32) - 1
-        return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
+        signs = 2 * self._path_bits.index_select(0, place).to(torch.int32) - 1
+        return Pairs(self._path_nodes.index_select(0, place), starts, owner.to(torch.int32)), signs
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
