@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -213,6 +214,7 @@ def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:
 def _on_a_little_disk(words: list[str]) -> int:
     import resource
 
+    sys.dont_write_bytecode = True  # Python would keep a compiled module that is cut short
     # Past this size a write fails as it does on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     return main(words)

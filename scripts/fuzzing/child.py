@@ -162,6 +162,7 @@ def _as_child(
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
         faulthandler.enable(file=2, all_threads=False)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.dont_write_bytecode = True  # Python would keep a compiled module that a full disk cuts short
         os.environ.update(environment)
         os.chdir(folder)
         if before is not None:

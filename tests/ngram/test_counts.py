@@ -127,7 +127,7 @@ def test_sentences_of_no_words_are_refused(toy: Corpus, offsets: list[int]) -> N
 
 def test_files_give_the_same_counts(tmp_path: Path) -> None:
     text, vocabulary = text_of(random_sentences(4, 3000))
-    assert len(text.ids) > 5 * (1 << 16) / 96  # runs of 64 KiB: at least five
+    assert len(text.ids) > 5 * (1 << 16) / 96  # far more occurrences than 64 KiB hold
     storage = Storage(1 << 16, tmp_path)
     assert same(count_ngrams(text, vocabulary, 5), count_ngrams(text, vocabulary, 5, storage=storage))
     assert list(tmp_path.iterdir()) == []  # files without names

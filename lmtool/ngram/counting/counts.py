@@ -139,12 +139,13 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
         occurrences = Occurrences(words, bos, order, size, storage)
         del words
         for _ in range(2, order + 1):
+            if suffix:
+                occurrences.follow(trie.begins[-1], suffix[-1])
             keys, suffixes, counts = occurrences.count()
             trie.add(keys)
             suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
             count.append(Packed.of(counts, storage=storage))
             del keys, suffixes, counts
-            occurrences.follow(trie.begins[-1], suffix[-1])
             storage.release()
         del occurrences
     made = trie.finish()
