@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
@@ -84,11 +86,11 @@ def test_refused_from_a_yaml_file(case: str, lmtool: Run) -> None:
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_whatever_composed_it(case: str) -> None:
     text, key = REFUSED[case]
-    composed = OmegaConf.create(text)
+    composed: Any = OmegaConf.to_container(OmegaConf.create(text))
     with pytest.raises(SettingError) as refused:
-        hydra_rules.require_harmless(composed, [])
+        hydra_rules.require_harmless(composed["hydra"], [])
     assert str(refused.value).startswith(key) and refused.value.key == key.partition("=")[0]
-    hydra_rules.require_harmless(composed, [key.partition("=")[0] + "=mine"])  # typed by the user
+    hydra_rules.require_harmless(composed["hydra"], [key.partition("=")[0] + "=mine"])  # typed by the user
 
 
 @pytest.mark.parametrize("case", OPEN)
@@ -121,6 +123,14 @@ def test_refused_in_the_jobs_of_a_sweep(lmtool: Run) -> None:
     assert not Path("sweep/1/run.json").exists()
 
 
+def test_a_yaml_file_that_changes_is_read_again(lmtool: Run) -> None:
+    shutil.copytree(conf_dir(), "conf")
+    for seed in (1, 2):  # files of the same size
+        path = Path("conf/train.yaml")
+        path.write_text(path.read_text().replace("seed: 1 ", f"seed: {seed} "))
+        assert f"seed: {seed}\n" in lmtool("train", "data=toy", "--config-path", "conf", "--cfg", "job")
+
+
 @pytest.mark.parametrize("flag", ["--hydra-help", "--info"])
 def test_refused_where_nothing_is_run(flag: str, lmtool: Run) -> None:
     main([*TRAIN, flag, *experiment(OPEN["logging factory"][0])])
@@ -149,9 +159,10 @@ def test_launchers_and_sweepers_by_yaml() -> None:
         for launcher in ("basic", "joblib", "submitit_local", "submitit_slurm"):
             words = [f"hydra/launcher={launcher}", "hydra/sweeper=optuna"]
             composed = hydra.compose("train", words, return_hydra_config=True)
-            hydra_rules.require_harmless(composed, [])
-            plain = OmegaConf.create(OmegaConf.to_container(composed, resolve=False))
-            hydra_rules.require_harmless(OmegaConf.merge(plain, changes), [])
+            plain: Any = OmegaConf.to_container(composed, resolve=False)
+            hydra_rules.require_harmless(plain["hydra"], [])
+            changed: Any = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(plain), changes))
+            hydra_rules.require_harmless(changed["hydra"], [])
 
 
 def test_shell_of_launchers(lmtool: Run) -> None:
