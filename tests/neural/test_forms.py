@@ -251,11 +251,11 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
     monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.MAX_SCORES_PER_CHUNK", 1)  # so that 64 rows are at once
-    for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_TORCH", "MIN_BF16_ROWS_TORCH"):
+    for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_DOTS", "MIN_BF16_ROWS_DOTS"):
         monkeypatch.setattr(f"lmtool.neural.forms.softmax_chunks.{name}", 0)
     monkeypatch.setattr("lmtool.neural.devices._measured_faster", lambda: True)
     monkeypatch.setattr(parallel._here, "threads", 2)
-    for place in ("loops.NUMBERS", "hidden_units.UNITS", "softmax_chunks.SCORES"):
+    for place in ("loops.NUMBERS", "hidden_units.UNITS", "softmax_bf16.PRODUCTS"):
         monkeypatch.setattr(f"lmtool.neural.forms.{place}_PER_THREAD", 1)
     monkeypatch.setattr(hidden_units, "_draw", lambda: DRAW)
 
@@ -327,10 +327,13 @@ def test_forms_compute_what_plain_methods_do(case: str, size: str, dtype: torch.
 
 # The forms of a softmax in bf16, each on its processor: with tiles, without, and any other that multiplies bfloat16.
 NARROW = ("softmax_tiles", "softmax_bf16", "softmax_autocast")
+HERE = {"softmax_tiles": tiles.available(), "softmax_bf16": tiles.has_dots()}
+NOT_HERE = {name for name, here in HERE.items() if not here}
 
 
 def on_a_processor_of(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: wanted == "softmax_tiles")
+    monkeypatch.setattr(tiles, "has_dots", lambda: True)
     every = registered()
     kept = tuple(each for each in every if each.name != "softmax_bf16" or wanted != "softmax_autocast")
     monkeypatch.setattr(forms, "registered", lambda: kept)
@@ -341,8 +344,8 @@ def on_a_processor_of(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["full, bf16", "full, bf16, tied", "full, auto"])
 @pytest.mark.parametrize("wanted", NARROW)
 def test_losses_in_bf16(wanted: str, name: str, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if wanted == "softmax_tiles" and not tiles.available():
-        pytest.skip("this processor has no tiles for bf16 (AMX): softmax_tiles is not compared")
+    if wanted in NOT_HERE:
+        pytest.skip(f"{wanted} needs another processor: it is not compared")
     on_a_processor_of(wanted, monkeypatch)
     layer, calls = output_case(name, size, torch.float32, False)
     assert require_as_plain(layer, {"loss": calls["loss"]}, torch.float32) == {wanted}
@@ -359,12 +362,11 @@ def test_every_form_is_compared() -> None:
     for make, name in CASES.values():
         for size, dtype in (("many", torch.float32), ("few", torch.float64)):
             reach(*make(name, size, dtype, False))
-    without = set() if tiles.available() else {"softmax_tiles"}
-    for wanted in set(NARROW) - without:
+    for wanted in set(NARROW) - NOT_HERE:
         with pytest.MonkeyPatch.context() as monkeypatch:
             on_a_processor_of(wanted, monkeypatch)
             reach(*output_case("full, bf16", "few", torch.float32, False))
-    assert reached | without | GPU == {each.name for each in registered()}
+    assert reached | NOT_HERE | GPU == {each.name for each in registered()}
     assert len({each.name for each in registered()}) == len(registered())
 
 
@@ -427,7 +429,10 @@ def test_a_subclass_with_its_own_method_has_no_form_of_its_base() -> None:
             assert (each.name in require_as_plain(layer, calls, torch.float32)) is served, each.name
         module.__class__ = kind
         looked_at.add(each.name)
-    assert looked_at | set(NARROW) | GPU == {each.name for each in registered()} and "softmax_bf16" in looked_at
+    assert (
+        looked_at | set(NARROW) | GPU == {each.name for each in registered()}
+        and {"softmax_bf16", "softmax_autocast"} & looked_at
+    )
 
 
 class Scaled(FullSoftmax):

@@ -171,7 +171,7 @@ def test_the_settings_of_the_optimizer_reach_it() -> None:
 
 def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
-    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
     net = model()
     for precision, faster, want in [
         (Precision.auto, True, [False, True]),
@@ -180,8 +180,10 @@ def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.Monke
     ]:
         monkeypatch.setattr(devices, "_measured_faster", lambda faster=faster: faster)
         net.use_precision(precision)
-        steps = [network_step(net, 0.0, examples, None) for examples in (15, 16)]
-        assert [step is not None and step.bf16 for step in steps] == want
+        for here in (True, False):
+            monkeypatch.setattr(tiles, "has_dots", lambda here=here: here)
+            steps = [network_step(net, 0.0, examples, None) for examples in (15, 16)]
+            assert [step is not None and step.bf16 for step in steps] == [here and each for each in want]
     # Where tiles do the products there is no such step.
     monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 0)
     monkeypatch.setattr(tiles, "fit", lambda tensor: True)

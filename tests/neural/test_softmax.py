@@ -204,15 +204,16 @@ def test_auto_takes_bf16_for_much_work_where_there_are_tiles(has_tiles: bool, mo
 
 
 @pytest.mark.parametrize("faster", [True, False])
-def test_auto_takes_torchs_products_in_bf16_where_they_are_faster(
+def test_auto_takes_dot_products_in_bf16_where_products_are_faster(
     faster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
+    monkeypatch.setattr(tiles, "has_dots", lambda: True)
     monkeypatch.setattr(devices, "_measured_faster", lambda: faster)
     output = FullSoftmax(4, torch.ones(80), precision=Precision.auto)
     enough = math.ceil((1 << 24) / (4 * 80))
     assert [in_bf16(output, examples) for examples in (enough - 1, enough)] == [False, faster]
-    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
     assert [in_bf16(output, examples) for examples in (15, 16)] == [False, faster]
     assert not in_bf16(output.double(), 1 << 10)
 
@@ -220,7 +221,8 @@ def test_auto_takes_torchs_products_in_bf16_where_they_are_faster(
 def test_the_form_follows_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
-    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 16 * 4 * 80)
+    monkeypatch.setattr(tiles, "has_dots", lambda: True)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 16 * 4 * 80)
     output = FullSoftmax(4, torch.ones(80))
 
     def names() -> list[str | None]:

@@ -1,4 +1,4 @@
-"""The full softmax by torch's products in bfloat16: by hand, against float64, and in parts."""
+"""The full softmax by dot products in bfloat16: by hand, against float64, in parts, and where it overflows."""
 
 from __future__ import annotations
 
@@ -13,55 +13,13 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural import devices
 from lmtool.neural.encoders.options import Activation
-from lmtool.neural.forms import _network_output as network_output
-from lmtool.neural.forms import network_step, softmax_chunks, tiles, used
+from lmtool.neural.forms import network_step, softmax_bf16, softmax_chunks, tiles, used
 from lmtool.neural.forms.network_step import Network, NetworkStep
-from lmtool.neural.forms.softmax_chunks import delta_rows, loss_and_gradients
+from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 
-
-def rows(scores: Tensor, bias: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What delta_rows leaves: d, loss and share."""
-    d, loss, share = scores.bfloat16(), torch.full((len(y),), torch.nan), torch.full((len(y),), torch.nan)
-    arrays = [tensor.numpy() for tensor in (d.view(torch.uint16), bias, y, loss, share)]
-    delta_rows(*arrays, 0, len(y))
-    return d.float(), loss, share
-
-
-def test_rows_by_hand() -> None:
-    # Scores log 1, log 3, log 4 by their biases: e = 1/4, 3/4, 1, their sum 2, p = 1/8, 3/8, 1/2. The second row's
-    # scores are all 8 higher, which changes nothing.
-    bias = torch.tensor([1.0, 3.0, 4.0]).log()
-    d, loss, share = rows(torch.tensor([[0.0] * 3, [8.0] * 3]), bias, torch.tensor([0, 2]))
-    torch.testing.assert_close(d, torch.tensor([[0.25 - 2, 0.75, 1.0], [0.25, 0.75, 1.0 - 2]]))
-    torch.testing.assert_close(share, torch.full((2,), 0.5))
-    torch.testing.assert_close(loss, torch.tensor([math.log(8), math.log(2)]))
-
-
-@pytest.mark.parametrize("words", [1, 2, 63, 64, 65, 200])  # about the width that is worked on side by side
-def test_rows_of_every_length(words: int) -> None:
-    torch.manual_seed(words)
-    scores, bias, y = 4 * torch.randn(5, words), torch.randn(words), torch.randint(words, (5,))
-    exact = scores.bfloat16().double() + bias
-    d, loss, share = rows(scores, bias, y)
-    torch.testing.assert_close(loss, F.cross_entropy(exact, y, reduction="none").float(), rtol=1e-5, atol=1e-5)
-    want = exact.softmax(1) - F.one_hot(y, words)
-    torch.testing.assert_close((d * share[:, None]).double(), want, rtol=2**-8, atol=1e-6)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_has_no_finite_loss(value: float) -> None:
-    _, loss, _ = rows(torch.tensor([[0.0, value, 1.0]]), torch.zeros(3), torch.tensor([0]))
-    assert not math.isfinite(loss.item())
-
-
-def test_a_sure_prediction_keeps_its_small_gradient() -> None:
-    # p of the target is .9999: p - 1 has the digits of a bfloat16, though p itself would be 1 in one.
-    bias = torch.tensor([0.0, math.log(1e-4 / (1 - 1e-4))])
-    h, weight = torch.ones(1, 1), torch.tensor([[0.0], [0.0]])
-    _, _, of_words = loss_and_gradients(h, weight, bias, torch.tensor([0]), torch.empty(1, 2, dtype=torch.bfloat16), 1)
-    torch.testing.assert_close(of_words[:, :2].float(), torch.tensor([[-1e-4] * 2, [1e-4] * 2]), rtol=0.01, atol=0)
+pytestmark = pytest.mark.skipif(not tiles.has_dots(), reason="this processor has no AVX-512 for bf16")
 
 
 def given(words: int, dim: int, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -69,21 +27,62 @@ def given(words: int, dim: int, batch: int) -> tuple[Tensor, Tensor, Tensor, Ten
     return torch.randn(batch, dim), torch.randn(words, dim) / 4, torch.randn(words), torch.randint(words, (batch,))
 
 
-@pytest.mark.parametrize(("words", "dim", "batch"), [(5, 3, 2), (300, 31, 33), (1000, 64, 7), (100, 130, 70)])
-def test_exact_but_for_the_rounding_of_what_goes_in_and_comes_out(words: int, dim: int, batch: int) -> None:
+def found(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, batch: int) -> tuple[float, Tensor, Tensor, Tensor]:
+    """Loss and gradients of h, weight and bias; of memory that another batch was in."""
+    softmax = Bf16Softmax(len(weight), weight.shape[1], len(h) + 3)
+    for inputs, targets in ((torch.ones(len(h) + 3, h.shape[1]), y.new_zeros(len(h) + 3)), (h, y)):
+        grads = torch.zeros_like(weight), torch.zeros_like(bias)
+        softmax.forward(weight, bias, inputs, targets, batch)
+        square = softmax.square()
+        softmax.apply(*grads, 1.0, 1.0)
+    assert square == pytest.approx(sum(float(grad.square().sum()) for grad in grads), rel=0.02)
+    return softmax.loss, softmax.grad_h, *grads
+
+
+def test_by_hand() -> None:
+    # Scores log 1, log 3, log 4 by their biases: p = 1/8, 3/8, 1/2.
+    bias = torch.tensor([1.0, 3.0, 4.0]).log()
+    loss, grad_h, grad, grad_bias = found(torch.ones(2, 1), torch.zeros(3, 1), bias, torch.tensor([0, 2]), 2)
+    assert loss == pytest.approx((math.log(8) + math.log(2)) / 2, rel=1e-5)
+    want = (torch.tensor([0.125, 0.375, 0.5]) * 2 - torch.tensor([1.0, 0.0, 1.0])) / 2
+    torch.testing.assert_close(grad_bias, want, rtol=0.01, atol=1e-3)
+    torch.testing.assert_close(grad[:, 0], want, rtol=0.01, atol=1e-3)
+    assert torch.equal(grad_h, torch.zeros(2, 1))
+
+
+@pytest.mark.parametrize("value", [200.0, math.nan, math.inf])
+def test_what_overflows_has_an_infinite_loss(value: float) -> None:
+    softmax = Bf16Softmax(3, 1, 1)
+    softmax.forward(torch.zeros(3, 1), torch.tensor([0.0, value, 1.0]), torch.ones(1, 1), torch.tensor([0]), 1)
+    assert softmax.loss == math.inf
+
+
+def test_a_sure_prediction_keeps_its_small_gradient() -> None:
+    # p of the target is .9999: p - 1 has the digits of a bfloat16, though p itself would be 1 in one.
+    bias = torch.tensor([0.0, math.log(1e-4 / (1 - 1e-4))])
+    weight = torch.tensor([[1.0], [0.0]])
+    _, grad_h, grad, grad_bias = found(torch.ones(1, 1), weight, bias - weight[:, 0], torch.tensor([0]), 1)
+    want = torch.tensor([-1e-4, 1e-4])
+    for ours, theirs in ((grad[:, 0], want), (grad_bias, want), (grad_h[0], want[:1])):
+        torch.testing.assert_close(ours, theirs, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("words", "dim", "batch"),
+    [(1, 1, 1), (5, 3, 2), (32, 32, 32), (33, 31, 33), (64, 64, 1), (100, 130, 70), (300, 40, 96)],
+)
+def test_close_to_float64(words: int, dim: int, batch: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel._here, "threads", threads)
+    monkeypatch.setattr(softmax_bf16, "PRODUCTS_PER_THREAD", 1)
     h, weight, bias, y = given(words, dim, batch)
-    memory = torch.empty(batch, words, dtype=torch.bfloat16)
-    loss, grad_h, of_words = loss_and_gradients(h, weight, bias, y, memory, 2 * batch)
-    narrow_h, narrow_weight = h.bfloat16().double(), weight.bfloat16().double()
-    scores = (narrow_h @ narrow_weight.T).bfloat16().double() + bias
-    torch.testing.assert_close(loss, F.cross_entropy(scores, y, reduction="none").float(), rtol=2e-2, atol=2e-2)
-    delta = (scores.softmax(1) - F.one_hot(y, words)) / (2 * batch)
-    for ours, theirs in [
-        (grad_h, delta @ narrow_weight),
-        (of_words[:, :dim], delta.T @ h.double()),
-        (of_words[:, dim], delta.sum(0)),
-    ]:
-        assert (ours - theirs).norm() < 6e-3 * theirs.norm()
+    leaves = [tensor.double().requires_grad_() for tensor in (h, weight, bias)]
+    loss = F.cross_entropy(leaves[0] @ leaves[1].T + leaves[2], y, reduction="sum") / (2 * batch)
+    want = torch.autograd.grad(loss, leaves)
+    ours, *grads = found(h, weight, bias, y, 2 * batch)
+    assert abs(ours - loss.item()) < 3e-3
+    for grad, theirs in zip(grads, want, strict=True):
+        assert (grad - theirs).norm() <= 8e-3 * theirs.norm() + 1e-6
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def _bf16_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor without tiles on which products in bfloat16 are faster, and sizes at which auto takes them."""
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
-    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
 
 
 def layer_of(weight: Tensor, bias: Tensor) -> FullSoftmax:
@@ -116,10 +115,10 @@ def test_a_layer_with_auto_against_float64() -> None:
     loss = F.cross_entropy(leaves[0] @ leaves[1].T + leaves[2], y)
     want = torch.autograd.grad(loss, leaves)
     layer = layer_of(weight, bias)
-    found, *grads = loss_and_grads(layer, h, y)
+    value, *grads = loss_and_grads(layer, h, y)
     assert [each.name for each in used(layer)] == ["softmax_bf16"]
-    assert abs(found.item() - loss.item()) < 3e-3
-    assert found.item() != F.cross_entropy(h @ weight.T + bias, y).item()  # it is in bf16
+    assert abs(value.item() - loss.item()) < 3e-3
+    assert value.item() != F.cross_entropy(h @ weight.T + bias, y).item()  # it is in bf16
     for ours, theirs in zip(grads, want, strict=True):
         assert (ours - theirs).norm() < 8e-3 * theirs.norm()
 
@@ -129,17 +128,19 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     h, weight, bias, y = given(50, 8, 150)
     sizes: list[int] = []
 
-    def recorded(*arguments: Any) -> Any:
-        sizes.append(len(arguments[0]))
-        return loss_and_gradients(*arguments)
+    forward = Bf16Softmax.forward
 
-    monkeypatch.setattr(softmax_chunks, "loss_and_gradients", recorded)
-    found = []
+    def recorded(self: Bf16Softmax, *arguments: Any) -> None:
+        sizes.append(len(arguments[2]))
+        forward(self, *arguments)
+
+    monkeypatch.setattr(Bf16Softmax, "forward", recorded)
+    both = []
     for scores in (150 * 50, 64 * 50):  # at once; in parts of 64, 64 and 22
         monkeypatch.setattr(softmax_chunks, "MAX_SCORES_PER_CHUNK", scores)
-        found.append(loss_and_grads(layer_of(weight, bias), h, y))
+        both.append(loss_and_grads(layer_of(weight, bias), h, y))
     assert sizes == [150, 64, 64, 22]
-    for whole, parts in zip(*found, strict=True):
+    for whole, parts in zip(*both, strict=True):
         assert (whole - parts).norm() < 5e-3 * whole.norm()
 
 
@@ -150,8 +151,7 @@ def test_a_step_without_a_graph(
     decay: float, max_norm: float | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
-    monkeypatch.setattr(network_output, "WEIGHTS_PER_THREAD", 1)
-    monkeypatch.setattr(softmax_chunks, "SCORES_PER_THREAD", 1)
+    monkeypatch.setattr(softmax_bf16, "PRODUCTS_PER_THREAD", 1)
     monkeypatch.setattr(parallel._here, "threads", threads)
     torch.manual_seed(3)
     shapes = (60, 5), (11, 15), (11,), (59, 11), (59,)
@@ -176,3 +176,24 @@ def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.
     steps = NetworkStep(Network(*weights, Activation.tanh, False, True), 0.0)
     assert steps.step(torch.zeros(16, 3, dtype=torch.int64), torch.zeros(16, dtype=torch.int64), 0.5, 0.01) > 0.01
     assert all(map(torch.equal, weights, before))
+
+
+def test_what_overflows_is_done_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "fit", lambda tensor: False)
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
+    bias = torch.zeros(8)
+    bias[1] = 200.0  # the other words' probability is e^-200
+    h, y = torch.randn(16, 4), torch.zeros(16, dtype=torch.int64)
+    losses = []
+    for precision in (Precision.bf16, Precision.fp32):
+        layer = FullSoftmax(4, torch.ones(8), precision=precision)
+        with torch.no_grad():
+            layer.vectors.zero_()
+            layer.bias.copy_(bias)
+        losses.append(loss_and_grads(layer, h, y))
+    for ours, theirs in zip(*losses, strict=True):
+        assert torch.equal(ours, theirs)
+    weights = [torch.randn(shape) for shape in ((9, 5), (4, 15), (4,))]
+    steps = NetworkStep(Network(*weights, torch.zeros(8, 4), bias, Activation.tanh, False, True), 0.0)
+    assert steps.step(torch.zeros(16, 3, dtype=torch.int64), y, 0.5, 1e6) == pytest.approx(200, rel=1e-5)
+    assert bias[0] == pytest.approx(0.5) and bias[1] == pytest.approx(199.5)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 # In the order in which they are tried.
-FILES = ("gpu", "pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_chunks")
+FILES = "gpu", "pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_bf16", "softmax_chunks"
 EARLIER_NAMES = {  # of methods, until 0.6
     "row_parameters": "sparse_parameters",
     "unnormalised": "unnormalized_log_prob",

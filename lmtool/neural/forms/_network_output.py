@@ -1,6 +1,7 @@
 """The output layers of forms.network_step: loss, gradients, and the update of U and b.
 
-A full softmax, in the weights' dtype and in bfloat16; a hierarchical softmax and NCE, which use some rows of U and b.
+A full softmax in the weights' dtype (in bfloat16: forms.softmax_bf16); a hierarchical softmax and NCE, which use some
+rows of U and b.
 
 Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, R rows that a batch uses,
 P pairs (example, node on its path), k noise words.
@@ -17,79 +18,52 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms._fast_math import exp_below, widened
+from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.loops import FAST, Groups
 from lmtool.neural.forms.pair_scores import gradients_of_pairs, scores_of_pairs
-from lmtool.neural.forms.softmax_chunks import loss_and_gradients
 from lmtool.neural.optimizers.base import change_rows
 from lmtool.neural.optimizers.rows import sgd_rows
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.outputs.nce import NCELoss
-from lmtool.system import parallel
 from lmtool.system.arrays import Array
-
-WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
 
 
 class FactoredGradients:
     """Gradients in the dtype of the weights. The gradient of U, delta h, is added to U as a product and never stored;
     delta is p minus the one-hot targets, divided by B.
 
-    loss: the mean of -log p. grad_h: `[B, D]`. grad_bias: of b, `[O]`.
+    loss: the mean of -log p. grad_h: `[B, D]`.
     """
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
         """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory for B O scores."""
-        self._output, self._bias, self._h = output, bias, h
+        self._h = h
         self._delta = torch.mm(output, h.T, out=scores.view(len(output), len(h)))
         words, delta = targets.numpy(), self._delta.numpy()
         losses, share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
         _exp_columns(delta, bias.numpy(), words, losses, share, largest)
         self.loss = float(losses.sum(dtype=np.float64)) / len(h)
         _softmax_gradient(delta, words, share)
-        self.grad_h, self.grad_bias = torch.mm(self._delta.T, output), self._delta.sum(1)
+        self.grad_h = torch.mm(self._delta.T, output)
 
     def square(self) -> float:
-        """Return the squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
-        both = torch.mm(self._delta.T, self._delta) * torch.mm(self._h, self._h.T)
+        """Return the squared norm of the gradients of U and b: the sum of (delta delta') o (h h' + 1), all `[B, B]`."""
+        both = torch.mm(self._delta.T, self._delta) * (torch.mm(self._h, self._h.T) + 1)
         return float(both.sum(dtype=torch.float64))
 
-    def apply(self, keep: float, change: float) -> None:
+    def apply(self, output: Tensor, bias: Tensor, keep: float, change: float) -> None:
         """Add change times their gradients to keep U and to b."""
-        torch.addmm(self._output, self._delta, self._h, beta=keep, alpha=change, out=self._output)
-        self._bias.add_(self.grad_bias, alpha=change)
-
-
-class Bf16Gradients:
-    """Gradients by products in bfloat16; the gradient of U is computed with that of h."""
-
-    def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """Arguments: those of FactoredGradients, all in float32 except the scores, in bfloat16."""
-        memory = scores.view(len(h), len(output))
-        losses, self.grad_h, both = loss_and_gradients(h, output, bias, targets, memory, len(h))
-        self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
-        self._output, self._bias, width = output, bias, h.shape[1]
-        self._grad, self.grad_bias = both[:, :width], both[:, width].float()
-
-    def square(self) -> float:
-        """Return the squared norm of the gradient of U."""
-        return float(self._grad.float().square().sum(dtype=torch.float64))
-
-    def apply(self, keep: float, change: float) -> None:
-        """Add change times their gradients to keep U and to b."""
-        arrays = self._output.numpy(), self._grad.view(torch.uint16).numpy(), np.float32(keep), np.float32(change)
-        parallel.run_pieces(_change_rows, arrays, len(self._output), self._output.numel() // WEIGHTS_PER_THREAD)
-        self._bias.add_(self.grad_bias, alpha=change)
+        torch.addmm(output, self._delta, self._h, beta=keep, alpha=change, out=output)
+        bias.add_(self._delta.sum(1), alpha=change)
 
 
 @dataclass(frozen=True, slots=True)
 class RowGradients:
     """Gradients of U and b, `[R, D]` and `[R]`, in the rows that a batch uses, `[R]`; weight decay is of these rows.
 
-    weights: U and b. loss: the mean over the batch. grad_h: `[B, D]`.
+    loss: the mean over the batch. grad_h: `[B, D]`.
     """
 
-    weights: tuple[Tensor, Tensor]
     loss: float
     grad_h: Tensor
     rows: Tensor
@@ -97,13 +71,13 @@ class RowGradients:
     grad_bias: Tensor
 
     def square(self) -> float:
-        """Return the squared norm of the gradient of U."""
-        return float(self.grad.square().sum(dtype=torch.float64))
+        """Return the squared norm of the gradients of U and b."""
+        return float(self.grad.square().sum(dtype=torch.float64) + self.grad_bias.square().sum(dtype=torch.float64))
 
-    def apply(self, keep: float, change: float) -> None:
+    def apply(self, output: Tensor, bias: Tensor, keep: float, change: float) -> None:
         """Add change times their gradients to keep U and to b."""
-        add_to_rows(self.weights[0], self.rows, self.grad, keep, change)
-        add_to_rows(self.weights[1][:, None], self.rows, self.grad_bias[:, None], 1.0, change)
+        add_to_rows(output, self.rows, self.grad, keep, change)
+        add_to_rows(bias[:, None], self.rows, self.grad_bias[:, None], 1.0, change)
 
 
 def add_to_rows(weight: Tensor, rows: Tensor, grad: Tensor, keep: float, change: float) -> None:
@@ -116,7 +90,7 @@ def path_gradients(layer: HierarchicalSoftmax, weights: tuple[Tensor, Tensor], h
     pairs, signs = layer.paths_to(y)
     scores = scores_of_pairs(h, *weights, pairs).mul_(signs).neg_()
     loss = _softplus(scores.numpy()) / len(y)
-    return RowGradients(weights, loss, *gradients_of_pairs(scores.mul_(signs).div_(-len(y)), h, weights[0], pairs))
+    return RowGradients(loss, *gradients_of_pairs(scores.mul_(signs).div_(-len(y)), h, weights[0], pairs))
 
 
 def noise_gradients(layer: NCELoss, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
@@ -134,7 +108,7 @@ def noise_gradients(layer: NCELoss, weights: tuple[Tensor, Tensor], h: Tensor, y
     torch.mm(fake.T, h, out=grad[size:])
     groups, grad_bias = Groups(words), torch.cat([real, fake.sum(0)[:, None]])
     of_rows = torch.from_numpy(groups.unique), groups.sums(grad), groups.sums(grad_bias)[:, 0]
-    return RowGradients(weights, loss, grad_h, *of_rows)
+    return RowGradients(loss, grad_h, *of_rows)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -150,15 +124,6 @@ def _softplus(x: Array) -> Any:
             part[j] = (one if part[j] >= zero else e) / (one + e)
         total += math.log(product) + linear
     return total
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _change_rows(weight: Array, grad: Array, keep: float, change: float, first: int, last: int) -> None:
-    """Set weight `[O, D]` to keep weight + change grad, bits of bfloat16; torch takes twice as long with two dtypes."""
-    for i in range(first, last):
-        row, more = weight[i], grad[i]
-        for j in range(len(row)):
-            row[j] = keep * row[j] + change * widened(more[j])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

@@ -31,11 +31,13 @@ from lmtool.neural.forms import _network_output, allowed, tiles
 from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes
 from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row
+from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
 from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax
 from lmtool.neural.outputs.nce import NCELoss
 from lmtool.neural.outputs.softmax import FullSoftmax
+from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop does the whole step
@@ -47,7 +49,7 @@ class Network:
     """The weights of the network: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
 
     activation: f. direct: whether there are direct connections. bf16: whether the products with U are in bfloat16
-    (forms.softmax_chunks); all weights are float32 then. layer: the hierarchical softmax or NCE that has U, of its
+    (forms.softmax_bf16); all weights are float32 then. layer: the hierarchical softmax or NCE that has U, of its
     nodes or words, and b; None for the full softmax.
     """
 
@@ -79,6 +81,7 @@ class NetworkStep:
         self._arrays = as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in network.weights))
         self._memory: list[Array] = []
         self._scores = torch.empty(0)
+        self._softmax: Bf16Softmax | None = None
 
     def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
         """Make a step; return the mean of -log p over the batch, in nats, before it.
@@ -122,11 +125,15 @@ class NetworkStep:
         elif network.layer is not None:
             of_output = _network_output.path_gradients(network.layer, weights, h, targets)
         else:
-            form = _network_output.Bf16Gradients if network.bf16 else _network_output.FactoredGradients
-            if len(self._scores) != size * len(network.output):
-                dtype = torch.bfloat16 if network.bf16 else h.dtype
-                self._scores = torch.empty(size * len(network.output), dtype=dtype)
-            of_output = form(*weights, h, targets, self._scores)
+            of_output = self._softmax
+            if network.bf16 and (of_output is None or of_output.made_for != (size, parallel.threads())):
+                of_output = self._softmax = Bf16Softmax(len(network.output), h.shape[1], size)
+            if of_output is not None:
+                of_output.forward(*weights, h, targets, size)
+            if of_output is None or of_output.loss == math.inf:
+                if len(self._scores) != size * len(network.output):
+                    self._scores = h.new_empty(size * len(network.output))
+                of_output = _network_output.FactoredGradients(*weights, h, targets, self._scores)
         loss: float = of_output.loss
         if not loss < limit:
             return loss
@@ -141,11 +148,11 @@ class NetworkStep:
         scale = 1.0
         if self._max_norm is not None:
             square = of_output.square()
-            for grad in (grad_hidden, grad_bias, of_output.grad_bias, grad_rows):
+            for grad in (grad_hidden, grad_bias, grad_rows):
                 square += float(grad.square().sum(dtype=torch.float64))
             scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
         change, keep = -rate * scale, 1 - rate * self._decay
-        of_output.apply(keep, change)
+        of_output.apply(*weights, keep, change)
         network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
         network.hidden_bias.add_(grad_bias, alpha=change)
         _network_output.add_to_rows(network.embeddings, rows, grad_rows, keep, change)

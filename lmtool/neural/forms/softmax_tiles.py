@@ -139,7 +139,7 @@ class TileSoftmax:
         count = -(-len(h) // 32)
         reference, share = self._reference[: count * 32], self._share[: count * 32]
         pack_depth(h, self._h_pairs)
-        _target_scores(h, weight, bias, targets, reference)
+        target_scores(h, weight, bias, targets, reference)
         partial = self._of_threads
         parallel.run(
             (_exponentials, self._configuration, self._weight, self._weight_columns, self._h_pairs, self._bias,
@@ -172,19 +172,19 @@ def _memory(*shape: int, kind: torch.dtype) -> Array:
 
 
 @njit(nogil=True, inline="always")
-def _rounded(value: float) -> Any:
+def rounded(value: float) -> Any:
     """Return the nearest bfloat16, as a float32."""
     return widened(bfloat16(value))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores: Array) -> None:
+def target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores: Array) -> None:
     """Write log2(e) times the score of each target, from the same bfloat16 numbers as in the tiles; 0 for padding."""
     scores[:] = 0
     for e in range(len(h)):
         row, total = weight[targets[e]], np.float32(0)
         for d in range(h.shape[1]):
-            total += _rounded(h[e, d] * np.float32(LOG2_E)) * _rounded(row[d])
+            total += rounded(h[e, d] * np.float32(LOG2_E)) * rounded(row[d])
         scores[e] = total + bias[targets[e]] * np.float32(LOG2_E)
 
 

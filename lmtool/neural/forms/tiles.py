@@ -1,5 +1,5 @@
 """Tile registers of a processor with AMX, as functions that compiled loops can call (Intel 64 and IA-32
-Architectures Software Developer's Manual, volume 1, chapter 18).
+Architectures Software Developer's Manual, volume 1, chapter 18); and products of tiles without them, by AVX-512.
 
 A tile is 16 rows of 64 bytes: 16 x 16 float32, or 16 x 32 bfloat16. There are eight: 0 to 3 hold sums, 4 and 5 two
 tiles of the left matrix, 6 and 7 two of the right one; a multiplication adds the product of 16 x 32 and 32 x 16 numbers
@@ -10,7 +10,7 @@ it uses them and releases them at the end.
 
 Vector code on blocks of 32 x 32 numbers between two products is written instruction by instruction: a compiler makes
 several passes of each of these, which take seven times as long. The packing functions write the matrices of
-forms.softmax_tiles, tile after tile.
+forms.softmax_tiles and softmax_bf16, tile after tile.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from lmtool.system.arrays import Array
 
 TILE = 1024  # bytes of a tile
 SIDE = 16  # rows of a tile, and numbers in a row of float32
+ROWS = 8  # of a matrix that add_dots multiplies: 16 vectors of sums, enough to hide an instruction's latency
 
 BYTE, WORD = ir.IntType(8), ir.IntType(64)
 ADDRESS = BYTE.as_pointer()
@@ -57,6 +58,13 @@ def available() -> bool:
     if not all(features.get(name, False) for name in ("amx-tile", "amx-bf16", "avx512f", "avx512bw", "avx512vl")):
         return False
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0)
+
+
+@functools.cache
+def has_dots() -> bool:
+    """Return whether this processor has the instruction of `add_dots`."""
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return is_x86 and llvmlite.binding.get_host_cpu_features().get("avx512bf16", False)
 
 
 def fit(tensor: torch.Tensor) -> bool:
@@ -170,9 +178,9 @@ def _same(value: float, kind: Any = FLOATS) -> Any:
     return ir.Constant(kind, [ir.Constant(kind.element, value)] * 16)
 
 
-def _spread(builder: Any, value: Any) -> Any:
+def _spread(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
     """Return a vector that repeats one number."""
-    undefined = ir.Constant(FLOATS, ir.Undefined)
+    undefined = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(INTEGER, 0))
     return builder.shuffle_vector(first, undefined, _same(0, INTEGERS))
 
@@ -250,6 +258,48 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), build
+
+
+@intrinsic
+def add_dots(
+    typing: Any, sums: Any, sums_row: Any, left: Any, left_row: Any, left_pair: Any, left_tile: Any, right: Any,
+    pairs: Any,
+) -> Any:  # fmt: skip
+    """Add the product of 8 rows of the left matrix and 32 columns of the right one to sums in float32, by dot products
+    of pairs, of which AVX-512 adds 16 to 16 sums in one instruction.
+
+    All arguments are int64. sums, left, right: addresses. sums_row, left_row: bytes from one row to the next.
+    left_pair, left_tile: bytes to the next pair of terms and to the next 16 pairs. right: two tiles side by side for
+    each 16 pairs. pairs: number of pairs of terms.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums, sums_row, left, left_row, left_pair, left_tile, right, pairs = arguments
+        of_type = ir.FunctionType(FLOATS, [FLOATS, INTEGERS, INTEGERS])
+        dot = cgutils.get_or_insert_function(builder.module, of_type, "llvm.x86.avx512bf16.dpbf16ps.512")  # type: ignore[no-untyped-call]
+        cells = []  # 16 registers
+        for r in range(ROWS):
+            for h in range(2):
+                place = builder.add(sums, builder.mul(sums_row, _number(r)))
+                place = _pointer(builder, place, _number(64 * h), FLOATS)
+                cells.append((r, h, place, cgutils.alloca_once(builder, FLOATS)))  # type: ignore[no-untyped-call]
+                builder.store(builder.load(place, align=4), cells[-1][-1])
+        with cgutils.for_range(builder, pairs) as loop:
+            tile, pair = builder.lshr(loop.index, _number(4)), builder.and_(loop.index, _number(15))
+            at = builder.add(builder.mul(tile, _number(2 * TILE)), builder.mul(pair, _number(64)))
+            at = builder.add(right, at)
+            columns = [builder.load(_pointer(builder, at, _number(TILE * h), INTEGERS), align=4) for h in range(2)]
+            at = builder.add(builder.mul(tile, left_tile), builder.mul(pair, left_pair))
+            at = builder.add(left, at)
+            for r, h, _, cell in cells:
+                one = builder.load(_pointer(builder, at, builder.mul(left_row, _number(r)), INTEGER), align=4)
+                product = builder.call(dot, [builder.load(cell), _spread(builder, one, INTEGERS), columns[h]])
+                builder.store(product, cell)
+        for _, _, place, cell in cells:
+            builder.store(builder.load(cell), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 8), build
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,0 +1,253 @@
+"""The full softmax with its gradients by dot products in bfloat16 (forms.tiles.add_dots), sums in float32, on a
+processor with AVX-512 for bfloat16 and without tiles.
+
+For each word w and example e, E = exp(s_we - s_ye), where s_we = b_w + u_w . h_e is its score and s_ye the target's:
+the sum S_e over the words is 1 / p(y|h), so that no maximum is needed. The first pass goes through blocks of words,
+which are rounded to bfloat16 once and stay in the cache: scores, E, and U' E, from which the gradient of h is computed.
+The second one adds a multiple of the gradient of U, E (h / S), to U itself or to memory for the gradient.
+
+The plain form is FullSoftmax.loss; tests/neural/test_softmax_bf16.py compares both.
+
+Legend of shapes: B examples, D dimension of the hidden states, O words; W, E, K their numbers of tiles: ceil(O / 32),
+ceil(B / 32) and ceil(D / 32), of 32 numbers each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from lmtool.neural.forms import form, tiles
+from lmtool.neural.forms._fast_math import bfloat16
+from lmtool.neural.forms.loops import FAST, as_arrays
+from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients, rows_at_once
+from lmtool.neural.forms.softmax_tiles import NO_WORD, OVERFLOW, PAIR, rounded, target_scores
+from lmtool.neural.forms.tiles import LOG2_E, ROWS, add_dots, exponentials, pack_depth, pack_examples
+from lmtool.neural.outputs.softmax import FullSoftmax
+from lmtool.system import parallel
+from lmtool.system.arrays import Array
+
+BLOCK = 2  # tiles of words that stay in the cache
+PRODUCTS_PER_THREAD = 1 << 23  # B x D x O for which a second thread is worth its start
+
+
+def _serves(layer: FullSoftmax, h: Tensor) -> bool:
+    return h.is_cpu and h.dtype == torch.float32 and in_bf16(layer, h) and tiles.has_dots()
+
+
+@form(
+    FullSoftmax,
+    "loss",
+    serves=_serves,
+    measured="1.1 (1,024 examples) to 1.6 times (32) torch's products in bf16; EPYC Zen 4, 2026-11-26",
+    tolerance=0.02,
+    bf16=True,
+    calls=("word_vectors",),
+)
+def softmax_bf16(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
+    """Compute the loss with its gradients, chunk by chunk; if exponentials overflow, in float32."""
+    return loss_with_gradients(layer, h, y, _in_chunks)
+
+
+def _in_chunks(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
+    loss, rows = 0.0, min(len(h), rows_at_once(h, len(bias)))
+    softmax = Bf16Softmax(len(weight), weight.shape[1], rows)
+    for grad in grads[1:]:
+        grad.zero_()
+    for first in range(0, len(h), rows):
+        some = slice(first, first + rows)
+        softmax.forward(weight, bias, h[some], y[some], len(h))
+        if softmax.loss == math.inf:
+            return plain_gradients(h, weight, bias, y, grads, bf16=False)
+        softmax.apply(*grads[1:], 1.0, 1.0)
+        grads[0][some] = softmax.grad_h
+        loss += softmax.loss
+    return h.new_tensor(loss)
+
+
+class Bf16Softmax:
+    """The loss of some examples of a batch with its gradients, and the memory that these need.
+
+    made_for: the maximum number of examples, and the number of threads. After `forward`: loss, the sum of -log p over
+    the size of the batch, infinite if a p is below 1e-30 or not a number; grad_h: its gradient, `[B, D]`.
+    """
+
+    def __init__(self, words: int, dim: int, examples: int) -> None:
+        """words: O. dim: D. examples: the maximum of B."""
+        self.made_for = examples, parallel.threads()
+        self.loss, self.grad_h = math.inf, torch.empty(0, dim)
+        across, along = -(-words // 32), -(-examples // 32)
+        pieces = max(1, min(parallel.threads(), words * dim * examples // PRODUCTS_PER_THREAD))
+        self._cuts = parallel.cut_evenly(across, pieces)
+        numbers, bits = np.float32, np.uint16
+        self._powers = np.empty((across, along, 32, 32), bits)
+        self._h_pairs = np.empty((along, -(-dim // 32), 32, 32), bits)
+        self._example_pairs = np.empty((-(-(dim + 1) // 32), along, 32, 32), bits)
+        self._sums = np.empty((pieces, along, dim + -dim % ROWS, 32), numbers)
+        self._totals, self._reference = np.empty((pieces, along * 32), numbers), np.empty(along * 32, numbers)
+        self._share, self._grad_h = np.empty(examples, numbers), np.empty((examples, dim), numbers)
+        self._bias = np.full(across * 32, NO_WORD, numbers)
+        self._h = np.ones((examples, dim + 1), numbers)  # and a column of ones, for the gradient of b
+
+    def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
+        """Compute the loss and grad_h. weight: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. All float32. y: targets, `[B]`.
+        batch: its size.
+        """
+        h_, weight_, bias_, words = as_arrays(h, weight, bias, y)
+        _prepare(h_, weight_, bias_, words, self._bias, self._h_pairs, self._reference)
+        arrays: list[Any] = [weight_, self._bias, self._h_pairs, self._reference, self._powers]
+        parallel.run((_first_pass, *arrays, self._sums[k], self._totals[k], *cut) for k, cut in enumerate(self._cuts))
+        grad_h, *rest = (each[: len(h)] for each in (self._grad_h, self._h, self._share))
+        arrays = [h_, weight_, words, batch, self._sums, self._totals, self._powers, *rest, self._example_pairs, grad_h]
+        self.loss = _between(*arrays)
+        self.grad_h = torch.from_numpy(grad_h)
+
+    def apply(self, weight: Tensor, bias: Tensor, keep: float, change: float) -> None:
+        """Add change times the gradients of U and b to keep weight and to bias: U and b, or memory for gradients."""
+        arrays = self._powers, self._example_pairs, *as_arrays(weight, bias)
+        numbers = np.float32(keep), np.float32(change)
+        parallel.run((_second_pass, *arrays, *numbers, *cut) for cut in self._cuts)
+
+    def square(self) -> float:
+        """Return the squared norm of the gradients of U and b: the sum of (delta delta') o (h h'), `[B, B]` each."""
+        size = len(self.grad_h)
+        delta = torch.from_numpy(self._powers).view(torch.bfloat16).permute(1, 3, 0, 2)  # [E, 32 examples, W, 32 words]
+        delta = delta.flatten(2).flatten(0, 1)[:size].float()
+        h = torch.from_numpy(self._h[:size] * self._share[:size, None])
+        return float((delta @ delta.T * (h @ h.T)).sum(dtype=torch.float64))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _prepare(
+    h: Array, weight: Array, bias: Array, targets: Array, scaled: Array, h_pairs: Array, reference: Array
+) -> None:
+    """Write what the first pass reads: log2(e) times b, h and the scores of targets."""
+    for w in range(len(bias)):
+        scaled[w] = bias[w] * np.float32(LOG2_E)
+    pack_depth(h, h_pairs)
+    target_scores(h, weight, bias, targets, reference)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _first_pass(
+    weight: Array,
+    bias: Array,
+    h_pairs: Array,
+    reference: Array,
+    powers: Array,
+    sums: Array,
+    total: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Make the first pass over tiles of words.
+
+    bias, reference: times log2(e). powers: E in bfloat16, `[W, E, 32 words, 32 examples]`. sums: U' E, `[E, D, 32
+    examples]`. total: the sums of E, `[B]`.
+    """
+    sums[:] = 0
+    total[:] = 0
+    words, dim = weight.shape
+    along, deep = h_pairs.shape[:2]
+    rows, columns = np.zeros((BLOCK * 32, deep * 32), np.uint16), np.zeros((BLOCK * 16, deep * 32), np.uint32)
+    scores, pairs = np.empty((32, 32), np.float32), np.empty((BLOCK, 2, 16, 16), np.uint32)
+    row, column = deep * 64, deep * 128  # bytes
+    rows_at, columns_at, scores_at = rows.ctypes.data, columns.ctypes.data, scores.ctypes.data
+    h_at, powers_at, sums_at, pairs_at = h_pairs.ctypes.data, powers.ctypes.data, sums.ctypes.data, pairs.ctypes.data
+    bias_at, reference_at, total_at = bias.ctypes.data, reference.ctypes.data, total.ctypes.data
+    for top in range(first, last, BLOCK):
+        height = min(BLOCK, last - top)
+        for i in range(min(height * 32, words - top * 32)):
+            source, target = weight[top * 32 + i], rows[i]
+            for j in range(dim):
+                target[j] = bfloat16(source[j])
+        for k in range(height * 16):
+            one, other, both = rows[2 * k], rows[2 * k + 1], columns[k]
+            for j in range(dim):
+                both[j] = np.uint32(one[j]) | np.uint32(np.uint32(other[j]) << np.uint32(16))
+        for e in range(along):
+            for w in range(height):
+                scores[:] = 0
+                for i in range(0, 32, ROWS):
+                    left, right = rows_at + (w * 32 + i) * row, h_at + e * deep * PAIR
+                    add_dots(scores_at + i * 128, 128, left, row, 4, 64, right, (dim + 1) // 2)  # type: ignore[call-arg]
+                exponentials(  # type: ignore[call-arg]
+                    scores_at,
+                    bias_at + (top + w) * 128,
+                    reference_at + e * 128,
+                    total_at + e * 128,
+                    powers_at + ((top + w) * along + e) * PAIR,
+                    pairs_at + w * PAIR,
+                )
+            for d in range(0, dim, ROWS):
+                place = sums_at + e * sums.strides[0] + d * 128
+                left = columns_at + d * 4
+                add_dots(place, 128, left, 4, column, 16 * column, pairs_at, 16 * height)  # type: ignore[call-arg]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _between(
+    h: Array,
+    weight: Array,
+    targets: Array,
+    batch: int,
+    sums: Array,
+    totals: Array,
+    powers: Array,
+    h_and_one: Array,
+    share: Array,
+    example_pairs: Array,
+    grad_h: Array,
+) -> Any:
+    """Return the loss; write the gradient of h, share, 1 / (S B), and what the second pass reads. sums and totals: of
+    each thread.
+
+    E of a target, 1, becomes 1 - S, so that p - 1 is exact to the last digits of a bfloat16: after the products it
+    would be a small difference of two large rounded numbers.
+    """
+    loss, each = 0.0, np.float32(1 / batch)
+    for b in range(len(h)):
+        e, place, word = b // 32, b % 32, targets[b]
+        total: Any = np.float32(0)
+        for k in range(len(totals)):
+            total += totals[k, b]
+        if not total < OVERFLOW:  # also for NaN
+            return math.inf
+        loss += math.log(total)
+        share[b] = each / total
+        powers[word // 32, e, word % 32, place] = bfloat16(np.float32(1) - total)
+        for d in range(h.shape[1]):
+            h_and_one[b, d] = h[b, d]
+            value: Any = np.float32(0)
+            for k in range(len(sums)):
+                value += sums[k, e, d, place]
+            grad_h[b, d] = value * share[b] - rounded(weight[word, d]) * each
+    pack_examples(h_and_one, share, example_pairs)
+    return loss / batch
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _second_pass(
+    powers: Array, h_pairs: Array, weight: Array, bias: Array, keep: float, change: float, first: int, last: int
+) -> None:
+    """Make the second pass over tiles of words; h_pairs: of h / S and, for b, 1 / S."""
+    words, dim = weight.shape
+    deep, along = h_pairs.shape[:2]
+    sums = np.empty((ROWS, deep * 32), np.float32)
+    sums_at, powers_at, h_at = sums.ctypes.data, powers.ctypes.data, h_pairs.ctypes.data
+    for top in range(first * 32, min(last * 32, words), ROWS):
+        sums[:] = 0
+        left = powers_at + top // 32 * along * PAIR + top % 32 * 64
+        for d in range(deep):
+            place, right = sums_at + d * 128, h_at + d * along * PAIR
+            add_dots(place, deep * 128, left, 64, 4, PAIR, right, 16 * along)  # type: ignore[call-arg]
+        for i in range(min(ROWS, words - top)):
+            row, more = weight[top + i], sums[i]
+            for j in range(dim):
+                row[j] = keep * row[j] + change * more[j]
+            bias[top + i] += change * more[dim]
