@@ -1,10 +1,11 @@
-"""The full softmax by dot products in bfloat16: by hand, against float64, in parts, and where it overflows."""
+"""The full softmax by products in bfloat16: by hand, against float64, in parts, and where it overflows."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,10 +17,19 @@ from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import network_step, softmax_bf16, softmax_chunks, tiles, used
 from lmtool.neural.forms.network_step import Network, NetworkStep
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
+from lmtool.neural.forms.softmax_tiles import TileSoftmax
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 
-pytestmark = pytest.mark.skipif(not tiles.has_dots(), reason="this processor has no AVX-512 for bf16")
+needs_dots = pytest.mark.skipif(not tiles.has_dots(), reason="this processor has no AVX-512 for bf16")
+needs_tiles = pytest.mark.skipif(not tiles.available(), reason="this processor has no tiles for bf16 (AMX)")
+every_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(Bf16Softmax, marks=needs_dots), pytest.param(TileSoftmax, marks=needs_tiles)]
+)
+
+
+def narrowed(tensor: Tensor) -> Tensor:
+    return tensor.bfloat16().double()
 
 
 def given(words: int, dim: int, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -27,9 +37,11 @@ def given(words: int, dim: int, batch: int) -> tuple[Tensor, Tensor, Tensor, Ten
     return torch.randn(batch, dim), torch.randn(words, dim) / 4, torch.randn(words), torch.randint(words, (batch,))
 
 
-def found(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, batch: int) -> tuple[float, Tensor, Tensor, Tensor]:
-    """Loss and gradients of h, weight and bias; of memory that another batch was in."""
-    softmax = Bf16Softmax(len(weight), weight.shape[1], len(h) + 3)
+def found(
+    kind: type[Bf16Softmax], h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, batch: int
+) -> tuple[float, Tensor, Tensor, Tensor]:
+    """Loss and gradients of h, weight and bias; in memory that a larger batch was in."""
+    softmax = kind(len(weight), weight.shape[1], len(h) + 3)
     for inputs, targets in ((torch.ones(len(h) + 3, h.shape[1]), y.new_zeros(len(h) + 3)), (h, y)):
         grads = torch.zeros_like(weight), torch.zeros_like(bias)
         softmax.forward(weight, bias, inputs, targets, batch)
@@ -39,10 +51,11 @@ def found(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, batch: int) -> tup
     return softmax.loss, softmax.grad_h, *grads
 
 
-def test_by_hand() -> None:
+@every_kind
+def test_by_hand(kind: type[Bf16Softmax]) -> None:
     # Scores log 1, log 3, log 4 by their biases: p = 1/8, 3/8, 1/2.
     bias = torch.tensor([1.0, 3.0, 4.0]).log()
-    loss, grad_h, grad, grad_bias = found(torch.ones(2, 1), torch.zeros(3, 1), bias, torch.tensor([0, 2]), 2)
+    loss, grad_h, grad, grad_bias = found(kind, torch.ones(2, 1), torch.zeros(3, 1), bias, torch.tensor([0, 2]), 2)
     assert loss == pytest.approx((math.log(8) + math.log(2)) / 2, rel=1e-5)
     want = (torch.tensor([0.125, 0.375, 0.5]) * 2 - torch.tensor([1.0, 0.0, 1.0])) / 2
     torch.testing.assert_close(grad_bias, want, rtol=0.01, atol=1e-3)
@@ -50,39 +63,67 @@ def test_by_hand() -> None:
     assert torch.equal(grad_h, torch.zeros(2, 1))
 
 
+@every_kind
 @pytest.mark.parametrize("value", [200.0, math.nan, math.inf])
-def test_what_overflows_has_an_infinite_loss(value: float) -> None:
-    softmax = Bf16Softmax(3, 1, 1)
+def test_what_overflows_has_an_infinite_loss(value: float, kind: type[Bf16Softmax]) -> None:
+    softmax = kind(3, 1, 1)
     softmax.forward(torch.zeros(3, 1), torch.tensor([0.0, value, 1.0]), torch.ones(1, 1), torch.tensor([0]), 1)
     assert softmax.loss == math.inf
 
 
-def test_a_sure_prediction_keeps_its_small_gradient() -> None:
+@every_kind
+def test_a_sure_prediction_keeps_its_small_gradient(kind: type[Bf16Softmax]) -> None:
     # p of the target is .9999: p - 1 has the digits of a bfloat16, though p itself would be 1 in one.
     bias = torch.tensor([0.0, math.log(1e-4 / (1 - 1e-4))])
     weight = torch.tensor([[1.0], [0.0]])
-    _, grad_h, grad, grad_bias = found(torch.ones(1, 1), weight, bias - weight[:, 0], torch.tensor([0]), 1)
+    _, grad_h, grad, grad_bias = found(kind, torch.ones(1, 1), weight, bias - weight[:, 0], torch.tensor([0]), 1)
     want = torch.tensor([-1e-4, 1e-4])
     for ours, theirs in ((grad[:, 0], want), (grad_bias, want), (grad_h[0], want[:1])):
         torch.testing.assert_close(ours, theirs, rtol=0.01, atol=0)
 
 
+@every_kind
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("words", "dim", "batch"),
     [(1, 1, 1), (5, 3, 2), (32, 32, 32), (33, 31, 33), (64, 64, 1), (100, 130, 70), (300, 40, 96)],
 )
-def test_close_to_float64(words: int, dim: int, batch: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_to_float64(
+    words: int, dim: int, batch: int, threads: int, kind: type[Bf16Softmax], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parallel._here, "threads", threads)
     monkeypatch.setattr(softmax_bf16, "PRODUCTS_PER_THREAD", 1)
     h, weight, bias, y = given(words, dim, batch)
     leaves = [tensor.double().requires_grad_() for tensor in (h, weight, bias)]
     loss = F.cross_entropy(leaves[0] @ leaves[1].T + leaves[2], y, reduction="sum") / (2 * batch)
     want = torch.autograd.grad(loss, leaves)
-    ours, *grads = found(h, weight, bias, y, 2 * batch)
+    ours, *grads = found(kind, h, weight, bias, y, 2 * batch)
     assert abs(ours - loss.item()) < 3e-3
     for grad, theirs in zip(grads, want, strict=True):
         assert (grad - theirs).norm() <= 8e-3 * theirs.norm() + 1e-6
+
+
+@every_kind
+def test_exact_but_for_the_rounding_of_what_goes_in(kind: type[Bf16Softmax]) -> None:
+    # The same with h log2(e), W, E, h / S and 1 / S rounded in float64: what is left are the sums' order and 2^x.
+    h, weight, bias, y = given(45, 37, 50)
+    log2_e = np.log2(np.e)
+    narrow_h, narrow_weight = narrowed(h * np.float32(log2_e)), narrowed(weight)
+    scores = (narrow_h @ narrow_weight.T + bias.double() * log2_e) / log2_e
+    powers = (scores - scores.gather(1, y[:, None])).exp()
+    total = powers.sum(1, keepdim=True)
+    hot, share = F.one_hot(y, 45), 1 / (total * 50)
+    e, d = narrowed(powers.float()), narrowed(torch.where(hot > 0, 1 - total, powers).float())
+    ours, *grads = found(kind, h, weight, bias, y, 50)
+    assert ours == pytest.approx(total.log().mean().item(), abs=5e-6)
+    want = (
+        e @ narrow_weight * share - narrow_weight[y] / 50,
+        d.T @ narrowed((h * share).float()),
+        d.T @ narrowed(share),
+    )
+    for grad, theirs in zip(grads, (*want[:2], want[2][:, 0]), strict=True):
+        # A few numbers lie so near the middle between two of bf16 that 2^x decides.
+        assert (grad - theirs).norm() < 2e-4 * theirs.norm()
 
 
 @pytest.fixture
@@ -108,6 +149,7 @@ def loss_and_grads(layer: FullSoftmax, h: Tensor, y: Tensor) -> list[Tensor]:
     return [loss.detach(), *torch.autograd.grad(loss, (hidden, layer.vectors, layer.bias))]
 
 
+@needs_dots
 @pytest.mark.usefixtures("_bf16_pays")
 def test_a_layer_with_auto_against_float64() -> None:
     h, weight, bias, y = given(300, 40, 37)
@@ -123,6 +165,7 @@ def test_a_layer_with_auto_against_float64() -> None:
         assert (ours - theirs).norm() < 8e-3 * theirs.norm()
 
 
+@needs_dots
 @pytest.mark.usefixtures("_bf16_pays")
 def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     h, weight, bias, y = given(50, 8, 150)
@@ -144,6 +187,7 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (whole - parts).norm() < 5e-3 * whole.norm()
 
 
+@needs_dots
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_norm", [None, 0.05])
 @pytest.mark.parametrize("decay", [0.0, 0.3])
@@ -168,6 +212,7 @@ def test_a_step_without_a_graph(
         assert (ours - exact).norm() < 1e-2 * exact.norm()
 
 
+@needs_dots
 def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
     torch.manual_seed(3)
@@ -178,6 +223,7 @@ def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.
     assert all(map(torch.equal, weights, before))
 
 
+@needs_dots
 def test_what_overflows_is_done_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)

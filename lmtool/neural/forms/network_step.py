@@ -31,13 +31,12 @@ from lmtool.neural.forms import _network_output, allowed, tiles
 from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes
 from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row
-from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
+from lmtool.neural.forms.softmax_bf16 import Bf16Softmax, made_for
 from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax
 from lmtool.neural.outputs.nce import NCELoss
 from lmtool.neural.outputs.softmax import FullSoftmax
-from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop does the whole step
@@ -125,10 +124,9 @@ class NetworkStep:
         elif network.layer is not None:
             of_output = _network_output.path_gradients(network.layer, weights, h, targets)
         else:
-            of_output = self._softmax
-            if network.bf16 and (of_output is None or of_output.made_for != (size, parallel.threads())):
-                of_output = self._softmax = Bf16Softmax(len(network.output), h.shape[1], size)
-            if of_output is not None:
+            of_output = None
+            if network.bf16:
+                of_output = self._softmax = made_for(Bf16Softmax, self._softmax, network.output, size)
                 of_output.forward(*weights, h, targets, size)
             if of_output is None or of_output.loss == math.inf:
                 if len(self._scores) != size * len(network.output):

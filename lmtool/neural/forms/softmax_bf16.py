@@ -1,10 +1,11 @@
-"""The full softmax with its gradients by dot products in bfloat16 (forms.tiles.add_dots), sums in float32, on a
-processor with AVX-512 for bfloat16 and without tiles.
+"""The full softmax with its gradients by products in bfloat16, sums in float32, on a CPU: by dot products of AVX-512
+(forms.tiles.add_dots), or by tiles (forms.softmax_tiles).
 
 For each word w and example e, E = exp(s_we - s_ye), where s_we = b_w + u_w . h_e is its score and s_ye the target's:
 the sum S_e over the words is 1 / p(y|h), so that no maximum is needed. The first pass goes through blocks of words,
 which are rounded to bfloat16 once and stay in the cache: scores, E, and U' E, from which the gradient of h is computed.
-The second one adds a multiple of the gradient of U, E (h / S), to U itself or to memory for the gradient.
+The second one adds a multiple of the gradient of U, E (h / S), to U itself or to memory for the gradient. Threads
+divide the words among them.
 
 The plain form is FullSoftmax.loss; tests/neural/test_softmax_bf16.py compares both.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,17 +25,21 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms import form, tiles
-from lmtool.neural.forms._fast_math import bfloat16
+from lmtool.neural.forms._fast_math import bfloat16, widened
 from lmtool.neural.forms.loops import FAST, as_arrays
 from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients, rows_at_once
-from lmtool.neural.forms.softmax_tiles import NO_WORD, OVERFLOW, PAIR, rounded, target_scores
 from lmtool.neural.forms.tiles import LOG2_E, ROWS, add_dots, exponentials, pack_depth, pack_examples
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
+NO_WORD = -1e4  # bias of the words that pad the last tile: 2^-126 at most
+OVERFLOW = 1e30  # from this sum on float32 cannot be trusted
 BLOCK = 2  # tiles of words that stay in the cache
+PAIR = 2 * tiles.TILE  # bytes of two tiles side by side, 32 x 32 numbers in bfloat16
 PRODUCTS_PER_THREAD = 1 << 23  # B x D x O for which a second thread is worth its start
+
+_memory_of: WeakKeyDictionary[FullSoftmax, Bf16Softmax] = WeakKeyDictionary()
 
 
 def _serves(layer: FullSoftmax, h: Tensor) -> bool:
@@ -50,49 +56,60 @@ def _serves(layer: FullSoftmax, h: Tensor) -> bool:
     calls=("word_vectors",),
 )
 def softmax_bf16(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
-    """Compute the loss with its gradients, chunk by chunk; if exponentials overflow, in float32."""
-    return loss_with_gradients(layer, h, y, _in_chunks)
+    """Compute the loss with its gradients by dot products; if exponentials overflow, in float32."""
+    return loss_by(Bf16Softmax, layer, h, y)
 
 
-def _in_chunks(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
-    loss, rows = 0.0, min(len(h), rows_at_once(h, len(bias)))
-    softmax = Bf16Softmax(len(weight), weight.shape[1], rows)
-    for grad in grads[1:]:
-        grad.zero_()
-    for first in range(0, len(h), rows):
-        some = slice(first, first + rows)
-        softmax.forward(weight, bias, h[some], y[some], len(h))
-        if softmax.loss == math.inf:
-            return plain_gradients(h, weight, bias, y, grads, bf16=False)
-        softmax.apply(*grads[1:], 1.0, 1.0)
-        grads[0][some] = softmax.grad_h
-        loss += softmax.loss
-    return h.new_tensor(loss)
+def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
+    """Compute the loss with its gradients, chunk by chunk, in memory that is kept for the layer's next batch."""
+
+    def compute(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
+        loss, rows = 0.0, min(len(h), rows_at_once(h, len(bias)))
+        softmax = made_for(kind, _memory_of.pop(layer, None), weight, rows)  # of no other thread
+        for grad in grads[1:]:
+            grad.zero_()
+        for first in range(0, len(h), rows):
+            some = slice(first, first + rows)
+            softmax.forward(weight, bias, h[some], y[some], len(h))
+            if softmax.loss == math.inf:
+                return plain_gradients(h, weight, bias, y, grads, bf16=False)
+            softmax.apply(*grads[1:], 1.0, 1.0)
+            grads[0][some] = softmax.grad_h
+            loss += softmax.loss
+        _memory_of[layer] = softmax
+        return h.new_tensor(loss)
+
+    return loss_with_gradients(layer, h, y, compute)
+
+
+def made_for(kind: type[Bf16Softmax], held: Bf16Softmax | None, weight: Tensor, examples: int) -> Bf16Softmax:
+    """Return what was held if it was made for these sizes and the current number of threads, or else a new one."""
+    sizes = len(weight), weight.shape[1], examples
+    return kind(*sizes) if held is None or held.made_for != (*sizes, parallel.threads()) else held
 
 
 class Bf16Softmax:
     """The loss of some examples of a batch with its gradients, and the memory that these need.
 
-    made_for: the maximum number of examples, and the number of threads. After `forward`: loss, the sum of -log p over
-    the size of the batch, infinite if a p is below 1e-30 or not a number; grad_h: its gradient, `[B, D]`.
+    made_for: O, D, the maximum of B, and the number of threads. After `forward`: loss, the sum of -log p over the size
+    of the batch, infinite if a p is below 1e-30 or not a number; grad_h: its gradient, `[B, D]`.
     """
 
     def __init__(self, words: int, dim: int, examples: int) -> None:
         """words: O. dim: D. examples: the maximum of B."""
-        self.made_for = examples, parallel.threads()
+        self.made_for = words, dim, examples, parallel.threads()
         self.loss, self.grad_h = math.inf, torch.empty(0, dim)
         across, along = -(-words // 32), -(-examples // 32)
         pieces = max(1, min(parallel.threads(), words * dim * examples // PRODUCTS_PER_THREAD))
         self._cuts = parallel.cut_evenly(across, pieces)
-        numbers, bits = np.float32, np.uint16
-        self._powers = np.empty((across, along, 32, 32), bits)
-        self._h_pairs = np.empty((along, -(-dim // 32), 32, 32), bits)
-        self._example_pairs = np.empty((-(-(dim + 1) // 32), along, 32, 32), bits)
-        self._sums = np.empty((pieces, along, dim + -dim % ROWS, 32), numbers)
-        self._totals, self._reference = np.empty((pieces, along * 32), numbers), np.empty(along * 32, numbers)
-        self._share, self._grad_h = np.empty(examples, numbers), np.empty((examples, dim), numbers)
-        self._bias = np.full(across * 32, NO_WORD, numbers)
-        self._h = np.ones((examples, dim + 1), numbers)  # and a column of ones, for the gradient of b
+        self._powers = memory(across, along, 32, 32, kind=torch.uint16)
+        self._h_pairs = memory(along, -(-dim // 32), 32, 32, kind=torch.uint16)
+        self._example_pairs = memory(-(-(dim + 1) // 32), along, 32, 32, kind=torch.uint16)
+        self._sums, self._totals = memory(pieces, along, dim + -dim % ROWS, 32), memory(pieces, along * 32)
+        self._bias, self._reference, self._share = memory(across * 32), memory(along * 32), memory(examples)
+        self._bias[:] = NO_WORD
+        self._h, self._grad_h = memory(examples, dim + 1), memory(examples, dim)
+        self._h[:] = 1  # its last column remains, for the gradient of b
 
     def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
         """Compute the loss and grad_h. weight: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. All float32. y: targets, `[B]`.
@@ -100,18 +117,15 @@ class Bf16Softmax:
         """
         h_, weight_, bias_, words = as_arrays(h, weight, bias, y)
         _prepare(h_, weight_, bias_, words, self._bias, self._h_pairs, self._reference)
-        arrays: list[Any] = [weight_, self._bias, self._h_pairs, self._reference, self._powers]
-        parallel.run((_first_pass, *arrays, self._sums[k], self._totals[k], *cut) for k, cut in enumerate(self._cuts))
-        grad_h, *rest = (each[: len(h)] for each in (self._grad_h, self._h, self._share))
-        arrays = [h_, weight_, words, batch, self._sums, self._totals, self._powers, *rest, self._example_pairs, grad_h]
-        self.loss = _between(*arrays)
+        self._first_pass(weight_)
+        grad_h, own, share = (each[: len(h)] for each in (self._grad_h, self._h, self._share))
+        sums = self._sums, self._totals, self._powers
+        self.loss = _between(h_, weight_, words, batch, *sums, own, share, self._example_pairs, grad_h)
         self.grad_h = torch.from_numpy(grad_h)
 
     def apply(self, weight: Tensor, bias: Tensor, keep: float, change: float) -> None:
         """Add change times the gradients of U and b to keep weight and to bias: U and b, or memory for gradients."""
-        arrays = self._powers, self._example_pairs, *as_arrays(weight, bias)
-        numbers = np.float32(keep), np.float32(change)
-        parallel.run((_second_pass, *arrays, *numbers, *cut) for cut in self._cuts)
+        self._second_pass(*as_arrays(weight, bias), np.float32(keep), np.float32(change))
 
     def square(self) -> float:
         """Return the squared norm of the gradients of U and b: the sum of (delta delta') o (h h'), `[B, B]` each."""
@@ -120,6 +134,37 @@ class Bf16Softmax:
         delta = delta.flatten(2).flatten(0, 1)[:size].float()
         h = torch.from_numpy(self._h[:size] * self._share[:size, None])
         return float((delta @ delta.T * (h @ h.T)).sum(dtype=torch.float64))
+
+    def _first_pass(self, weight: Array) -> None:
+        arrays = weight, self._bias, self._h_pairs, self._reference, self._powers
+        parts = zip(self._sums, self._totals, self._cuts, strict=True)
+        parallel.run((_first_pass, *arrays, sums, total, *cut) for sums, total, cut in parts)
+
+    def _second_pass(self, *arguments: Any) -> None:
+        parallel.run((_second_pass, self._powers, self._example_pairs, *arguments, *cut) for cut in self._cuts)
+
+
+def memory(*shape: int, kind: torch.dtype = torch.float32) -> Array:
+    """Return zeros at an address that is a multiple of 64, as torch allocates them."""
+    array: Array = torch.zeros(shape, dtype=kind).numpy()
+    return array
+
+
+@njit(nogil=True, inline="always")
+def _rounded(value: float) -> Any:
+    """Return the nearest bfloat16, as a float32."""
+    return widened(bfloat16(value))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores: Array) -> None:
+    """Write log2(e) times the score of each target, from the same bfloat16 numbers as the products; 0 for padding."""
+    scores[:] = 0
+    for e in range(len(h)):
+        row, total = weight[targets[e]], np.float32(0)
+        for d in range(h.shape[1]):
+            total += _rounded(h[e, d] * np.float32(LOG2_E)) * _rounded(row[d])
+        scores[e] = total + bias[targets[e]] * np.float32(LOG2_E)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -130,7 +175,7 @@ def _prepare(
     for w in range(len(bias)):
         scaled[w] = bias[w] * np.float32(LOG2_E)
     pack_depth(h, h_pairs)
-    target_scores(h, weight, bias, targets, reference)
+    _target_scores(h, weight, bias, targets, reference)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -226,9 +271,20 @@ def _between(
             value: Any = np.float32(0)
             for k in range(len(sums)):
                 value += sums[k, e, d, place]
-            grad_h[b, d] = value * share[b] - rounded(weight[word, d]) * each
+            grad_h[b, d] = value * share[b] - _rounded(weight[word, d]) * each
     pack_examples(h_and_one, share, example_pairs)
     return loss / batch
+
+
+@njit(nogil=True, fastmath=FAST)
+def add_rows(sums: Array, weight: Array, bias: Array, keep: float, change: float, top: int) -> None:
+    """Add change times gradients of U and b, side by side in the rows of sums, to rows from top on, if they exist."""
+    words, dim = weight.shape
+    for i in range(min(len(sums), words - top)):
+        row, more = weight[top + i], sums[i]
+        for j in range(dim):
+            row[j] = keep * row[j] + change * more[j]
+        bias[top + i] += change * more[dim]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -236,7 +292,7 @@ def _second_pass(
     powers: Array, h_pairs: Array, weight: Array, bias: Array, keep: float, change: float, first: int, last: int
 ) -> None:
     """Make the second pass over tiles of words; h_pairs: of h / S and, for b, 1 / S."""
-    words, dim = weight.shape
+    words = len(weight)
     deep, along = h_pairs.shape[:2]
     sums = np.empty((ROWS, deep * 32), np.float32)
     sums_at, powers_at, h_at = sums.ctypes.data, powers.ctypes.data, h_pairs.ctypes.data
@@ -246,8 +302,4 @@ def _second_pass(
         for d in range(deep):
             place, right = sums_at + d * 128, h_at + d * along * PAIR
             add_dots(place, deep * 128, left, 64, 4, PAIR, right, 16 * along)  # type: ignore[call-arg]
-        for i in range(min(ROWS, words - top)):
-            row, more = weight[top + i], sums[i]
-            for j in range(dim):
-                row[j] = keep * row[j] + change * more[j]
-            bias[top + i] += change * more[dim]
+        add_rows(sums, weight, bias, keep, change, top)
