@@ -77,10 +77,11 @@ def test_no_more_pieces_than_there_is_work_for(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-def test_the_team_is_that_of_torch() -> None:
-    # A build of torch with another OpenMP has no such function; the wheels for Linux have.
+def test_the_team_is_that_of_torch_and_other_threads_and_forks_have_workers(tmp_path: Path) -> None:
+    # A build of torch with another OpenMP has no such function; the wheels for Linux have. A forked child would wait
+    # for ever for the work of a team that its process has used.
     code = """
-import os, torch
+import os, threading, lmtool, torch
 from lmtool.system import parallel
 torch.set_num_threads(3)
 parallel.use(3)
@@ -90,18 +91,7 @@ before = set(os.listdir("/proc/self/task"))
 results = parallel.run((os.sched_getaffinity, 0) for _ in range(3))
 assert parallel._team() is not None and len(results) == 3
 assert set(os.listdir("/proc/self/task")) == before, "threads beside those of torch"
-"""
-    if "OpenMP" not in torch.__config__.parallel_info():
-        pytest.skip("torch is built without OpenMP")
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
 
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_and_other_threads_have_workers() -> None:
-    code = """
-import os, sys, threading, torch
-from lmtool.system import parallel
-parallel.use(2)
 calls = [(int, "1"), (int, "2")]
 assert parallel.run(calls) == [1, 2] and parallel._has_team()
 found = []
@@ -109,21 +99,7 @@ thread = threading.Thread(target=lambda: found.append((parallel._has_team(), par
 thread.start()
 thread.join()
 assert found == [(False, [1, 2])]
-child = os.fork()
-if not child:
-    os._exit(0 if parallel.run(calls) == [1, 2] and not parallel._has_team() else 1)
-assert os.waitpid(child, 0)[1] == 0
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent, timeout=60)
 
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_trains_and_scores(tmp_path: Path) -> None:
-    # Its process has used torch's team of threads, for whose work a child would wait for ever.
-    code = """
-import os, lmtool, torch
-torch.set_num_threads(2)
-torch.ones(1000, 1000) @ torch.ones(1000, 1000)
 corpus = lmtool.Corpus.from_texts(["the cat sat on the mat"] * 300, ["the cat"])
 small = {"epochs": 1, "minutes": None, "batch_size": 1024}
 def perplexity(out):
@@ -131,9 +107,12 @@ def perplexity(out):
 there = perplexity("there")
 child = os.fork()
 if not child:
-    os._exit(0 if abs(perplexity("here") / there - 1) < 1e-3 and torch.get_num_threads() == 1 else 1)
+    works = parallel.run(calls) == [1, 2] and not parallel._has_team()
+    os._exit(0 if works and abs(perplexity("here") / there - 1) < 1e-3 and torch.get_num_threads() == 1 else 1)
 assert os.waitpid(child, 0)[1] == 0
 """
+    if "OpenMP" not in torch.__config__.parallel_info():
+        pytest.skip("torch is built without OpenMP")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=60, env=environment)
 
