@@ -12,13 +12,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from lmtool.api.running import compose
+from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
-from lmtool.config.options import conf_dir
+from lmtool.config.options import HOMES
 from lmtool.config.rules import Rule
-from lmtool.config.settings import typed
+from lmtool.config.settings import saved_settings, typed
 from lmtool.errors import UserError
 from tests.schemas import SETTINGS as CLASSES
 
@@ -172,7 +173,7 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
         words = [f"model={needed}"] if needed else []
         own = NEEDS.get(schema, [])
         words += own if any(word.startswith(f"{group}=") for word in own) else [f"{group}={option}", *own]
-    return compose(verb, words), verb
+    return compose(CommandLine(verb, [], words))[0], verb
 
 
 def bad_values(setting: Setting) -> list[Any]:
@@ -189,19 +190,24 @@ def bad_values(setting: Setting) -> list[Any]:
 
 @cache
 def option(group: str, schema: str) -> tuple[DictConfig, type]:
-    """What `composed` makes of a schema, and the verb's own schema: made once."""
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config, verb = composed(group, schema)
+    """What `composed` makes of a schema, which is right as it stands, and the verb's own schema: made once."""
+    config, verb = composed(group, schema)
+    typed(config, CLASSES[""][verb])
     return config, CLASSES[""][verb]
 
 
-def refusal(config: DictConfig, expected: type, key: str, value: Any) -> str | None:
-    """What is said of a setting's value; None where it is taken."""
+def refusal(config: DictConfig, expected: type, key: str, value: Any, group: str = "") -> str | None:
+    """What is said of a setting's value; None where it is taken. group: of an option that is read without the others,
+    as from a run.
+    """
     before = OmegaConf.select(config, key)
     before = OmegaConf.to_container(before) if OmegaConf.is_config(before) else before
     OmegaConf.update(config, key, value, merge=False)
     try:
-        typed(config, expected)
+        if group in HOMES:
+            saved_settings(OmegaConf.to_container(config[group]), group)
+        else:
+            typed(config, expected)
     except UserError as error:
         return str(error)
     finally:
@@ -219,16 +225,15 @@ def test_all_verbs_are_walked() -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
     config, expected = option(setting.group, setting.schema)
-    typed(config, expected)  # as it stands it is right
-    for value in bad_values(setting)[int(setting.key in NEGATIVE) :]:  # -1 comes first
-        said = refusal(config, expected, setting.key, value)
+    for number, value in enumerate(bad_values(setting)[int(setting.key in NEGATIVE) :]):  # -1 comes first
+        said = refusal(config, expected, setting.key, value, setting.group if number else "")
         assert said is not None, f"{setting.key}={value} is taken: give it a rule in lmtool/config"
         assert setting.key in said and "\n" not in said, f"{setting.key}={value}: {said}"
         assert "must be" in said, said
-    zero = refusal(config, expected, setting.key, 0) if setting.kind is not list else "no list"
+    zero = refusal(config, expected, setting.key, 0, setting.group) if setting.kind is not list else "no list"
     assert (zero is None) == (setting.key in ZERO or str(setting) in ZERO), f"{setting.key}=0: {zero or 'is taken'}"
     if setting.kind is float:
-        large = refusal(config, expected, setting.key, 1e300)
+        large = refusal(config, expected, setting.key, 1e300, setting.group)
         assert (large is None) == (setting.key in UNBOUNDED), f"{setting.key}=1e300: {large or 'is taken'}"
 
 
@@ -253,8 +258,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_block_is_not_null() -> None:
-    with (
-        initialize_config_dir(str(conf_dir()), version_base=None),
-        pytest.raises(UserError, match="block=null: must be"),
-    ):
-        typed(compose("compare", ["runs=[a,b]", "block=null"]), CLASSES[""]["compare"])
+    config, _ = compose(CommandLine("compare", [], ["runs=[a,b]", "block=null"]))
+    with pytest.raises(UserError, match="block=null: must be"):
+        typed(config, CLASSES[""]["compare"])

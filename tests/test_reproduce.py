@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 
-from lmtool.config.options import conf_dir
+from lmtool.api.running import compose
+from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import typed
 from tests.schemas import VERB_SETTINGS
 
@@ -73,17 +73,16 @@ def test_there_is_one_for_each() -> None:
 def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
     recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     known: list[str] = []
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        for step in recipe["step"]:
-            if "command" in step:
-                verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
-                typed(compose(verb, words), VERB_SETTINGS[verb])
-                assert verb != "train" or "training.minutes=10" not in words
-                for word in words:
-                    key, value = word.split("=", 1)
-                    named = value.strip("[]").split(",") if key in ("run", "runs", "tree.run") else []
-                    assert set(named) <= set(known), f"{step['name']} uses what is not there yet"
-            known.append(step["name"])
+    for step in recipe["step"]:
+        if "command" in step:
+            verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
+            typed(compose(CommandLine(verb, [], words))[0], VERB_SETTINGS[verb])
+            assert verb != "train" or "training.minutes=10" not in words
+            for word in words:
+                key, value = word.split("=", 1)
+                named = value.strip("[]").split(",") if key in ("run", "runs", "tree.run") else []
+                assert set(named) <= set(known), f"{step['name']} uses what is not there yet"
+        known.append(step["name"])
     assert len(known) == len(set(known))
     for row in recipe["row"]:
         for key in ("here", "over"):

@@ -179,15 +179,15 @@ def _option(
 
 
 def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:
+    """Merge values into settings that nothing else uses, and return them; OmegaConf.merge would copy them first."""
     try:
-        merged = OmegaConf.merge(target, values)
+        target.merge_with(values)
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
     except OverflowError:  # raised for a whole number instead of a float, without its key
         key, value = next(_beyond_floats(values, group))
         raise SettingError(f"{key}={as_written(value)}: must be at most {sys.float_info.max:.2g}", key) from None
-    assert isinstance(merged, DictConfig)
-    return merged
+    return target
 
 
 def _beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
