@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import takewhile
 from pathlib import Path
 from types import NoneType, UnionType
@@ -144,17 +144,23 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    text = text_of(path)
-    top = _composed(text)
-    nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
-    groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
-    settings = list(_settings(top, (), path, [*text.splitlines(), ""])) if nodes else []  # a mark may be at the end
-    kind = str(nodes["kind"].value) if "kind" in nodes else None
-    for base in [name for name in bases if group is not None and name in group and group[name] != path]:
+    file = _read(path, text_of(path))
+    groups, settings, kind = file.groups, list(file.settings), file.kind
+    for base in [name for name in file.bases if group is not None and name in group and group[name] != path]:
         assert group is not None
         below = read(group[base], group)
         groups, settings, kind = below.groups | groups, _merged(below.settings, settings), kind or below.kind
-    return replace(opening(text), groups=groups, bases=tuple(bases), settings=tuple(settings), kind=kind)
+    return replace(file, groups=groups, settings=tuple(settings), kind=kind)
+
+
+@lru_cache(maxsize=256)  # a command reads each file some five times
+def _read(path: Path, text: str) -> YamlFile:
+    top = _composed(text)
+    nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
+    groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
+    settings = tuple(_settings(top, (), path, [*text.splitlines(), ""])) if nodes else ()  # a mark may be at the end
+    kind = str(nodes["kind"].value) if "kind" in nodes else None
+    return replace(opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
 
 def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
