@@ -280,17 +280,15 @@ def add_dots(
         cells = []  # 16 registers
         for r in range(ROWS):
             for h in range(2):
-                place = builder.add(sums, builder.mul(sums_row, _number(r)))
-                place = _pointer(builder, place, _number(64 * h), FLOATS)
+                row = builder.add(sums, builder.mul(sums_row, _number(r)))
+                place = _pointer(builder, row, _number(64 * h), FLOATS)
                 cells.append((r, h, place, cgutils.alloca_once(builder, FLOATS)))  # type: ignore[no-untyped-call]
                 builder.store(builder.load(place, align=4), cells[-1][-1])
         with cgutils.for_range(builder, pairs) as loop:
             tile, pair = builder.lshr(loop.index, _number(4)), builder.and_(loop.index, _number(15))
-            at = builder.add(builder.mul(tile, _number(2 * TILE)), builder.mul(pair, _number(64)))
-            at = builder.add(right, at)
+            at = builder.add(right, builder.add(builder.mul(tile, _number(2 * TILE)), builder.mul(pair, _number(64))))
             columns = [builder.load(_pointer(builder, at, _number(TILE * h), INTEGERS), align=4) for h in range(2)]
-            at = builder.add(builder.mul(tile, left_tile), builder.mul(pair, left_pair))
-            at = builder.add(left, at)
+            at = builder.add(left, builder.add(builder.mul(tile, left_tile), builder.mul(pair, left_pair)))
             for r, h, _, cell in cells:
                 one = builder.load(_pointer(builder, at, builder.mul(left_row, _number(r)), INTEGER), align=4)
                 product = builder.call(dot, [builder.load(cell), _spread(builder, one, INTEGERS), columns[h]])
