@@ -41,13 +41,14 @@ class States:
     @classmethod
     def of(cls, states: Sequence[State]) -> States:
         """Return the states of a list. Raises ValueError if it is empty or not of one model."""
-        if not all(isinstance(state, State) for state in states):
+        if not all([isinstance(state, State) for state in states]):
             raise ValueError("States.of: must be a list of states, as TextModel.begin and advance return them")
         models = {id(state.model): state.model for state in states}
         if len(models) != 1:
             raise ValueError(f"States.of: states must be of one model; got {len(states)} of {len(models)} models")
         (model,) = models.values()
-        rows = np.frombuffer(b"".join(state.numbers for state in states), dtype=np.int64)
+        # Writable, as those of `advance` are: compiled functions would be compiled again for arrays that are not.
+        rows = np.frombuffer(bytearray().join([state.numbers for state in states]), dtype=np.int64)
         return cls(rows.reshape(len(states), model.state_size), model)
 
     def __len__(self) -> int:

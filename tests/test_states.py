@@ -81,7 +81,7 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
     assert isinstance(model, NgramModel)
     lookups = fixed_lookup(model.table, 1), fixed_lookup(model.table, model.table.order)
     assert len(lookups[0].compiled.ngrams.entries) == 0
-    assert len(lookups[1].compiled.ngrams.entries) > sum(model.table.sizes[1:])
+    assert lookups[1].compiled.ngrams.order == model.table.order
     valid, rng = toy.split("valid"), np.random.default_rng(5)
     states = np.stack([model.begin(tokens_of(toy), sentence_start=at % 2 == 0) for at in range(64)])
     ids = {str(word): word for word in range(tokens_of(toy).bos + 1)}
@@ -247,23 +247,26 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
         States.of([model.begin(), other.begin()])
     with pytest.raises(ValueError, match=r"advance: words must be integers .*\[1\]; got int64 \[2\]"):
         model.advance([model.begin()], ["a", "b"])
+    assert States.of([model.begin()]).rows.flags.writeable  # for other arrays, the compiled function is compiled again
     ngrams, tokens = ngram(toy, 4), tokens_of(toy)
-    table = ngrams.table
+    table, some = ngrams.table, np.array([1])
     second, third = table.trie.first(2), table.trie.first(3)
-    ngrams.advance(np.array([[0, second, third]]), np.array([1]), tokens)
-    # A node of another order would lead to nodes that have no back-off weight.
-    for bad in (
-        [[-3, 0, 0]],
-        [[10**9, 0, 0]],
-        [[third, -1, -1]],
-        [[0, third, -1]],
-        [[0, second, second]],
-        [[0, 0, -1]],
-    ):
-        with pytest.raises(ValueError, match="not states of this model"):
-            ngrams.advance(np.array(bad), np.array([1]), tokens)
-    with pytest.raises(ValueError, match=r"states must be \[1, 3\]"):
-        ngrams.advance(np.array([[0, 0]]), np.array([1]), tokens)
+    for lookup in (fixed_lookup(table, 1), fixed_lookup(table, 4)):
+        advance(lookup, tokens, np.array([[0, second, third]]), some)
+        # A node of another order would lead to nodes that have no back-off weight.
+        for bad in ([-3, 0, 0], [10**9, 0, 0], [third, -1, -1], [0, third, -1], [0, second, second], [0, 0, -1]):
+            for rows in ([bad], [[0, second, third]] * 20 + [bad]):
+                with pytest.raises(ValueError, match="not states of this model"):
+                    advance(lookup, tokens, np.array(rows), np.repeat(some, len(rows)))
+        for word, reason in ((-1, "a minimum of -1"), (tokens.bos + 1, f"a maximum of {tokens.bos + 1}")):
+            with pytest.raises(ValueError, match=rf"advance: words must be integers from 0 to .*; got {reason}"):
+                advance(lookup, tokens, np.array([[0, second, third]]), np.array([word]))
+        with pytest.raises(ValueError, match=r"states must be \[1, 3\]"):
+            advance(lookup, tokens, np.array([[0, 0]]), some)
+        for words in ([1], np.array([1], dtype=np.int32), np.array([1, 1])[::2]):  # which are copied
+            wanted = advance(lookup, tokens, np.array([[0, second, third]]), some)
+            for one, other in zip(wanted, advance(lookup, tokens, np.array([[0, second, third]]), words), strict=True):
+                np.testing.assert_array_equal(one, other)
     cached = CachedMixture([ngram(toy, 2)], np.array([0.5, 0.5]), UnigramCache(3))
     with pytest.raises(UserError, match="a model with a cache has no states"):
         cached.begin(tokens_of(toy))

@@ -60,7 +60,7 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     array = as_array(where, value)
     ids = "" if below is None else f" from 0 to {below - 1:,}"
     sizes = [size if isinstance(size, int) else found for size, found in zip(shape, array.shape, strict=False)]
-    integers = np.issubdtype(array.dtype, np.integer) or array.size == 0
+    integers = array.dtype.kind in "iu" or array.size == 0
     if list(array.shape) != sizes or len(shape) != array.ndim or not integers:
         raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {described(array)}")
     limit = (1 << 63) if below is None else below
@@ -69,7 +69,7 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= limit:
             raise ValueError(f"{where} must be integers{ids or ' of 0 or more'}; got {out_of_range(low, high)}")
-    return np.require(array, np.int64, ["C", "W"])
+    return array if array.dtype == np.int64 and array.flags.carray else np.require(array, np.int64, ["C", "W"])
 
 
 def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:

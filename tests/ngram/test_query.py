@@ -50,8 +50,8 @@ def one_by_one(table, eos, states, words, log_prob, after, matched):
         if words[i] == eos:
             after[i] = -1
             after[i, 0] = table.bos
-        elif table.missing == 0.0:
-            shorten(table, after[i], lasting)
+        else:
+            shorten(table, after[i], lasting, False)
 
 
 @pytest.mark.parametrize("bits", [None, 5, 8])
@@ -69,14 +69,20 @@ def test_children_are_those_of_a_plain_search(bits: int | None) -> None:
                 assert child_of(trie.nodes, trie.first(k - 1) + context, word) == wanted
 
 
+@pytest.mark.parametrize("slots", [1, 2])  # with 1, most searches go on into other buckets
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize("bits", [None, 4])
-def test_every_ngram_is_in_the_hash_table_and_no_other(bits: int | None, order: int) -> None:
+def test_every_ngram_is_in_the_hash_table_and_no_other(
+    bits: int | None, order: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_module, "SLOTS_PER_NGRAM", slots)
     table = model_of(3).table
     table = table if bits is None else table.quantized(bits)
     lookup = fixed_lookup(table, order)
     hashed, plain = lookup.compiled, fixed_lookup(table, 1).compiled
-    assert len(hashed.ngrams.entries) == sum(table.sizes[1:order]) * (3 if order == 2 else 2) + 1
+    assert hashed.ngrams.entries.ctypes.data % 64 == 0  # each bucket of four is one cache line
+    wanted = slots * sum(table.sizes[1:order])
+    assert wanted < 4 * len(hashed.ngrams.entries) <= wanted + 5
     grams = {
         tuple(row): table.trie.first(k) + i
         for k in range(1, 4)
@@ -143,9 +149,9 @@ def test_when_there_is_no_hash_table(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, built in ((4 * needed, True), (4 * needed - 1, False), (None, True)):
         monkeypatch.setattr(find_module, "memory_available", lambda available=available: available)
         assert (hash_ngrams(table, 3) is not None) == built
-    # Nodes and words that do not fit into a key's 63 bits.
+    # Nodes and words that do not fit into a key's 62 bits.
     width = len(table.log_backoff).bit_length()
-    for word_width, built in ((63 - width, True), (64 - width, False)):
+    for word_width, built in ((62 - width, True), (63 - width, False)):
         wide = replace(table, trie=replace(table.trie, nodes=table.trie.nodes._replace(word_width=word_width)))
         monkeypatch.setattr(find_module, "_fill", lambda *_: None)
         assert (hash_ngrams(wide, 3) is not None) == built

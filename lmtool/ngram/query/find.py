@@ -1,9 +1,9 @@
 """Where an n-gram is looked up: `find`, for a context's node and a word, in the trie or in a hash table.
 
-A search in the trie reads memory in several places for each order; in a hash table mostly in one, where the n-gram's
-probability, its node and whether longer n-grams begin with it lie together, in a slot of 16 bytes. A Lookup builds the
-table once enough words were looked up to make up for the time: of 2-grams, whose contexts have the most followers, for
-running text, and of all n-grams for decoders and for long texts.
+A search in the trie reads memory in several places for each order; in a hash table mostly in one, a bucket of four
+n-grams in one cache line, with the probability of each, its node and whether longer n-grams begin with it. A Lookup
+builds the table once enough words were looked up to make up for the time: of 2-grams, whose contexts have the most
+followers, for running text, and of all n-grams for decoders and for long texts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from lmtool.ngram.tables.trie_search import child
 from lmtool.system.process import memory_available
 
 Array = npt.NDArray[Any]
-EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)
 NODE_BITS = 31
+KEY_BITS = 62  # with all 64, _value_of could not tell from the sign of a difference whether keys are equal
+SLOTS_PER_BUCKET, CELLS_PER_LINE = 4, 8
 NGRAMS_AHEAD = 16  # of the one that is entered into a hash table, for which reads begin
-SLOTS_PER_BIGRAM, SLOTS_PER_NGRAM = 3, 2  # running text is scored 8 % faster with 3 than with 2
+SLOTS_PER_NGRAM = 2
 QUERIES_PER_BLOCK = 256  # searched together in a hash table: their queries stay in the L1 cache
 MAX_MEMORY_FRACTION = 4  # a hash table takes at most one fourth of the available memory
 NGRAMS_PER_WORD = 4  # entered into a hash table in the time of looking up one word
@@ -34,9 +35,10 @@ NGRAMS_PER_WORD = 4  # entered into a hash table in the time of looking up one w
 class Hash(NamedTuple):
     """A hash table of the n-grams of orders 2 to `order`; of none if order is 1.
 
-    entries: uint64 `[S, 2]`: the key, node of the context << word_width | last word; then the bits of the float32 log p
-    << 32 | extends << 31 | node. An entry lies in the first free slot from its key's hash on. extends: whether a longer
-    n-gram begins with this one, or its back-off weight is not one; for words uint8 `[V]`.
+    entries: uint64 `[B, 8]`, buckets of four keys and then their four values, 0 where a slot is free. Key: (node of the
+    context << word_width | last word) + 1. Value: the bits of the float32 log p << 32 | extends << 31 | node. An entry
+    lies in the first free slot from the bucket of its key's hash on. extends: whether a longer n-gram begins with this
+    one, or its back-off weight is not one; for words uint8 `[V]`.
     """
 
     entries: Array
@@ -76,7 +78,7 @@ def compiled_table(table: BackoffTable) -> Table:
         log_prob=log_prob.arrays if isinstance(log_prob, QuantizedValues) else log_prob,
         log_backoff=log_backoff.arrays if isinstance(log_backoff, QuantizedValues) else log_backoff,
         nodes=table.trie.nodes,
-        ngrams=Hash(np.zeros((0, 2), dtype=np.uint64), np.zeros(table.vocabulary_size, dtype=np.uint8), 1),
+        ngrams=Hash(np.zeros((0, CELLS_PER_LINE), dtype=np.uint64), np.zeros(table.vocabulary_size, dtype=np.uint8), 1),
     )
 
 
@@ -121,13 +123,14 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
     None if an entry does not fit into its bits, or if memory is short.
     """
     trie, word_width = table.trie, table.trie.nodes.word_width
-    slots = sum(table.sizes[1:order]) * (SLOTS_PER_BIGRAM if order == 2 else SLOTS_PER_NGRAM) + 1
+    slots = sum(table.sizes[1:order]) * SLOTS_PER_NGRAM + 1
     available = memory_available()
     if available is not None and slots * 16 > available // MAX_MEMORY_FRACTION:
         return None
-    if width_of(trie.first(order + 1)) > NODE_BITS or width_of(trie.first(order)) + word_width > 63:
+    if width_of(trie.first(order + 1)) > NODE_BITS or width_of(trie.first(order)) + word_width > KEY_BITS:
         return None
-    entries = np.full((slots, 2), EMPTY_SLOT, dtype=np.uint64)
+    cells = np.zeros((slots // SLOTS_PER_BUCKET + 2) * CELLS_PER_LINE, dtype=np.uint64)
+    entries = cells[-cells.ctypes.data % 64 // 8 :][: len(cells) - CELLS_PER_LINE].reshape(-1, CELLS_PER_LINE)
     begins, extends = trie.begins(1, 0, table.vocabulary_size), np.zeros(0, dtype=np.bool_)
     of_words = (np.diff(begins) > 0) | (table.log_backoffs(0, table.vocabulary_size) != 0)
     for k in range(2, order + 1):
@@ -161,34 +164,56 @@ def _fill(
         for i in range(begins[context], begins[context + 1]):
             keys[i] = _key(word_width, first_context + context, read(words, word_width, words_before + i))
     for i in range(len(keys)):
-        prefetch(entries, 2 * _first_slot(len(entries), keys[min(i + NGRAMS_AHEAD, len(keys) - 1)]))
-        slot, _ = _slot_of(entries, keys[i])
+        prefetch(entries, _first_cell(entries, keys[min(i + NGRAMS_AHEAD, len(keys) - 1)]))
+        bucket, slot = _first_bucket(entries, keys[i]), 0
+        while entries[bucket, slot] != 0:
+            slot += 1
+            if slot == SLOTS_PER_BUCKET:
+                bucket, slot = _next_bucket(entries, bucket), 0
         stays = np.uint64(extends[i]) << np.uint64(NODE_BITS)
-        entries[slot, 0] = keys[i]
-        entries[slot, 1] = (np.uint64(bits[i]) << np.uint64(32)) | stays | np.uint64(first_node + i)
+        entries[bucket, slot] = keys[i]
+        value = (np.uint64(bits[i]) << np.uint64(32)) | stays | np.uint64(first_node + i)
+        entries[bucket, slot + SLOTS_PER_BUCKET] = value
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _key(word_width: Any, context: Any, word: Any) -> Any:
-    return (np.uint64(context) << np.uint64(word_width)) | np.uint64(word)
+    return ((np.uint64(context) << np.uint64(word_width)) | np.uint64(word)) + np.uint64(1)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
-def _first_slot(slots: Any, key: Any) -> Any:
+def _first_bucket(entries: Any, key: Any) -> Any:
     """Return where a key's search begins, of all its bits: they influence the high half of the product."""
-    return np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    half = key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    return (half * np.uint64(len(entries))) >> np.uint64(32)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
-def _slot_of(entries: Any, key: Any) -> Any:
-    """Return the slot of a key, or the empty one where it belongs, and whether the table has the key."""
-    slots = len(entries)
-    slot = _first_slot(slots, key)
-    there = entries[slot, 0]
-    while there != key and there != EMPTY_SLOT:
-        slot = slot + 1 if slot + 1 < slots else np.int64(0)
-        there = entries[slot, 0]
-    return slot, there == key
+def _first_cell(entries: Any, key: Any) -> Any:
+    return np.uint64(CELLS_PER_LINE) * _first_bucket(entries, key)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _next_bucket(entries: Any, bucket: Any) -> Any:
+    return bucket + np.uint64(1) if bucket + np.uint64(1) < np.uint64(len(entries)) else np.uint64(0)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _value_of(entries: Any, key: Any) -> Any:
+    """Return the value of a key, or 0 if the table does not have it.
+
+    A search slot by slot would mispredict where it ends: here all keys of a bucket are compared, and by arithmetic, as
+    LLVM would make branches of conditions.
+    """
+    bucket = _first_bucket(entries, key)
+    while True:
+        value = np.uint64(0)
+        for i in range(SLOTS_PER_BUCKET):
+            differs = (entries[bucket, np.uint64(i)] ^ key) - np.uint64(1)  # negative if the keys are equal
+            value |= entries[bucket, np.uint64(i + SLOTS_PER_BUCKET)] & np.uint64(np.int64(differs) >> np.int64(63))
+        if value != 0 or entries[bucket, np.uint64(SLOTS_PER_BUCKET - 1)] == 0:
+            return value
+        bucket = _next_bucket(entries, bucket)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -209,19 +234,16 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
     if order > table.ngrams.order:
         node = child(table.nodes, context, word)
         return node, (value_of(table.log_prob, order, node) if node >= 0 else np.float32(0)), False
-    entries = table.ngrams.entries
-    slot, is_there = _slot_of(entries, _key(table.nodes.word_width, context, word))
-    if not is_there:
-        return np.int64(-1), np.float32(0), False
-    return _parts(entries[slot, 1])
+    value = _value_of(table.ngrams.entries, _key(table.nodes.word_width, context, word))
+    return _parts(value) if value != 0 else (np.int64(-1), np.float32(0), False)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def prefetch_ngram(table: Any, context: Any, word: Any) -> None:
     """Prefetch what `find` reads first of an n-gram in the hash table, and the back-off weight of its context."""
     prefetch(table.log_backoff, context)
-    slots = len(table.ngrams.entries)
-    prefetch(table.ngrams.entries, 2 * _first_slot(slots, _key(table.nodes.word_width, context, word)))
+    entries = table.ngrams.entries
+    prefetch(entries, _first_cell(entries, _key(table.nodes.word_width, context, word)))
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -233,7 +255,7 @@ def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
     """
     entries = table.ngrams.entries
     for j in range(len(queries)):
-        slot, is_there = _slot_of(entries, _key(table.nodes.word_width, queries[j, 0], queries[j, 1]))
-        node, log_prob[j], extends = _parts(entries[slot, 1])
-        queries[j, 0] = node if is_there else np.int64(-1)
+        value = _value_of(entries, _key(table.nodes.word_width, queries[j, 0], queries[j, 1]))
+        node, log_prob[j], extends = _parts(value)
+        queries[j, 0] = node if value != 0 else np.int64(-1)
         queries[j, 2] = extends

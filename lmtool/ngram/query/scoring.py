@@ -27,7 +27,7 @@ from lmtool.ngram.tables.packed import borrowed, read
 from lmtool.ngram.tables.quantized import code_of, decoded, value_of
 from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of, find_suffixes, first_child
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
-from lmtool.system.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run, threads
 
 TOKENS_PER_PIECE = 1 << 12  # scored, or states advanced, together: their nodes stay in the cache
 MIN_STATES_PER_THREAD = 256
@@ -45,22 +45,24 @@ def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
     hashed = table.ngrams.order == table.order
     lasting: Any = np.int64(table.ngrams.extends[word]) if hashed else np.int64(0)
     node: Any = np.int64(word)  # of the n-gram that ends in the word, one order after the other
-    for k in range(2, table.order + 1):
-        context = contexts[k - 2]
+    is_bos, adds_missing = word == table.bos, table.missing != 0.0
+    for m in range(table.order - 1):
+        context = contexts[m]
         if after is not None:
-            after[k - 2] = node
-        node = SHORT if context == SHORT or word == table.bos else UNSEEN
-        if context == UNSEEN:
-            score += table.missing
-        elif context >= 0:
+            after[m] = node
+        node = UNSEEN + np.int64((context == SHORT) | is_bos)  # UNSEEN + 1 is SHORT
+        if context >= 0:
             found, log_prob, extends = np.int64(-1), np.float32(0), False
-            if word != table.bos and (matched == k - 1 or not table.suffix_closed):
-                found, log_prob, extends = find(table, k, context, word)
+            # With a hash table, a search for what is not there takes less time than a branch that is mispredicted.
+            if not is_bos and (hashed or matched == m + 1 or not table.suffix_closed):
+                found, log_prob, extends = find(table, m + 2, context, word)
             if found >= 0:
-                node, score, matched = found, np.float64(log_prob), np.int64(k)
-                lasting = k if extends else lasting
+                node, score, matched = found, np.float64(log_prob), np.int64(m + 2)
+                lasting = matched if extends else lasting
             else:
-                score += value_of(table.log_backoff, k - 1, context)
+                score += value_of(table.log_backoff, m + 1, context)
+        elif adds_missing and context == UNSEEN:
+            score += table.missing
     return score, matched, lasting
 
 
@@ -238,94 +240,117 @@ def advance(
     A matched length is that of the longest n-gram of the table that ends in the word. After `</s>` a sentence begins.
     Raises ValueError for other shapes and types, for words out of range, and for states that are not of this model.
     """
-    width = lookup.table.order - 1
-    words = whole_numbers("advance: words", words, (len(states),), below=special_tokens.bos + 1)
+    count, width = len(states), lookup.table.order - 1
+
+    def checked() -> IntArray:
+        return whole_numbers("advance: words", words, (count,), below=special_tokens.bos + 1)
+
+    # advance_states checks numbers in less time.
+    is_plain = isinstance(words, np.ndarray) and words.dtype == np.int64 and words.flags.carray
+    ids = words if is_plain and words.shape == (count,) else checked()
     states = np.ascontiguousarray(states, dtype=np.int64)
-    if states.shape != (len(words), width):
-        raise ValueError(f"advance: states must be [{len(words)}, {width}]; got {list(states.shape)}")
-    if not _are_states(states, lookup.table.trie.nodes.first):
-        raise ValueError("advance: these are not states of this model")
-    log_prob, after, matched = np.empty(len(words)), np.empty_like(states), np.empty(len(words), dtype=np.int64)
-    pieces = cut_evenly(len(words), max(-(-len(words) // TOKENS_PER_PIECE), 1))
-    if len(pieces) == 1 and len(words) >= 2 * MIN_STATES_PER_THREAD:
-        pieces = cut_evenly(len(words))
+    if states.shape != (count, width):
+        raise ValueError(f"advance: states must be [{count}, {width}]; got {list(states.shape)}")
+    log_prob, after, matched = np.empty(count), np.empty_like(states), np.empty(count, dtype=np.int64)
+    pieces = max(-(-count // TOKENS_PER_PIECE), 1)
+    if pieces == 1 and count >= 2 * MIN_STATES_PER_THREAD:
+        pieces = threads()
     eos = -1 if special_tokens.eos is None else special_tokens.eos
-    table, arrays = lookup.for_states(len(words)), (states, words, log_prob, after, matched)
-    run((advance_states, table, eos, *(array[a:b] for array in arrays)) for a, b in pieces)
+    table, arrays = lookup.for_states(count), (states, ids, log_prob, after, matched)
+    if pieces == 1:
+        are_known = [advance_states(table, eos, *arrays)]
+    else:
+        cuts = cut_evenly(count, pieces)
+        are_known = run((advance_states, table, eos, *(array[a:b] for array in arrays)) for a, b in cuts)
+    if not all(are_known):
+        checked()
+        raise ValueError("advance: these are not states of this model")
     return log_prob, after, matched
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def is_state(state: Any, first: Any) -> bool:
     """Return whether number m of a state `[n-1]` is a node of order m + 1, or a mark. first: as in trie.Nodes."""
-    for m in range(len(state)):
-        node = state[m]
-        if node < UNSEEN or (node >= 0 and (node < first[m] or node >= first[m + 1])):
-            return False
-    return True
-
-
-@numba.njit(cache=True, nogil=True)
-def _are_states(states: Any, first: Any) -> bool:
-    """Return whether each of states `[N, n-1]` is one."""
     found = True
-    for i in range(len(states)):
-        found &= is_state(states[i], first)
+    for m in range(len(state)):  # without a branch per number
+        node = state[m]
+        found &= ((node >= UNSEEN) & (node < 0)) | ((node >= first[m]) & (node < first[m + 1]))
     return found
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _is_known(table: Any, state: Any, word: Any) -> Any:
+    return is_state(state, table.nodes.first) & (word >= 0) & (word < len(table.unigrams))
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def prefetch_ngrams(table: Any, contexts: Any, word: Any) -> None:
     """Prefetch what score_word reads with a hash table of all n-grams: it would wait for one order after the other."""
-    for k in range(2, table.order + 1):
-        if contexts[k - 2] >= 0:
-            prefetch_ngram(table, contexts[k - 2], word)
+    for m in range(table.order - 1):
+        if contexts[m] >= 0:
+            prefetch_ngram(table, contexts[m], word)
 
 
 @numba.njit(cache=True, nogil=True)
-def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any, after: Any, matched: Any) -> None:
+def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any, after: Any, matched: Any) -> bool:
     """Score words `[N]` after states `[N, n-1]`, into log_prob `[N]`, and find the states after them, `[N, n-1]`.
 
-    matched: gets the length of the longest n-gram that ends in each word. eos: -1 if there is none.
+    Return whether the table has these words and states; if not, the rest is not scored. matched: gets the length of the
+    longest n-gram that ends in each word. eos: -1 if there is none.
     The plain form is single_state, one word after one state (tests/ngram/test_query.py compares the two). It is taken
     with a hash table of all n-grams, whose reads begin some words ahead: 1.4 to 1.8 times the speed of back_off there
     (EPYC Zen 4, 2026-11-26).
     """
     table = borrowed(table)
-    order, hashed = table.order, table.ngrams.order == table.order
-    lasting, beyond = np.zeros(len(words), np.int64), np.empty((len(words), 1), np.int64)
-    for at in range(len(words) + WORDS_AHEAD if hashed else 0):
-        if at < len(words):
-            prefetch_ngrams(table, states[at], words[at])
-        i = at - WORDS_AHEAD
-        if i >= 0:
-            log_prob[i], matched[i], lasting[i] = score_word(table, states[i], words[i], after[i])
-    for i in range(0 if hashed else len(words)):
+    order = table.order
+    if table.ngrams.order == order:
+        for at in range(len(words) + WORDS_AHEAD):
+            if at < len(words):
+                if not _is_known(table, states[at], words[at]):
+                    return False
+                prefetch_ngrams(table, states[at], words[at])
+            i = at - WORDS_AHEAD
+            if i >= 0:
+                log_prob[i], matched[i], lasting = score_word(table, states[i], words[i], after[i])
+                shorten(table, after[i], lasting, words[i] == eos)
+        return True
+    unused, beyond = np.zeros(len(words), np.int64), np.empty((len(words), 1), np.int64)
+    for i in range(len(words)):
+        if not _is_known(table, states[i], words[i]):
+            return False
         log_prob[i] = table.unigrams[words[i]]
         matched[i] = 1
-        if order > 1:
-            after[i, 0] = words[i]
-    for k in range(2, 0 if hashed else order + 1):
+        after[i, 0] = words[i]
+    for k in range(2, order + 1):
         nodes = after[:, k - 1] if k < order else beyond[:, 0]
-        back_off(table, k, states[:, k - 2], words, log_prob, matched, lasting, nodes)
+        back_off(table, k, states[:, k - 2], words, log_prob, matched, unused, nodes)
     for i in range(len(words)):
-        if words[i] == eos and order > 1:
-            after[i, 0] = table.bos
-            after[i, 1:] = SHORT
-        elif table.missing == 0.0:
-            shorten(table, after[i], lasting[i])
+        shorten(table, after[i], 0, words[i] == eos)
+    return True
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
-def shorten(table: Any, state: Any, lasting: Any) -> None:
+def shorten(table: Any, state: Any, lasting: Any, ends: Any) -> None:
     """Remove the longest suffixes from a state `[n-1]` with which no longer n-gram begins and whose weight is one.
 
-    lasting: as score_word returns it.
+    lasting: as score_word returns it. ends: whether the sentence ends; the state is that after `<s>` then. No branch
+    depends on either: every second one would be mispredicted.
     """
-    for m in range(len(state), lasting, -1):
-        node = state[m - 1]
-        if node >= 0 and table.ngrams.order < table.order:
-            followers = first_child(table.nodes, node + 1) - first_child(table.nodes, node)
-            if followers != 0 or value_of(table.log_backoff, m, node) != 0:
+    if table.missing != 0.0:
+        lasting = len(state)
+    elif table.ngrams.order < table.order:
+        lasting = len(state)
+        while lasting > 0:
+            node = state[lasting - 1]
+            if node >= 0 and (
+                first_child(table.nodes, node + 1) != first_child(table.nodes, node)
+                or value_of(table.log_backoff, lasting, node) != 0
+            ):
                 break
-        state[m - 1] = SHORT
+            lasting -= 1
+    end = -np.int64(ends)  # all bits or none, as a mask
+    lasting = (lasting & ~end) | (1 & end)
+    for m in range(len(state)):
+        state[m] |= (lasting - 1 - m) >> 63  # SHORT, whose bits are all set, or nothing
+    if len(state) > 0:
+        state[0] = (state[0] & ~end) | (table.bos & end)

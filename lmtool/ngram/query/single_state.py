@@ -209,6 +209,5 @@ def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
         prefetch_ngrams(table, nodes, index)
     score, matched, lasting = score_word(table, nodes, index, after_nodes)
     after_nodes[order - 1], after_nodes[order] = matched, numbers[OWNER]
-    if table.missing == 0.0:
-        shorten(table, after_nodes[: order - 1], lasting)
+    shorten(table, after_nodes[: order - 1], lasting, False)
     return score / LN10
