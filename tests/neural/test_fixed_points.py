@@ -100,7 +100,7 @@ def test_sampled_softmax(power: float, sparse: bool) -> None:
 @pytest.mark.parametrize("learned", [False, True], ids=["log Z = 0", "log Z learned"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 def test_nce(shared: bool, learned: bool, power: float, sparse: bool) -> None:
-    for k in (1, 2, 5):
+    for k in (1, 2, 5 if power == 1.0 else 3):  # 126 draws of five words, 35 of three
         layer = NCELoss(D, COUNTS, noise=k, shared=shared, power=power, learn_normaliser=learned, sparse=sparse)
         h, q = as_the_data(layer), layer.table.log_q.exp()
         if layer.normaliser is not None:  # the scores are then those of the data plus log Z

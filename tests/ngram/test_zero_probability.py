@@ -70,10 +70,10 @@ def log_probs(model: NgramModel, *sentences: str) -> np.ndarray:
 @pytest.mark.parametrize("train", TRAIN)
 @pytest.mark.parametrize(("name", "changes"), [*variants()], ids=str)
 def test_no_finite_text_has_perplexity_inf(name: str, changes: dict[str, Any], train: str) -> None:
+    given = settings("smoother", name, **changes)
     for unk in (False, True):
         text, vocabulary = split_of(TRAIN[train], unk)
         for order in range(1, 6):
-            given = settings("smoother", name, **changes)
             smoother, counts = given.build(order, vocabulary), count_ngrams(text, vocabulary, order)
             if tuned := given.tuning_split():
                 fit_and_tune(counts, smoother, encoded(TRAIN[train][:30], vocabulary), Storage())
