@@ -53,8 +53,7 @@ def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
         node = UNSEEN + np.int64((context == SHORT) | is_bos)  # UNSEEN + 1 is SHORT
         if context >= 0:
             found, log_prob, extends = np.int64(-1), np.float32(0), False
-            # With a hash table, a search for what is not there takes less time than a branch that is mispredicted.
-            if not is_bos and (hashed or matched == m + 1 or not table.suffix_closed):
+            if not is_bos and (matched == m + 1 or not table.suffix_closed):
                 found, log_prob, extends = find(table, m + 2, context, word)
             if found >= 0:
                 node, score, matched = found, np.float64(log_prob), np.int64(m + 2)
