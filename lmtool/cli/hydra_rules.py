@@ -97,7 +97,7 @@ class ReadOnce(ConfigRepository):
         match source and (source.provider, source.scheme()):
             case ("main", "file"):
                 status = os.stat(os.path.join(source.path, name))
-                version = status.st_mtime_ns, status.st_size, status.st_ino
+                version = status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
             case (_, "structured"):
                 version = reduce(lambda node, part: node[part], name.split("/"), ConfigStore.instance().repo)
             case ("hydra", "pkg"):

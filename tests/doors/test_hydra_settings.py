@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_a_yaml_file_that_changes_is_read_again(lmtool: Run) -> None:
     for seed in (1, 2):  # files of the same size
         path = Path("conf/train.yaml")
         path.write_text(path.read_text().replace("seed: 1 ", f"seed: {seed} "))
+        os.utime(path, (0, 0))  # as cp -p and rsync give a file its earlier time
         assert f"seed: {seed}\n" in lmtool("train", "data=toy", "--config-path", "conf", "--cfg", "job")
 
 

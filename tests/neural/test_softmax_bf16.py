@@ -64,10 +64,31 @@ def test_by_hand(kind: type[Bf16Softmax]) -> None:
 
 
 @every_kind
+@pytest.mark.parametrize("shift", [-1e5, -6950.0, -6931.5, 7e3])
+def test_scores_far_from_zero(shift: float, kind: type[Bf16Softmax]) -> None:
+    # What pads the 5 words to 32 must not count, however low their scores are.
+    bias = torch.full((5,), shift)
+    loss, _, _, grad_bias = found(kind, torch.ones(2, 1), torch.zeros(5, 1), bias, torch.tensor([0, 2]), 2)
+    assert loss == pytest.approx(math.log(5), rel=1e-5)
+    torch.testing.assert_close(grad_bias, torch.tensor([-0.3, 0.2, -0.3, 0.2, 0.2]), rtol=0.01, atol=1e-3)
+
+
+@every_kind
 @pytest.mark.parametrize("value", [200.0, math.nan, math.inf])
 def test_what_overflows_has_an_infinite_loss(value: float, kind: type[Bf16Softmax]) -> None:
     softmax = kind(3, 1, 1)
     softmax.forward(torch.zeros(3, 1), torch.tensor([0.0, value, 1.0]), torch.ones(1, 1), torch.tensor([0]), 1)
+    assert softmax.loss == math.inf
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["h", "weight", "bias"])
+def test_nan_of_a_gpu_has_an_infinite_loss(place: str, kind: type[Bf16Softmax]) -> None:
+    # All its bits are 1: rounding it as a number would carry into the sign and make it -0.
+    given = {"weight": torch.zeros(3, 1), "bias": torch.zeros(3), "h": torch.ones(1, 1)}
+    given[place].view(-1)[-1] = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)
+    softmax = kind(3, 1, 1)
+    softmax.forward(*given.values(), torch.tensor([0]), 1)
     assert softmax.loss == math.inf
 
 

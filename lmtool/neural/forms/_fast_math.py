@@ -40,7 +40,8 @@ def bits_of(typing: Any, value: Any) -> Any:
 def bfloat16(value: float) -> Any:
     """Return the bits of the nearest bfloat16 (ties to even), in the lower half of an int32."""
     bits: Any = bits_of(value)  # type: ignore[call-arg]
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return rounded if value == value else 0x7FC0  # a carry could turn NaN into a number
 
 
 @njit(nogil=True, inline="always")

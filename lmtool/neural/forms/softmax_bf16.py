@@ -33,7 +33,7 @@ from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
-NO_WORD = -1e4  # bias of the words that pad the last tile: 2^-126 at most
+NO_WORD = -3e38  # bias of the words that pad the last tile, below any score: 2^-126
 OVERFLOW = 1e30  # from this sum on float32 cannot be trusted
 BLOCK = 4  # tiles of words that stay in the cache
 PAIR = 2 * tiles.TILE  # bytes of two tiles side by side, 32 x 32 numbers in bfloat16

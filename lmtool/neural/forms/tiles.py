@@ -186,7 +186,7 @@ def _spread(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
 
 
 def _power_of_two(builder: Any, exponent: Any) -> Any:
-    """Return 2^exponent, with the exponent limited to +-126."""
+    """Return 2^exponent, with the exponent limited to +-126; NaN remains NaN if the last 9 of its bits are 0."""
     low, high = _same(-LARGEST_EXPONENT), _same(LARGEST_EXPONENT)
     exponent = builder.select(builder.fcmp_ordered("<", exponent, low), low, exponent)  # NaN passes through
     exponent = builder.select(builder.fcmp_ordered(">", exponent, high), high, exponent)
