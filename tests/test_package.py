@@ -85,8 +85,10 @@ def checkout(tmp_path: Path) -> Path:
     script = tmp_path / "scripts/install"
     script.write_text(script.read_text().replace("/proc/driver/nvidia", "no-driver"))
     program(tmp_path / "bin/uname", "#!/bin/sh\necho Linux\n")
-    for name in ("bash", "cat", "cksum", "dirname", "grep", "mv", "timeout"):
+    for name in ("bash", "cat", "cksum", "dirname", "find", "grep", "mv", "sort", "timeout", "xargs"):
         os.symlink(str(shutil.which(name)), tmp_path / "bin" / name)
+    (tmp_path / "lmtool").mkdir()
+    (tmp_path / "lmtool/loops.py").write_text("from numba import njit\n")
     return tmp_path
 
 
@@ -145,3 +147,17 @@ def test_files_of_other_services_name_what_exists() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     check = (ROOT / "scripts/check").read_text()
     assert all(hook["entry"].removesuffix(" --fix") in check for hook in hooks) and len(hooks) == 3
+
+
+@pytest.mark.skipif(not shutil.which("timeout"), reason="needs coreutils, as Linux has them")
+def test_install_removes_compiled_loops_when_a_file_of_loops_has_changed(checkout: Path) -> None:
+    compiled = checkout / "lmtool/__pycache__/loops.nbc"
+    compiled.parent.mkdir()
+    install(checkout)
+    compiled.touch()
+    (checkout / "lmtool/other.py").touch()
+    install(checkout)
+    assert compiled.exists()
+    (checkout / "lmtool/more.py").write_text("from numba import njit\n")
+    install(checkout)
+    assert not compiled.exists()
