@@ -108,3 +108,13 @@ def test_tiles_fit_float32_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tiles, "available", lambda: True)
     tensor = torch.randn(2, 4)
     assert [tiles.fit(each) for each in (tensor, tensor.double(), tensor.to("meta"))] == [True, False, False]
+
+
+def test_no_instructions_that_numba_does_not_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: dict.fromkeys(["avx512bf16"], True))
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("numba.config.CPU_NAME", None)
+    monkeypatch.setattr("numba.config.CPU_FEATURES", None)
+    assert tiles.has_dots.__wrapped__()
+    monkeypatch.setattr("numba.config.CPU_NAME", "generic")
+    assert not tiles.has_dots.__wrapped__()

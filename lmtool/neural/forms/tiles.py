@@ -25,7 +25,7 @@ import llvmlite.binding
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -54,8 +54,7 @@ def available() -> bool:
     """Return whether this process may use tiles for products in bfloat16: on Linux, on a processor with AMX."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
-    features = llvmlite.binding.get_host_cpu_features()
-    if not all(features.get(name, False) for name in ("amx-tile", "amx-bf16", "avx512f", "avx512bw", "avx512vl")):
+    if not _compiles_with("amx-tile", "amx-bf16", "avx512f", "avx512bw", "avx512vl"):
         return False
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0)
 
@@ -63,8 +62,16 @@ def available() -> bool:
 @functools.cache
 def has_dots() -> bool:
     """Return whether this processor has the instruction of `add_dots`."""
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return is_x86 and llvmlite.binding.get_host_cpu_features().get("avx512bf16", False)
+    return platform.machine().lower() in ("x86_64", "amd64") and _compiles_with("avx512bf16")
+
+
+def _compiles_with(*features: str) -> bool:
+    """Return whether this processor has these features, and Numba compiles for it: if NUMBA_CPU_NAME or
+    NUMBA_CPU_FEATURES names another one, LLVM would end the process at an instruction that is not among its own.
+    """
+    here = llvmlite.binding.get_host_cpu_features()
+    is_for_another = config.CPU_NAME is not None or config.CPU_FEATURES is not None
+    return not is_for_another and all(here.get(name, False) for name in features)
 
 
 def fit(tensor: torch.Tensor) -> bool:
