@@ -70,7 +70,7 @@ def _compiles_with(*features: str) -> bool:
     NUMBA_CPU_FEATURES names another one, LLVM would end the process at an instruction that is not among its own.
     """
     here = llvmlite.binding.get_host_cpu_features()
-    is_for_another = config.CPU_NAME is not None or config.CPU_FEATURES is not None
+    is_for_another = any(getattr(config, name, None) is not None for name in ("CPU_NAME", "CPU_FEATURES"))
     return not is_for_another and all(here.get(name, False) for name in features)
 
 
