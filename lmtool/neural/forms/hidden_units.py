@@ -145,13 +145,13 @@ def _row_draw(row: Any, draw: Any) -> Any:
     return _hash(np.uint32(row) * np.uint32(0x9E3779B9), draw)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, forceinline=True, error_model="numpy")
 def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
     for j in range(len(row)):
         row[j] = row[j] * scale if _hash(j, number) >= limit else row.dtype.type(0)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def activate(row: Array, activation: int) -> None:
     """Apply f to each number of a row `[H]`, in place; a loop for each f, so that each is vectorized."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
@@ -171,7 +171,7 @@ def activate(row: Array, activation: int) -> None:
             row[j] = (one if row[j] >= zero else e) / (one + e)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def slopes(row: Array, activation: int) -> None:
     """Replace each number of a row `[H]` by the derivative of f there."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
@@ -205,13 +205,13 @@ def _activate_rows(z: Array, activation: int, slope: bool, first: int, last: int
             activate(z[b], activation)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _normalize(row: Array, mean: float, scale: float, out: Array) -> None:
     for j in range(len(row)):
         out[j] = (row[j] - mean) * scale
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _moments(row: Array, epsilon: float) -> tuple[Any, Any]:
     """Return the mean of a row, and 1 over its standard deviation, with epsilon added to the variance."""
     total, square = row.dtype.type(0), row.dtype.type(0)
@@ -309,7 +309,7 @@ def _backward(
     return sums
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Array) -> None:
     """Turn a row of gradients after a norm into those before it; add to sums `[2, H]` those of gain and offset."""
     of_gain, of_offset, width = sums[0], sums[1], row.dtype.type(len(row))

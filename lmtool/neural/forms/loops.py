@@ -61,7 +61,7 @@ def over_segments(kernel: Any, arguments: Sequence[Any], starts: Array, width: i
     parallel.run((kernel, *arguments, ends[k], ends[k + 1]) for k in range(pieces))
 
 
-@njit(nogil=True)
+@njit(nogil=True, forceinline=True)
 def copy_row(source: Array, target: Array) -> None:
     """Set target[j] = source[j] for all j of `target`.
 

@@ -187,7 +187,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     return NetworkStep(Network(*weights, *form), decay, max_norm)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _multiply(left: Array, right: Array, out: Array) -> None:
     """Add the product of left `[M, K]` and right `[K, N]` to out `[M, N]`.
 
@@ -209,7 +209,7 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
             k += 1
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _square(values: Array) -> Any:
     total = 0.0
     for i in range(len(values)):
@@ -220,7 +220,7 @@ def _square(values: Array) -> Any:
     return total
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _change(weight: Array, grad: Array, keep: Any, change: Any) -> None:
     for i in range(len(weight)):
         for j in range(weight.shape[1]):

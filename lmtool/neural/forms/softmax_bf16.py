@@ -156,7 +156,7 @@ def _rounded(value: float) -> Any:
     return widened(bfloat16(value))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@njit(cache=True, nogil=True, forceinline=True, error_model="numpy", fastmath=FAST)
 def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores: Array) -> None:
     """Write log2(e) times the score of each target, from the same bfloat16 numbers as the products; 0 for padding."""
     scores[:] = 0
@@ -276,7 +276,7 @@ def _between(
     return loss / batch
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True, forceinline=True, fastmath=FAST)
 def add_rows(sums: Array, weight: Array, bias: Array, keep: float, change: float, top: int) -> None:
     """Add change times gradients of U and b, side by side in the rows of sums, to rows from top on, if they exist."""
     words, dim = weight.shape

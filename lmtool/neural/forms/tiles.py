@@ -334,7 +334,7 @@ def pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: in
                     columns[k, w, j, i] = block[i, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 def pack_depth(h: Array, pairs: Array) -> None:
     """Write log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 2 * 16 pairs, 16 examples *
     2]`.
@@ -346,7 +346,7 @@ def pack_depth(h: Array, pairs: Array) -> None:
             pairs[e // 32, d // 32, row, e % 16 * 2 + d % 2] = bfloat16(h[e, d] * np.float32(LOG2_E))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 def pack_examples(h: Array, share: Array, pairs: Array) -> None:
     """Write share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 2 * 16 pairs, 16 * 2
     examples]`.

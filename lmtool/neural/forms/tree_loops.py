@@ -211,7 +211,7 @@ def _all_node_scores(p: Array, q: Array, beta: Array, alpha: Array, scores: Arra
             scores[b, n] = total + alpha[n]
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True, forceinline=True, fastmath=FAST)
 def _dot(a: Array, b: Array) -> Any:
     total = a.dtype.type(0)
     for j in range(len(a)):

@@ -1,0 +1,41 @@
+"""Rules for loops that Numba compiles."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.test_imports import FILES
+
+
+def compiled_functions(path: Path) -> dict[str, tuple[ast.FunctionDef, str]]:
+    """Return the compiled functions of a file, each with its decorator."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            for decorator in map(ast.unparse, node.decorator_list):
+                if decorator.startswith("njit"):
+                    found[node.name] = node, decorator
+    return found
+
+
+def test_loops_call_only_inlined_functions() -> None:
+    """A function that is not inlined is a symbol of its own, which several compiled loops define: which of them is
+    called, each rounded in its own way, would depend on what was loaded before, and on whether this process compiled
+    the loop or read it from the cache. Results would repeat to the bit no more.
+    """
+    functions = {path: compiled_functions(path) for path in FILES}
+    inlined = {
+        name: "inline='always'" in decorator or "forceinline=True" in decorator
+        for of_file in functions.values()
+        for name, (_, decorator) in of_file.items()
+    }
+    calls = [
+        (name, node.func.id)
+        for of_file in functions.values()
+        for name, (function, _) in of_file.items()
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in inlined
+    ]
+    assert len(calls) > 50
+    assert not [call for call in calls if not inlined[call[1]]]
