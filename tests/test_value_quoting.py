@@ -272,6 +272,7 @@ KEYS = [
         "model=nplm",
         "model=nplm: lmtool eval takes no model=: a run has it from its training; it is for lmtool train",
     ),
+    ("train", "training/optim=sgd", "no group 'training/optim'; did you mean optim?"),
     ("compare", "tree=random", "tree=random: lmtool compare takes no tree=; it is for lmtool tree"),
 ]
 

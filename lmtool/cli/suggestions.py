@@ -121,6 +121,8 @@ def unused(word: str, settings: LineSettings) -> str:
         if users:
             return f"{word}: not used with {used}={option}, but with {_some(users)}"
     verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
+    if not verbs and group != "tracker":
+        return f"no group {group!r}{nearest(group.rpartition('/')[2], settings.groups)}"
     verbs = verbs or ["training.trackers=[NAME]"]  # the only group that a setting chooses from
     reason = ": a run has it from its training" if "run" in settings.top else ""
     return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(verbs)}"
