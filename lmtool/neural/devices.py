@@ -21,7 +21,7 @@ MIN_BF16_SPEEDUP = 1.5  # over fp32, for choosing bf16: weights and hidden state
 
 @contextmanager
 def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """While the block runs, make a GPU repeat results to the bit, if wanted; a CPU always does.
+    """While the block runs, make a GPU repeat results to the bit, if wanted; a CPU does with equal threads.
 
     Uses torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation without a
     deterministic form raises RuntimeError. choose_device has configured cuBLAS before.
