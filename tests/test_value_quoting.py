@@ -272,6 +272,7 @@ KEYS = [
         "model=nplm",
         "model=nplm: lmtool eval takes no model=: a run has it from its training; it is for lmtool train",
     ),
+    ("train output=hierarchical", "model.tree=huffman", "no key 'model.tree'; did you mean tree?"),
     ("train", "training/optim=sgd", "no group 'training/optim'; did you mean optim?"),
     ("compare", "tree=random", "tree=random: lmtool compare takes no tree=; it is for lmtool tree"),
 ]
@@ -365,6 +366,7 @@ ODD = [
     ("preprocess data.split.train=0.8 hydra.run.dir=runs/q", "data.split.train: not a setting of data=pydoc"),
     ("preprocess data.train=x.txt", "add data=text"),
     ("eval model=nplm", "lmtool eval takes no model="),
+    ("preprocess data=corpora/a.txt", "no data=corpora/a.txt; did you mean text?"),
     ("preprocess data=PTB", "no data=PTB; did you mean ptb?"),
     ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
     ("compare runs=runs/de", "name two or more that differ, as runs=[A,B]"),

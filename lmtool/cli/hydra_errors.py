@@ -159,7 +159,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:
-    group, _, option = missing.rpartition("/")
+    given = ((key_of(word), word.partition("=")[2]) for word in line.overrides)  # a value may have slashes, as a path
+    parts = next((parts for parts in given if "/".join(parts) == missing), None)
+    group, option = parts or missing.rpartition("/")[::2]
     extra = PLUGINS.get(group, {}).get(option)
     if extra is not None:
         return f'{group}={option} is not installed: pip install "lmtool[{extra}]"'

@@ -45,6 +45,8 @@ SYNONYMS = {
     "optim": "optimizer optimiser opt",
     "schedule": "scheduler lrscheduler lrschedule",
     "output": "loss criterion",
+    "output.num_noise": "k negatives numnegatives negativesamples",
+    "smoother.alpha": "k",
     "device": "gpu cuda usecuda",
     "threads": "jobs njobs workers numworkers numthreads",
     "seed": "randomseed randomstate",
@@ -106,8 +108,8 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
         return f"{key}: not a setting of {group}={option}, but of {options}{remedy}"
     known = settings.all_keys()
     beside = [name.removeprefix(f"{group}.") for name in known if name.startswith(f"{group}.")]
-    meant = _meant(key, known)
-    close = [meant] if meant in known else _same_name(key, known, settings)
+    meant = _meant(key, [*known, *settings.groups])
+    close = [meant] if meant in (*known, *settings.groups) else _same_name(key, known, settings)
     if close := close or [f"{group}.{name}" for name in close_words(rest, beside)]:
         return f"no key {key!r}; did you mean {' or '.join(close)}?"
     return f"no key {key!r}{nearest(rest, settings.option(group, option).fields)}"
@@ -138,7 +140,7 @@ def _last(key: str) -> str:
 
 def _meant(key: str, known: list[str]) -> str:
     """Return the key that another tool's name means, a known key if possible; else the key unchanged."""
-    meanings = MEANINGS.get(letters_of(key)) or MEANINGS.get(_last(key)) or [key]
+    meanings = MEANINGS.get(letters_of(key)) or MEANINGS.get(_last(key)) or [key, _last(key)]
     return next((name for name in meanings if name in known), meanings[0])
 
 

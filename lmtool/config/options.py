@@ -37,6 +37,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -185,7 +186,7 @@ def meant(group: str, name: str, *, beside: Path | None = None) -> str:
     """Return suggestions for a name that no option of a group has, as the end of an error message.
 
     Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
-    hyphens are ignored.
+    hyphens are ignored; a name with `*` is a pattern.
     """
     from lmtool.config.index import opening
 
@@ -196,6 +197,7 @@ def meant(group: str, name: str, *, beside: Path | None = None) -> str:
     }
     wanted = letters_of(name)
     close = [option for option in names if wanted and wanted in map(letters_of, names[option])]
+    close = close or [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
     return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
 
 
