@@ -193,20 +193,28 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
 
     For small matrices, without the overhead of a call for each product.
     """
-    terms = right.shape[0]
-    for m in range(len(left)):
-        row, factors, k = out[m], left[m], 0
-        while k + 4 <= terms:  # four at a time: the sums are read and written once for all four
-            f0, f1, f2, f3 = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+    rows, terms = len(left) - len(left) % 4, len(right) - len(right) % 4
+    for m in range(0, rows, 4):  # what is read of right serves four rows
+        a, b, c, d = left[m], left[m + 1], left[m + 2], left[m + 3]
+        of_a, of_b, of_c, of_d = out[m], out[m + 1], out[m + 2], out[m + 3]
+        for k in range(0, terms, 4):  # sums are read and written once for four terms
             r0, r1, r2, r3 = right[k], right[k + 1], right[k + 2], right[k + 3]
-            for n in range(len(row)):
-                row[n] += (f0 * r0[n] + f1 * r1[n]) + (f2 * r2[n] + f3 * r3[n])
-            k += 4
-        while k < terms:
+            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+            c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
+            for n in range(len(r0)):
+                x0, x1, x2, x3 = r0[n], r1[n], r2[n], r3[n]
+                of_a[n] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+                of_b[n] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+                of_c[n] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
+                of_d[n] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
+    for m in range(len(left)):
+        row, factors = out[m], left[m]
+        for k in range(terms if m < rows else 0, len(right)):
             factor, one = factors[k], right[k]
             for n in range(len(row)):
                 row[n] += factor * one[n]
-            k += 1
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
