@@ -15,14 +15,16 @@ from typing import Any
 
 import hydra
 from hydra import version
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobRuntime
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, env_override
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
+from omegaconf import OmegaConf, open_dict
 
 from lmtool.cli import hydra_errors
 from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
@@ -88,10 +90,6 @@ def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = 
         return watched.end(quiet=quiet)
 
 
-class _IsSweep(BaseException):
-    """Signal that YAML files make a line a sweep. Not an Exception: Hydra stores a task's Exceptions."""
-
-
 def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float | None]) -> None:
     """Compose a line with Hydra and run it, once or as a sweep, or show what its other flags request.
 
@@ -151,19 +149,49 @@ def checked_application(line: CommandLine, typed_words: list[str], folder: str) 
 
 def _composed_once(application: Any, name: str, line: CommandLine, task: Callable[[Any], float | None]) -> bool:
     """Run a line as a single run; return False and run nothing if it is a sweep."""
-
-    def single(composed: Any) -> float | None:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:  # under python -O, which removes Hydra's own assertion
-            raise _IsSweep
-        return task(composed)
-
     if line.multirun or (line.flags and application.get_mode(name, line.overrides) == RunMode.MULTIRUN):
         return False
-    try:
-        application.run(name, single, line.overrides)
-    except (AssertionError, _IsSweep):
+    composed = application.compose_config(name, line.overrides, RunMode.RUN, with_log_configuration=True)
+    if composed.hydra.mode == RunMode.MULTIRUN:
         return False
+    composed.hydra.mode = RunMode.RUN
+    callbacks = Callbacks(composed)
+    callbacks.on_run_start(config=composed, config_name=name)
+    ended = _run_once(composed, callbacks, task)
+    callbacks.on_run_end(config=composed, config_name=name, job_return=ended)
     return True
+
+
+def _run_once(composed: Any, callbacks: Callbacks, task: Callable[[Any], float | None]) -> JobReturn:
+    """Run the command of composed settings in its folder, with the callbacks, logging and files of Hydra's run_job.
+
+    run_job copies all settings five times, which takes 8 of the 47 ms of preprocess data=toy (EPYC, 2026-11).
+    """
+    settings, current = composed.hydra, HydraConfig.instance()
+    folder, started_in, before = os.path.abspath(settings.run.dir), os.getcwd(), current.cfg
+    try:
+        with open_dict(settings):
+            settings.runtime.output_dir = folder
+        current.set_config(composed)  # from where ${hydra:...} is resolved
+        own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+        Path(settings.run.dir).mkdir(parents=True, exist_ok=True)
+        if settings.job.chdir:
+            os.chdir(folder)
+        configure_log(settings.job_logging, settings.verbose)
+        if settings.output_subdir is not None:
+            kept = Path(folder, settings.output_subdir)
+            kept.mkdir(parents=True, exist_ok=True)
+            for part, values in ("config", own), ("hydra", current.cfg), ("overrides", settings.overrides.task):
+                (kept / f"{part}.yaml").write_text(OmegaConf.to_yaml(values), encoding="utf-8")
+        ended = JobReturn(list(settings.overrides.task), own, composed, os.getcwd(), "lmtool", JobStatus.COMPLETED)
+        with env_override(settings.job.env_set):
+            callbacks.on_job_start(config=composed, task_function=task)
+            ended.return_value = task(own)
+        callbacks.on_job_end(config=composed, job_return=ended)
+        return ended
+    finally:
+        current.cfg = before
+        os.chdir(started_in)
 
 
 def _task(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -142,9 +143,17 @@ def _literal(value: Any) -> Any:
 
 def plain_values(settings: Any) -> dict[str, Any]:
     """Return settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
-    values = OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return plain_values(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Enum) else value
 
 
 def config_dir_of(hydra: Any) -> str | None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import hydra
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf
 
 from lmtool.cli import hydra_rules
@@ -180,6 +183,33 @@ def test_typed_it_is_the_users_own(lmtool: Run) -> None:
     assert f"hydra.callbacks.x._target_={logged}" in lmtool(*TRAIN, *experiment(text), code=2)
     lmtool(*TRAIN, f"+hydra.callbacks.x._target_={logged}", "+hydra.job.env_set.LMTOOL_X=1")
     assert Path("run/run.json").is_file()
+
+
+def test_a_single_run_is_as_hydras_own(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Hydra's application would call, write and set, of which lmtool runs a shorter form."""
+    seen: list[object] = []
+    before = HydraConfig.instance().cfg
+
+    class Recorder(Callback):
+        def on_job_start(self, **_: object) -> None:
+            seen.append((Path.cwd().name, os.environ["LMTOOL_X"], HydraConfig.get().job.num))
+
+        def on_job_end(self, job_return: JobReturn, **_: object) -> None:
+            seen.append((job_return.status.name, Path(job_return.working_dir or "").name, job_return.overrides))
+
+        def on_run_end(self, **given: object) -> None:
+            seen.append((given["config_name"], Path.cwd().name == "run"))
+
+    monkeypatch.setattr("lmtool.sweeps.sweep.Start", Recorder)
+    words = [*TRAIN, "hydra.job.chdir=true", "+hydra.job.env_set.LMTOOL_X=1", "+hydra.job.num=${model.order}"]
+    lmtool(*words, "threads=1", "hydra.output_subdir=about/${hydra.job.name}")
+    task = [word for word in TRAIN[1:] if not word.startswith("hydra.")] + ["threads=1"]
+    assert seen == [("run", "1", 1), ("COMPLETED", "run", task), ("train", False)]
+    kept = Path("run/about/train")
+    assert OmegaConf.load(kept / "overrides.yaml") == task
+    assert OmegaConf.load(kept / "config.yaml").threads == 1
+    assert OmegaConf.load(kept / "hydra.yaml").hydra.mode == "RUN"
+    assert "LMTOOL_X" not in os.environ and Path.cwd().name != "run" and HydraConfig.instance().cfg is before
 
 
 def begun(words: list[str], config_dir: str | None = None) -> list[str]:
