@@ -165,15 +165,19 @@ class TextModel:
             return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """Return exp(-mean log p) over all tokens of sentences, as in `score`. Raises UserError for an empty text."""
+        """Return exp(-mean log p) over all tokens of sentences, without those that have no words, as of a file.
+
+        across_sentences: as in `score`. Raises UserError for an empty text.
+        """
         split = self.split_of([text] if isinstance(text, str) else text, across_sentences=across_sentences)
         return perplexity(self.model.score_text(split))
 
     def split_of(self, sentences: Sentences, *, across_sentences: bool = False) -> Split:
-        """Return sentences, each a string or a list of words, as text that can be scored; across_sentences: as in
-        `score`. Raises UserError if the text is empty.
+        """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
+        words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
-        text, _ = self.encoded(map(self._words_of, sentences), across_sentences=across_sentences)
+        words = (words for words in map(self._words_of, sentences) if words or self.form.blank_lines)
+        text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
         return text

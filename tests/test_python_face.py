@@ -179,7 +179,7 @@ def test_evaluate_n_best_lists(bigram: lmtool.results.TrainedRun, tmp_path: Path
 
 def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
     (tmp_path / "x=y ü.txt").write_text("c d e\na z\n")
-    in_memory = lmtool.evaluate(bigram, text=["c d e", ["a", "z"]])
+    in_memory = lmtool.evaluate(bigram, text=["c d e", " ", [], ["a", "z"]])  # a sentence without words is skipped
     of_file = lmtool.evaluate(bigram, text=tmp_path / "x=y ü.txt", out=tmp_path / "out")
     assert in_memory.log_probs.tolist() == of_file.log_probs.tolist()
     assert in_memory.report is not None and of_file.report is not None
@@ -187,7 +187,7 @@ def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.Traine
     assert in_memory.oov_positions.tolist() == of_file.oov_positions.tolist() == [5]
     assert (tmp_path / "out" / "scores.h5").is_file()
     assert lmtool.evaluate(bigram.model, text=["c d e", "a z"]).perplexity == in_memory.perplexity
-    assert bigram.model.perplexity(["c d e", "a z"]) == in_memory.perplexity
+    assert bigram.model.perplexity(["c d e", "", "a z"]) == in_memory.perplexity
 
 
 def test_mix_and_compare(bigram: lmtool.results.TrainedRun, network: lmtool.results.TrainedRun, folder: Path) -> None:

@@ -76,6 +76,8 @@ def test_smoothers_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     run("ngram-count -text t.txt -order 2 -addsmooth 0.5 -lm add.arpa", capsys)
     found = probabilities("add.arpa")
     assert (found["c"], found["a b"]) == pytest.approx((1.5 / 11, 2.5 / 5), rel=1e-6)
+    run("ngram-count -text t.txt -order 2 -addsmooth 0.5 -interpolate -lm both.arpa", capsys)
+    assert probabilities("both.arpa") == found  # SRILM gives the lower order no weight
     # One discount per order: 2 n-grams occur once, 2 twice, so that D = 1/3; unigrams count what precedes them.
     run("ngram-count -text t.txt -order 2 -ukndiscount2 -interpolate2 -cdiscount1 0 -lm kn.arpa", capsys)
     assert probabilities("kn.arpa")["a b"] == pytest.approx((2 - 1 / 3) / 3 + 2 / 9 * 2 / 9, rel=1e-6)

@@ -103,6 +103,10 @@ class AddedCounts(Laplace):
     def numerator(self, k: int, a: Any) -> Any:
         return (a + self.values[-1, 0]) * (a > 0)
 
+    def weight(self, k: int, h: Contexts) -> Any:
+        """Return 0, `[C]`: SRILM does not interpolate added counts, with -interpolate either."""
+        return 0.0 * h.total
+
 
 @dataclass(slots=True)
 class StupidBackoffConfig(SmootherConfig):
