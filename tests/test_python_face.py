@@ -64,6 +64,10 @@ def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
         ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, ["prune_entropy=1e-08", "threads=2"]),
         ({"seed": 1, "experiment": "names"}, ["+experiment=names", "seed=1"]),
         ({"data": {"train": {"news": "a.txt", "b": ["b", "c"]}}}, ["data.train={news:'a.txt',b:['b','c']}"]),
+        (
+            {"smoother": {"kind": "count_merging", "source_weights": {"a": 1}}},
+            ["smoother=count_merging", "smoother.source_weights={a:1}"],
+        ),
         ({"data": {"split": {"train": 0.8, "unit": "lines"}}}, ["data.split.train=0.8", "data.split.unit='lines'"]),
     ],
 )

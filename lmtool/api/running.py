@@ -36,7 +36,7 @@ Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
 NAME = re.compile(r"[\w.-]+")
 FOLDER = re.compile(r"(?P<command>lmtool \w+(?: -\S+| [^\s=]+=\S+)+)|hydra\.(?:run|sweep)\.dir\b")
-MAPPINGS = {"data.train"}  # settings that may be a mapping with custom keys, which is one value
+MAPPINGS = {"data.train", "smoother.source_weights"}  # may be mappings with custom keys: one value each
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
