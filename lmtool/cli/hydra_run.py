@@ -107,19 +107,22 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     )
     for path in hydra_errors.user_files(line):
         require_bounded_aliases(path)
-    flags = get_args_parser().parse_args(line.flags)
+    flags = get_args_parser().parse_args(line.flags) if line.flags else None
     application = checked_application(line, typed_words, os.path.abspath(folder))
-    if runs and not _composed_once(application, name, line, task):
+    if runs:
         mode = "hydra.mode=MULTIRUN"
         words = line.overrides if mode in line.overrides else [*line.overrides, mode]
-        application.multirun(name, task, words)
-    elif flags.cfg:
+        if not _composed_once(application, name, line, task):
+            application.multirun(name, task, words)
+        return
+    assert flags is not None, "without flags a line runs"
+    if flags.cfg:
         application.show_cfg(name, line.overrides, flags.cfg, flags.package, flags.resolve)
     elif flags.info:
         application.show_info(flags.info, name, line.overrides)
     elif flags.hydra_help:  # composing sets up logging
         application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    if not (runs or flags.cfg or flags.info):
+    if not (flags.cfg or flags.info):
         hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
 
 
