@@ -54,7 +54,6 @@ Options = dict[str, Any]
 STREAMS = ("-", "/dev/stdin", "/dev/stdout")
 BOUNDARIES = re.compile(rb"^[ \t]*<s>(?=\s)|(?<=[ \t])</s>(?=[ \t\r]*$)", re.MULTILINE)
 
-
 # The options of each command by the type of their values, bool for those without; # is an order from 1 to 9.
 OPTIONS: dict[str, dict[Any, str]] = {
     "ngram-count": {
@@ -193,20 +192,21 @@ def smoother_of(given: Options, order: int, types: int) -> PerOrder:
 
 
 def _of_order(k: int, given: Options, order: int, types: int) -> Smoother:
-    names = ("kndiscount", "ukndiscount", "wbdiscount", "cdiscount", "addsmooth")
-    kn, ukn, wb, discount, alpha = (given.get(f"{name}{k}", given.get(name)) for name in names)
-    if kn:
-        return ModifiedKneserNey(order, kenlm_compatible=False)
-    if ukn:
-        return KneserNey(order)
-    if wb:
+    method, value, names = "", 0.0, ("kndiscount", "ukndiscount", "wbdiscount", "cdiscount", "addsmooth")
+    for suffix in ("", k):  # a method given for an order replaces that for all orders
+        if len(found := [name for name in names if f"{name}{suffix}" in given]) > 1:
+            raise UserError(f"ngram-count -{found[0]}{suffix} -{found[1]}{suffix}: give one of the two")
+        method, value = (found[0], given[f"{found[0]}{suffix}"]) if found else (method, value)
+    if method.endswith("kndiscount"):
+        return KneserNey(order) if method[0] == "u" else ModifiedKneserNey(order, kenlm_compatible=False)
+    if method == "wbdiscount":
         return WittenBell(order)
-    if discount is not None:
-        require(0 <= discount <= 1, f"ngram-count -cdiscount{k}", discount, "a number from 0 to 1")
-        return Absolute(order, discounts=[discount] * order)
-    if alpha:
-        require(alpha > 0, f"ngram-count -addsmooth{k}", alpha, "a number above 0")
-        return AddedCounts(order, alpha=alpha, types=types)
+    if method == "cdiscount":
+        require(0 <= value <= 1, f"ngram-count -cdiscount{k}", value, "a number from 0 to 1")
+        return Absolute(order, discounts=[value] * order)
+    if method == "addsmooth":
+        require(value > 0, f"ngram-count -addsmooth{k}", value, "a number above 0")
+        return AddedCounts(order, alpha=value, types=types)
     largest = given.get(f"gt{k}max", 1 if k == 1 else 7)
     require(0 <= largest <= 9, f"ngram-count -gt{k}max", largest, "a whole number from 0 to 9")
     return GoodTuring(order, gt_max=largest, gt_max_unigram=largest)

@@ -78,6 +78,10 @@ def test_smoothers_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (found["c"], found["a b"]) == pytest.approx((1.5 / 11, 2.5 / 5), rel=1e-6)
     run("ngram-count -text t.txt -order 2 -addsmooth 0.5 -interpolate -lm both.arpa", capsys)
     assert probabilities("both.arpa") == found  # SRILM gives the lower order no weight
+    # A method for one order replaces that for all orders.
+    run("ngram-count -text t.txt -order 2 -kndiscount -addsmooth1 0.5 -cdiscount2 0.5 -lm mixed.arpa", capsys)
+    found = probabilities("mixed.arpa")
+    assert (found["c"], found["a b"]) == pytest.approx((1.5 / 11, 1.5 / 3), rel=1e-6)
     # One discount per order: 2 n-grams occur once, 2 twice, so that D = 1/3; unigrams count what precedes them.
     run("ngram-count -text t.txt -order 2 -ukndiscount2 -interpolate2 -cdiscount1 0 -lm kn.arpa", capsys)
     assert probabilities("kn.arpa")["a b"] == pytest.approx((2 - 1 / 3) / 3 + 2 / 9 * 2 / 9, rel=1e-6)
@@ -228,6 +232,9 @@ def test_nbest_lists_and_sentences(folder: Path, capsys: pytest.CaptureFixture[s
         ("ngram-count -text t.txt -text v.txt -lm y", "ngram-count: -text: give it once"),
         ("ngram-count -text t.txt -limit-vocab -lm y", "ngram-count: -limit-vocab: needs -vocab FILE"),
         ("ngram-count -text t.txt -unk -map-unk '' -lm y", "ngram-count -map-unk=: must be a word"),
+        ("ngram-count -text t.txt -kndiscount -wbdiscount -lm y", "-kndiscount -wbdiscount: give one of the two"),
+        ("ngram-count -text t.txt -addsmooth2 1 -cdiscount2 1 -lm y", "-cdiscount2 -addsmooth2: give one of the two"),
+        ("ngram-count -text t.txt -addsmooth 0 -lm y", "-addsmooth1=0.0: must be a number above 0"),
         ("ngram-count -text t.txt -addsmooth inf -lm y", "argument -addsmooth: invalid number value: 'inf'"),
         ("ngram-count -text t.txt -prune -1 -lm y", "ngram-count -prune=-1.0: must be 0 or more"),
         ("ngram -lm t.txt -prune nan", "argument -prune: invalid number value: 'nan'"),
