@@ -17,11 +17,12 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.neural import devices
 from lmtool.neural.encoders.nplm import FUNCTIONS
 from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.forms import _network_output, only_plain, softmax_chunks, tiles
 from lmtool.neural.forms import network_step as file
-from lmtool.neural.forms import only_plain, softmax_chunks, tiles
 from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm, SoftmaxOutput
+from lmtool.system import parallel
 from lmtool.training.optim import AdamOptim, SgdOptim
 from lmtool.training.optimizers import make_network_step, make_optimizers, update
 from lmtool.trees import huffman_tree
@@ -95,12 +96,17 @@ HIERARCHICAL = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 5)
 NCE = NceOutput("nce", 7, True, 1.0, False)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_norm", [None, 0.05])
 @pytest.mark.parametrize("output", [HIERARCHICAL, NCE], ids=["hierarchical", "nce"])
-def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(output: OutputConfig, max_norm: float) -> None:
-    for direct in (False, True):
+def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(
+    output: OutputConfig, max_norm: float, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "threads", lambda: threads)
+    monkeypatch.setattr(_network_output, "NUMBERS_PER_THREAD", 1)
+    for direct, activation in itertools.product((False, True), (Activation.gelu, Activation.tanh)):
         torch.manual_seed(0)
-        ours = model(output, direct_connections=direct, activation=Activation.gelu).double()
+        ours = model(output, direct_connections=direct, activation=activation).double()
         ours.output.load_state_dict({k: torch.randn_like(v) if v.is_floating_point() else v
                                      for k, v in ours.output.state_dict().items()})  # fmt: skip
         theirs, optim = copy.deepcopy(ours), SgdOptim("sgd", RATE, DECAY, 0.0)

@@ -42,37 +42,25 @@ class _PairScores(torch.autograd.Function):
         h = h.contiguous()
         ctx.save_for_backward(h, weight)
         ctx.pairs, ctx.sparse, ctx.biases = pairs, [sparse and x.is_leaf for x in (weight, bias)], bias.shape
-        return scores_of_pairs(h, weight, bias, pairs)
+        scores = h.new_empty(len(pairs.rows))
+        arrays = as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores)
+        over_segments(_dot_rows, arrays, arrays[3], h.shape[1])
+        return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
-        h, weight = ctx.saved_tensors
-        grad_h, rows, grad_weight, grad_bias = gradients_of_pairs(grad_output[0].contiguous(), h, weight, ctx.pairs)
-        of_weight = rows_gradient(rows, grad_weight, weight.shape, ctx.sparse[0])
-        return grad_h, of_weight, rows_gradient(rows, grad_bias, ctx.biases, ctx.sparse[1]), None, None
-
-
-def scores_of_pairs(h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs) -> Tensor:
-    """Compute what pair_scores does, without a graph."""
-    scores = h.new_empty(len(pairs.rows))
-    arrays = as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores)
-    over_segments(_dot_rows, arrays, arrays[3], h.shape[1])
-    return scores
-
-
-def gradients_of_pairs(grad: Tensor, h: Tensor, weight: Tensor, pairs: Pairs) -> tuple[Tensor, ...]:
-    """Compute from the gradient of the scores `[P]` that of h `[B, H]`, the different rows `[U]`, and their gradients
-    of weight `[U, H]` and bias `[U]`.
-    """
-    g, h_, weight_, starts, rows, owner = as_arrays(grad, h, weight, pairs.starts, pairs.rows, pairs.owner)
-    groups, grad_h = Groups(pairs.rows), torch.empty_like(h)
-    grad_weight = h.new_empty(len(groups.unique), h.shape[1])
-    over_segments(_sum_products, [g, weight_, starts, rows, grad_h.numpy()], starts, h.shape[1])
-    g, starts, owner = g[groups.order], groups.starts, owner[groups.order]
-    over_segments(_sum_products, [g, h_, starts, owner, grad_weight.numpy()], starts, h.shape[1])
-    grad_bias = np.add.reduceat(g, starts[:-1]) if len(g) else g
-    return grad_h, torch.from_numpy(groups.unique), grad_weight, torch.from_numpy(grad_bias)
+        (h, weight), pairs, grad = ctx.saved_tensors, ctx.pairs, grad_output[0].contiguous()
+        g, h_, weight_, starts, rows, owner = as_arrays(grad, h, weight, pairs.starts, pairs.rows, pairs.owner)
+        groups, grad_h = Groups(pairs.rows), torch.empty_like(h)
+        grad_weight = h.new_empty(len(groups.unique), h.shape[1])
+        over_segments(_sum_products, [g, weight_, starts, rows, grad_h.numpy()], starts, h.shape[1])
+        g, starts, owner = g[groups.order], groups.starts, owner[groups.order]
+        over_segments(_sum_products, [g, h_, starts, owner, grad_weight.numpy()], starts, h.shape[1])
+        grad_bias, unique = np.add.reduceat(g, starts[:-1]) if len(g) else g, torch.from_numpy(groups.unique)
+        of_weight = rows_gradient(unique, grad_weight, weight.shape, ctx.sparse[0])
+        of_bias = rows_gradient(unique, torch.from_numpy(grad_bias), ctx.biases, ctx.sparse[1])
+        return grad_h, of_weight, of_bias, None, None
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
