@@ -60,9 +60,9 @@ def _matrix(inputs: int, outputs: int, batch: int, each: int, share: float = 1, 
     return Needs(share * each * outputs + (not bf16) * products, bf16 * products, 8 * weights / batch, 0, 4 * weights)
 
 
-def _rows(uses: float, width: int, count: int) -> Needs:
-    """Vectors of a table, of which each use reads one, and adds to it or its gradient."""
-    return Needs(lines=2 * uses * 4 * width / LINE, size=4 * width * count)
+def _rows(ids: torch.Tensor, batch: int, width: int, count: int) -> Needs:
+    """Vectors of a table, of which a step reads and changes each that it uses once: then they are in the cache."""
+    return Needs(lines=2 * len(ids.unique()) / batch * 4 * width / LINE, size=4 * width * count)
 
 
 def _scores(dim: int, count: float) -> Needs:
@@ -209,7 +209,7 @@ def _of_network(model: Any, contexts: Any, y: Any, bf16: bool) -> list[Needs]:
     encoder, layer, batch, outputs = model.encoder, model.output, y.numel(), model.output.word_count
     (words, embed), dim, context = encoder.embedding.weight.shape, layer.input_dim, encoder.context_size
     kind = type(layer).__name__
-    needs = [_rows(context or 1, embed, words)]
+    needs = [_rows(contexts, batch, embed, words)]
     if context is None:
         needs.append(_lstm(embed, dim, *contexts.shape, bf16=bf16))
     elif encoder.config.layers:
@@ -217,7 +217,8 @@ def _of_network(model: Any, contexts: Any, y: Any, bf16: bool) -> list[Needs]:
     if kind == "FullSoftmax":
         needs.append(_matrix(dim, outputs, batch, EXP, bf16=bf16))
     elif kind in ("NCELoss", "SampledSoftmax"):
-        needs += [_rows(1, dim + 1, outputs), _scores(dim, 1 + (layer.noise if kind == "NCELoss" else layer.samples))]
+        drawn = layer.noise if kind == "NCELoss" else layer.samples
+        needs += [_rows(y, batch, dim + 1, outputs), _scores(dim, 1 + drawn)]
     elif kind == "AdaptiveSoftmax":
         ends = layer.layer.cutoffs
         needs.append(_matrix(dim, ends[0] + len(ends) - 1, batch, EXP))
@@ -232,10 +233,10 @@ def _of_network(model: Any, contexts: Any, y: Any, bf16: bool) -> list[Needs]:
         nodes = layer.paths_to(torch.from_numpy(layer.tree.word_leaves)[y])[0].rows
         decisions = len(nodes) / batch
         if type(layer.nodes).__name__ == "DotNodes":
-            needs += [_rows(decisions, dim + 1, layer.tree.nodes), _scores(dim, decisions)]
+            needs += [_rows(nodes, batch, dim + 1, layer.tree.nodes), _scores(dim, decisions)]
         else:
             hidden, node = layer.nodes.node_map.weight.shape
-            needs.append(_rows(decisions, hidden, layer.tree.nodes))
+            needs.append(_rows(nodes, batch, hidden, layer.tree.nodes))
             needs.append(_morin_bengio(dim, hidden, node, decisions, len(nodes.unique()) / batch))
     return needs
 

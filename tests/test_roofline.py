@@ -27,7 +27,8 @@ def test_needs_by_hand(script: Any) -> None:
     # 3 inputs, 4 outputs: 12 weights and 4 biases; an exponential has 24 operations, tanh with its gradient 34.
     assert script._matrix(3, 4, 2, 24) == (6 * 12 + 4 * 24, 0, 8 * 16 / 2, 0, 64)
     assert script._matrix(3, 4, 2, 24, 0.5, bf16=True) == (48, 36, 64, 0, 64)
-    assert script._rows(3, 16, 10) == (0, 0, 0, 6, 640)  # a vector of 16 numbers is one line
+    ids = torch.tensor([7, 2, 7, 4])  # three vectors of 16 numbers, a line each, are read and written by two examples
+    assert script._rows(ids, 2, 16, 10) == (0, 0, 0, 3, 640)
     assert script._scores(5, 2) == (108, 0, 0, 0, 0)
     assert script._morin_bengio(2, 3, 4, 5, 0.5) == (6 * (6 + 6) + 15 * 42, 0, 0, 0, 0)
     # 60 weights in products and 24 biases; 3 units with five functions; 4 rows of 5 words, 36 weights from h to h.
@@ -49,9 +50,9 @@ def test_a_network_needs_what_its_layers_need(script: Any) -> None:
     tree = huffman_tree(np.ones(4, dtype=np.int64))  # all words below two nodes
     model = NeuralModel(encoder, HierarchicalSoftmax(4, tree, torch.ones(4), sparse=True), 5)
     assert script._of_network(model, torch.zeros(4, 2, dtype=torch.int64), torch.arange(4), False) == [
-        (0, 0, 0, 2 * 2 * 12 / 64, 60),  # two embeddings of 12 bytes
+        (0, 0, 0, 2 * 12 / 64 / 4, 60),  # all context words are the same one, whose embedding has 12 bytes
         (6 * 24 + 4 * 34, 0, 8 * 28 / 4, 0, 112),
-        (0, 0, 0, 2 * 2 * 20 / 64, 60),  # two of three nodes, vector and bias
+        (0, 0, 0, 2 * 3 * 20 / 64 / 4, 60),  # three nodes, vector and bias
         (2 * (24 + 24), 0, 0, 0, 0),
     ]
 
