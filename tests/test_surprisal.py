@@ -140,6 +140,8 @@ def test_several_runs_side_by_side(runs: Path, lmtool: Run) -> None:
     sums = [-by_hand[0][0], -by_hand[0][1:].sum(), -by_hand[1][:2].sum(), -by_hand[1][2:].sum()]
     assert [row["surprisal_log10_nplm"] * math.log(10) for row in rows] == pytest.approx(sums, rel=1e-9)
     assert {"surprisal_log10_kn3", "oov", "log_frequency_log10"} < rows[0].keys()
+    added = dict(zip(model.words, model.vocabulary.counts[:-1] + 1, strict=True))  # without <s>
+    assert 10 ** rows[0]["log_frequency_log10"] == pytest.approx(added["the"] / sum(added.values()), rel=1e-9)
     result = json.loads(Path("out/result.json").read_text())
     assert [model["run"] for model in result["models"]] == ["kn3", "nplm"] and result["words"] == 4
 

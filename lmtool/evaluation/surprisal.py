@@ -201,5 +201,5 @@ def _distributions(model: LanguageModel, text: Split, places: IntArray) -> Itera
 def _log_frequency(form: TextForm, tokens: list[list[str]]) -> FloatArray:
     ids, counts = form.vocabulary.ids, form.vocabulary.counts
     rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
-    result: FloatArray = np.log((np.array(rarest) + 1) / (counts.sum() + len(counts)))
+    result: FloatArray = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last is <s>
     return result
