@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import TANH, activate, slopes
-from lmtool.neural.forms.loops import FAST, NUMBERS_PER_THREAD, Groups, as_arrays, copy_row
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, copy_row
 from lmtool.neural.optimizers.base import change_rows
 from lmtool.neural.optimizers.rows import sgd_rows
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
@@ -29,6 +29,7 @@ from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 AT_ONCE = 8  # examples whose paths are read together
+NUMBERS_PER_THREAD = 1 << 21  # with fewer, adding up the gradients of two threads takes longer than it saves
 
 
 class FactoredGradients:
