@@ -133,7 +133,8 @@ def test_a_yaml_file_that_changes_is_read_again(lmtool: Run) -> None:
         path = Path("conf/train.yaml")
         path.write_text(path.read_text().replace("seed: 1 ", f"seed: {seed} "))
         os.utime(path, (0, 0))  # as cp -p and rsync give a file its earlier time
-        assert f"seed: {seed}\n" in lmtool("train", "data=toy", "--config-path", "conf", "--cfg", "job")
+        for _ in range(3):  # what is composed the second time is kept for the third
+            assert f"seed: {seed}\n" in lmtool("train", "data=toy", "--config-path", "conf", "--cfg", "job")
 
 
 @pytest.mark.parametrize("flag", ["--hydra-help", "--info"])
