@@ -186,11 +186,10 @@ def ascending(rows: Array) -> bool:
 @njit(cache=True, nogil=True)
 def sum_rows(values: Array, order: Array, starts: Array, sums: Array, first: int, last: int) -> None:
     """Compute sums[u] = sum of values[order[k]] over the places k of group u: `[U, H]` from `[P, H]`."""
-    width = values.shape[1]
     for u in range(first, last):
-        for j in range(width):
-            sums[u, j] = 0
-        for k in range(starts[u], starts[u + 1]):
-            place = np.uint32(order[k])
-            for j in range(width):
-                sums[u, j] += values[place, j]
+        total = sums[u]
+        copy_row(values[np.uint32(order[starts[u]])], total)
+        for k in range(starts[u] + 1, starts[u + 1]):
+            row = values[np.uint32(order[k])]
+            for j in range(len(total)):
+                total[j] += row[j]
