@@ -37,8 +37,8 @@ def questions(lmtool: Run) -> Run:
 def test_they_share_and_are_told(questions: Run) -> None:
     said = questions("eval", "run=run", "hydra.run.dir=eval")
     assert (
-        "note: 4 of the 9 candidates are out of vocabulary, 1 of them the answer: those of a question share p(<unk>) "
-        "equally\n"
+        "note: 4 of the 9 candidates, out of vocabulary like others of their question, share p(<unk>) equally with "
+        "these, 1 of them the answer\n"
     ) in said
     cloze = json.loads(Path("eval/result.json").read_text())["cloze"]
     assert (cloze["questions"], cloze["oov_candidates"], cloze["oov_answers"]) == (3, 4, 1)
@@ -52,7 +52,7 @@ def test_they_share_and_are_told(questions: Run) -> None:
 def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
     questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
     said = questions("ensemble", "runs=[run,two]", "method=log_linear", "fit_on=cloze", "hydra.run.dir=mix")
-    assert "4 of the 9 candidates are out of vocabulary" in said and "not converged" not in said
+    assert "4 of the 9 candidates, out of vocabulary" in said and "not converged" not in said
     found = json.loads(Path("mix/result.json").read_text())
     assert found["fit"]["converged"] is True and found["fit"]["gap"] <= 1e-9
 

@@ -111,8 +111,8 @@ def score_questions(
     if oov.any():
         among = f", {answers:,} of them the answer" if known else ""
         note(
-            f"{oov.sum():,} of the {oov.size:,} candidates are out of vocabulary{among}: "
-            "those of a question share p(<unk>) equally"
+            f"{oov.sum():,} of the {oov.size:,} candidates, out of vocabulary like others of their question, "
+            f"share p(<unk>) equally with these{among}"
         )
     if not known:
         note(f"the answers of split={split} are not given: its questions have no perplexity and no accuracy")

@@ -139,9 +139,7 @@ def test_questions_are_reported_where_all_answers_are_known(answers: list[int], 
     said, noted = [], []
     found = score_questions(model, corpus, "test", tmp_path, said.append, noted.append)
     assert (tmp_path / "cloze.csv").read_text().splitlines()[1] == "1,0.166666667,0.666666667,0.166666667"
-    assert said[0].startswith("2 cloze questions") and noted[0].startswith(
-        "2 of the 6 candidates are out of vocabulary"
-    )
+    assert said[0].startswith("2 cloze questions") and noted[0].startswith("2 of the 6 candidates, out of vocabulary")
     assert ("0 of them the answer" in noted[0]) == known and (found is not None) == known
     if found is not None:
         assert found["perplexity"] == pytest.approx((3 / 2 * 3) ** 0.5) and found["oov_candidates"] == 2
