@@ -109,10 +109,8 @@ def _estimate(
 
     listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
-    from lmtool.commands._ngram_runs import prune
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
-    from lmtool.ngram.pruning.gain import prune_to_size_by_gain
     from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
@@ -143,10 +141,14 @@ def _estimate(
     table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
     eos = units.corpus.vocabulary.eos
-    by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
-    gain = None if config.prune_method == "entropy" else by_gain
-    table = prune(table, eos, session, to=config.prune_to, entropy=config.prune_entropy, by_gain=gain)
-    del by_gain, gain  # which hold the table as it was
+    if config.prune_to is not None or config.prune_entropy is not None:
+        from lmtool.commands._ngram_runs import prune
+        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+
+        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+        gain = None if config.prune_method == "entropy" else by_gain
+        table = prune(table, eos, session, to=config.prune_to, entropy=config.prune_entropy, by_gain=gain)
+        del by_gain, gain  # which hold the table as it was
     if config.quantize is not None:
         table = table.quantized(config.quantize, storage)
     estimated = time.perf_counter()
