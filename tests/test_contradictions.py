@@ -49,7 +49,7 @@ AGAINST_EACH_OTHER = [
     ("train model=ngram smoother=laplace smoother.alpha=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "valid"]),
     ("train model.hidden_dim=10000000000", ["model.hidden_dim=10000000000", "parameters", "GiB", "24 words"]),
     ("train model=lbl model.embedding_dim=10000000", ["model.embedding_dim=10000000", "parameters", "GiB"]),
-    ("train model=cbow model.context_size=100000000000000", ["not enough memory (728 TiB", "model.context_size"]),
+    ("train model=cbow model.context_size=100000000000000", ["not enough memory (", "model.context_size"]),
     (
         "preprocess data=synthetic data.tokens=1000000000000000000",
         ["train 1000000000000000000", "do not fit", "draw fewer"],

@@ -70,6 +70,7 @@ PIP = """#!/bin/sh
 case "$2" in
     *find_spec*) exit {missing} ;;
     *urllib*) exit {silent} ;;
+    compileall) ;;
     *) echo "$@" >> asked ;;
 esac
 """
@@ -109,7 +110,7 @@ def install(folder: Path, torch: str = "", *, missing: bool = True, silent: bool
     if done.returncode:
         return f"{done.returncode} {done.stderr}"
     assert done.stderr.endswith("installing lmtool[plots] into .venv ...\n")
-    asked = (folder / "asked").read_text().removeprefix("-m pip install --disable-pip-version-check")
+    asked = (folder / "asked").read_text().removeprefix("-m pip install --no-compile --disable-pip-version-check")
     return asked.removeprefix(" -c scripts/constraints.txt").removesuffix(" -e .[plots]\n") + "|" + done.stderr
 
 
