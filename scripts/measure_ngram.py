@@ -200,7 +200,7 @@ def _score_speed(what: str, folder: str, text: str, test: str) -> None:
         print(f"{beside}; the model opened in {opened:.2f} s", flush=True)
         if len(corpus.vocabulary) < 20_000:
             contexts = valid.contexts(0, 1024, model.context_size)
-            milliseconds = median_seconds(lambda: model.log_dist(contexts), 5) / 1024 * 1000
+            milliseconds = median_seconds(lambda: model.log_dist(contexts), 25) / 1024 * 1000
             print(f"a distribution over {len(corpus.vocabulary):,} words, in batches of 1,024: {milliseconds:.3f} ms")
 
 
