@@ -95,36 +95,56 @@ def _trained(run: str, *words: str) -> Used:
     return process([*LMTOOL, *command])
 
 
-def _from_text(memory: str) -> Callable[[int], Used]:
-    """Return the training of a model of order 5 from the text of big20, within a memory."""
+def _from_text(text: str, memory: str = "null") -> Callable[[int], Used]:
+    """Return the training of a model of order 5 from a file, within a memory."""
 
     def call(turn: int) -> Used:
-        shutil.rmtree("bigstores", ignore_errors=True)
-        return _trained(f"big-{memory}-{turn}", *big20(), f"counts.memory={memory}", "store_dir=bigstores")
+        shutil.rmtree("textstores", ignore_errors=True)
+        data = ["data=text", f"data.train={Path(text).resolve()}", "store_dir=textstores"]
+        return _trained(f"{text}-{memory}-{turn}", *data, f"counts.memory={memory}")
+
+    return call
+
+
+def _to_arpa(text: str) -> Callable[[int], Used]:
+    """Return the same as two commands, the second of which writes an ARPA file, as lmplz does."""
+
+    def call(turn: int) -> Used:
+        model = _from_text(text)(turn + 1000)
+        written = process([*LMTOOL, "convert", f"run={text}-null-{turn + 1000}", f"to={text}.{turn}.arpa"])
+        times = model.seconds + written.seconds, model.processor + written.processor
+        return Used(*times, max(model.mib, written.mib), written.out)
 
     return call
 
 
 def ngram() -> None:
-    """PTB and big20, order 5: time, memory and size of models, speed of scoring and of distributions (10 minutes)"""
+    """PTB and big20, order 5: time, memory and size of models, speed of scoring and of distributions (15 minutes)"""
     big20()
     for name in ("train", "valid"):  # KenLM reserves <unk>
         write_lines(f"ptb.{name}.txt", (line.replace("<unk>", "UNKNOWN") for line in ptb_lines(name)))
     lmtool("preprocess", "data=ptb")
-    used = processes_in_turns(
-        {"ours": lambda turn: _trained(f"ptb-{turn}", "data=ptb")} | _lmplz("ptb.train.txt", "1G"), turns()
-    )
-    _print("Penn Treebank, order 5, store to model, the whole process", used)
-    print(f"  counts, discounts and table: {sum(_counted(None, 'ptb', repeats=5)):.2f} s")
-    used = processes_in_turns(
-        {"ours": _from_text("null"), "tight": _from_text("512MiB")} | _lmplz("big20.txt", "4G"), turns(3)
-    )
-    _print("20 million words, order 5, text to model", used)
-    size, found = Path("big-null-0/model.h5").stat().st_size / 1e6, sum(result("big-null-0")["ngrams"]) / 1e6
-    same = Path("big-null-0/model.h5").read_bytes() == Path("big-512MiB-0/model.h5").read_bytes()
+    _trained("ptb", "data=ptb")
+    for what, text, reserved, count in (
+        ("Penn Treebank", "ptb.train.txt", "1G", turns()),
+        ("20 million words", "big20.txt", "4G", turns(3)),
+    ):
+        calls = {"text to model": _from_text(text), "text to ARPA": _to_arpa(text)}
+        if text == "big20.txt":
+            calls["text to model with counts.memory=512MiB"] = _from_text(text, "512MiB")
+        used = processes_in_turns(calls | _lmplz(text, reserved), count)
+        print(f"{what}, order 5, whole processes, two threads each:")
+        for name, each in used.items():
+            beside = f"; {each.seconds / used['lmplz'].seconds:.2f} of lmplz's time" if "lmplz" in used else ""
+            print(f"  {name}: {each.seconds:.1f} s, {each.mib:,.0f} MiB{beside if name != 'lmplz' else ''}", flush=True)
+    print(f"Penn Treebank, counts, discounts and table alone: {sum(_counted(None, 'ptb', repeats=5)):.2f} s")
+    run = "big20.txt-null-0"
+    size, found = Path(f"{run}/model.h5").stat().st_size / 1e6, sum(result(run)["ngrams"]) / 1e6
+    same = Path(f"{run}/model.h5").read_bytes() == Path("big20.txt-512MiB-0/model.h5").read_bytes()
     print(f"  model on disk: {size:.1f} MB; {found:.1f} million n-grams; the same file with counts.memory: {same}")
-    _score_speed("Penn Treebank valid", "ptb-0", "ptb.train.txt", "ptb.valid.txt")
-    _score_speed("1 million words with the model of 20 million", "big-null-0", "big20.txt", "big_heldout.txt")
+    _score_speed("Penn Treebank valid", "ptb.train.txt-null-0", "ptb.train.txt", "ptb.valid.txt")
+    _score_speed("1 million words with the model of 20 million", run, "big20.txt", "big_heldout.txt")
+    _in_memory()
 
 
 def _lmplz(text: str, memory: str) -> dict[str, Callable[[int], Used]]:
@@ -136,18 +156,6 @@ def _lmplz(text: str, memory: str) -> dict[str, Callable[[int], Used]]:
         return {}
     command = [f"{os.environ['KENLM']}/lmplz", "-o", "5", "-S", memory, "--text", text, "--arpa", f"{text}.arpa"]
     return {"lmplz": lambda turn: process(command)}
-
-
-def _print(what: str, used: dict[str, Used]) -> None:
-    said = {
-        "ours": what,
-        "tight": "with counts.memory=512MiB",
-        "lmplz": "lmplz beside it, text to ARPA",
-    }
-    cells = [f"{said[name]}: {each.seconds:.1f} s, {each.mib:,.0f} MiB" for name, each in used.items()]
-    if "lmplz" in used:
-        cells.append(f"{used['ours'].seconds / used['lmplz'].seconds:.2f} of its time")
-    print("; ".join(cells), flush=True)
 
 
 def _counted(threads: int | None, name: str = "big20", repeats: int = 1) -> list[float]:
@@ -167,41 +175,37 @@ def _counted(threads: int | None, name: str = "big20", repeats: int = 1) -> list
     return [statistics.median(counted), statistics.median(estimated)]
 
 
-def _score_speed(what: str, folder: str, text: str, test: str) -> None:
-    """Print tokens scored per second, beside KenLM if its programs are given, and milliseconds of a distribution."""
-    run, kenlm = Run.open(Path(folder)), os.environ.get("KENLM")
+def _score_speed(what: str, run: str, text: str, test: str) -> None:
+    """Print tokens scored per second, a file of sentences to a score for each, one thread, beside KenLM if given."""
+    lines = Path(test).read_text().splitlines()
+    lines *= max(9_000_000 // sum(len(line.split()) + 1 for line in lines), 1)
+    write_lines("repeated.txt", lines)
+    tokens, kenlm = sum(len(line.split()) + 1 for line in lines), os.environ.get("KENLM")
+    score = [*LMTOOL, "score", f"run={run}", "text=repeated.txt", "threads=1"]
+    calls = {"lmtool score": lambda turn: process([*score, f"to=scores-{turn}.tsv"])}
+    if kenlm:
+        binary = [f"{kenlm}/build_binary", "probing", f"{text}.arpa", "k.bin"]
+        subprocess.run(binary, check=True, capture_output=True)
+        query = [f"{kenlm}/query", "-v", "sentence", "k.bin"]
+        calls["KenLM's query, probing"] = lambda turn: process(query, Path("repeated.txt"))
+    print(f"{what}, {tokens / 1e6:.1f} million tokens, sentences to scores, whole processes, one thread each:")
+    for name, used in processes_in_turns(calls, turns()).items():
+        rates = (f"{tokens / seconds / 1e6:.2f}" for seconds in (used.seconds, used.processor))
+        print(f"  {name}: {' and '.join(rates)} million tokens a second of wall and of processor time", flush=True)
+
+
+def _in_memory() -> None:
+    """Print what takes token ids in memory: scoring PTB's valid split, and distributions."""
+    run = Run.open(Path("ptb"))
     with Corpus.open(Path(run.store)) as corpus:
-        start = time.perf_counter()
-        model = load_model(run, corpus.vocabulary)
-        opened = time.perf_counter() - start
-        valid = corpus.split("valid")
-        repeats, theirs = max(4_000_000 // valid.tokens, 1), []
-
-        def score() -> None:
-            for _ in range(repeats):
-                model.score_text(valid)
-
-        def kenlm_query() -> None:
-            with open("repeated.txt") as lines:
-                query = [f"{kenlm}/query", "-v", "summary", "k.bin"]
-                done = subprocess.run(query, stdin=lines, capture_output=True, text=True)
-            tokens = float(done.stdout.split("Tokens:")[1].split()[0])
-            theirs.append(tokens / float((done.stdout + done.stderr).split("real:")[1].split()[0]) / 1e6)
-
-        calls: dict[str, Callable[[], object]] = {"ours": score}
-        if kenlm:
-            binary = [f"{kenlm}/build_binary", "probing", f"{text}.arpa", "k.bin"]
-            subprocess.run(binary, check=True, capture_output=True)
-            Path("repeated.txt").write_text(Path(test).read_text() * repeats)
-            calls["theirs"] = kenlm_query
-        seconds = statistics.median(in_turns(calls, 5)["ours"])
-        print(f"{what}: {repeats * valid.tokens / seconds / 1e6:.1f} million tokens a second", end="")
-        beside = f"; KenLM probing beside it {statistics.median(theirs[1:]):.1f}" if theirs else ""
-        print(f"{beside}; the model opened in {opened:.2f} s", flush=True)
-        if len(corpus.vocabulary) < 20_000:
-            contexts = valid.contexts(0, 1024, model.context_size)
-            milliseconds = median_seconds(lambda: model.log_dist(contexts), 25) / 1024 * 1000
-            print(f"a distribution over {len(corpus.vocabulary):,} words, in batches of 1,024: {milliseconds:.3f} ms")
+        model, valid = load_model(run, corpus.vocabulary), corpus.split("valid")
+        repeats = 4_000_000 // valid.tokens
+        seconds = median_seconds(lambda: [model.score_text(valid) for _ in range(repeats)], 5)
+        rate = repeats * valid.tokens / seconds / 1e6
+        print(f"Penn Treebank valid, token ids in memory: {rate:.1f} million tokens a second")
+        contexts = valid.contexts(0, 1024, model.context_size)
+        milliseconds = median_seconds(lambda: model.log_dist(contexts), 25) / 1024 * 1000
+        print(f"a distribution over {len(corpus.vocabulary):,} words, in batches of 1,024: {milliseconds:.3f} ms")
 
 
 def counts() -> None:

@@ -117,6 +117,7 @@ def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
             {"what": "nats", "here": "b perplexity", "nats": True},
             {"what": "loss", "here": "b metrics.train_loss", "digits": 1},
             {"what": "gone", "here": "c perplexity"},
+            {"what": "theirs alone", "here": "c perplexity", "published": "7.5"},
             {"what": "theirs", "published": "6.5; 6.25"},
         ],
     }
@@ -126,10 +127,10 @@ def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
         "| ratio |  | at most 2.5 | 2.500 | 90 |",
         "| nats |  |  | 2.08 | 30 |",
         "| loss |  |  | 1.5 | 30 |",
-        "| gone |  | | not run | |",
+        "| theirs alone | 7.5 | | not run | |",
         "| theirs | 6.5; 6.25 | | | |",
     ]
-    assert "All commands together: 2.0 minutes." in lines
+    assert "Not run: gone." in lines and "All commands together: 2.0 minutes." in lines
     assert "lmtool eval run=a hydra.run.dir=a" in lines and not any("run=c" in line for line in lines)
 
 
