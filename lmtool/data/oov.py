@@ -26,8 +26,16 @@ REMEDY = (
 )
 
 
-def report_oov_rates(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Print the OOV rates of train and valid, and warn if one is 10 % or more, or if valid is in train."""
+def report_splits(
+    corpus: Corpus, say: Callable[[str], None], note: Callable[[str], None], warn: Callable[[str], None]
+) -> None:
+    """Print the sizes of splits that were cut from one text, and the OOV rates of train and valid; warn if one is 10 %
+    or more, or if valid is in train.
+    """
+    if corpus.provenance.get("cut"):
+        sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
+        listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
+        note(f"the text is cut into {listed} {'sentences' if corpus.sentences else 'tokens'}")
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
     for warning in text_warnings(corpus):

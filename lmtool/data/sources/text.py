@@ -209,6 +209,7 @@ class TextData(DataConfig):
                 for split in ("valid", "test")
                 if f"cloze_{split}" in single
             },
+            cut=self.split is not None,
             notes=notes,
         )
 

@@ -62,7 +62,7 @@ def write_texts(
                 texts = cut_by_lines(texts["train"], *sizes)
             else:
                 parts = sizes
-        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary)
+        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary, cut=bool(shares))
         return preprocess(data, store_dir, progress=False, source=source)
 
 
