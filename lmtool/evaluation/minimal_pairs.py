@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmtool.data.readers import json_document
-from lmtool.data.text_files import DownloadConfig, fetch, find_files, text_files
+from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import Rows
@@ -34,6 +34,7 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
     """Return the files of text=: those of BLiMP, downloaded unless they are here, or files as in text_files."""
     if name != BLIMP:
         return text_files(name, "text")
+    note_places([BLIMP_FILE])
     files = find_files(BLIMP_FILE) or [str(fetch(DOWNLOAD, progress=progress))]
     return [f"{files[0]}{BLIMP_MEMBERS}"]
 
