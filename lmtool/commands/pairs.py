@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from lmtool.config.model_verbs import PairsConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
-from lmtool.data.text_records import require_separate
+from lmtool.data.text_records import require_separate, standard_output
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
@@ -21,7 +20,6 @@ from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell
 from lmtool.text_model import TextModel
 
@@ -30,8 +28,14 @@ ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for ke
 
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
+    with standard_output(config.to) as out:
+        return _run(config, session, out)
+
+
+def _run(config: PairsConfig, session: Session, out: IO[bytes] | None) -> MinimalPairs:
+    """Run the command. out: standard output, if to= is that."""
     if config.to is not None:
-        require_table(config.to, (".tsv", ".csv"), "")
+        require_table(config.to)
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
@@ -68,13 +72,11 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     about = config.text, config.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
     if config.to is not None:
-        with atomic_write(Path(config.to)) as temporary:
-            write_columns({key: list(values) for key, values in columns.items()}, temporary, config.to)
+        write_columns({key: list(values) for key, values in columns.items()}, config.to, out)
     if config.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
-        with atomic_write(Path(config.items)) as temporary:
-            write_columns(given | items, temporary, config.items)
+        write_columns(given | items, config.items)
     session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", config.to, config.items)
     return result
 

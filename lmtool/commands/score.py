@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -29,6 +28,7 @@ from lmtool.data.text_records import (
     record_blocks,
     require_separate,
     require_writable,
+    standard_output,
     write_records,
 )
 from lmtool.errors import UserError
@@ -56,10 +56,7 @@ from lmtool.text_model import TextModel
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    if config.to != STANDARD:
-        return _run(config, session, None)
-    out = sys.stdout.buffer
-    with redirect_stdout(sys.stderr):  # for everything else that is printed
+    with standard_output(config.to) as out:
         return _run(config, session, out)
 
 
@@ -219,7 +216,7 @@ def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
 def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
-        require_table(_table_name(config))
+        require_table(_table_name(config), (".tsv",))
         require_new_names(config.columns or [], f"columns={config.columns}")
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from lmtool.config.model_verbs import SurprisalConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import text_files
-from lmtool.data.text_records import require_separate
+from lmtool.data.text_records import require_separate, standard_output
 from lmtool.data.word_rows import WordRows, read_word_rows
 from lmtool.errors import UserError
 from lmtool.evaluation.score_table import require_table, write_columns
@@ -22,7 +21,6 @@ from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.results import NOT_COMPARABLE, Surprisals
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
 ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # of the columns, by the first word of their names
@@ -38,8 +36,14 @@ def run(config: SurprisalConfig, session: Session) -> Surprisals:
 
 def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
     """Score words in rows by each model, and write the table."""
+    with standard_output(config.to) as out:
+        return _score_rows(config, session, rows, out)
+
+
+def _score_rows(config: SurprisalConfig, session: Session, rows: WordRows, out: IO[bytes] | None) -> Surprisals:
+    """Run the command. out: standard output, if to= is that."""
     if config.to is not None:
-        require_table(config.to, (".tsv", ".csv"), "")
+        require_table(config.to)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):
@@ -61,8 +65,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
         notes=session.notes,
     )
     if config.to is not None:
-        with atomic_write(Path(config.to)) as temporary:
-            write_columns(table | (rows.cells if form_of(config.to) is None else {}), temporary, config.to)
+        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to, out)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from lmtool.config.rules import MISSING
 from lmtool.data.readers import MEMBER
 from lmtool.data.remote import cache_dir, find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
+from lmtool.system.terminal import note_once
 
-log = logging.getLogger(__name__)
 BLOCK = 1 << 16  # bytes per sample
 SAMPLES = 256  # maximum number of blocks read of the files of a setting: 16 MiB
 
@@ -99,19 +97,9 @@ def _roots(path: str) -> list[Path]:
 
 def note_places(names: Iterable[str]) -> None:
     """Log a note of the files of these names that are not in the working folder."""
-    found: dict[Path, list[str]] = {}
-    for name in names:
-        if not is_address(name):
-            found.setdefault(_find(name)[0], []).append(name)
-    for root, below in found.items():
-        if root != Path():
-            note_once(f"read from {root}: {', '.join(below)}", os.getcwd())
-
-
-@cache
-def note_once(text: str, *about: object) -> None:
-    """Log a note for the user, unless the same one, about the same, was logged by this process before."""
-    log.warning("note: %s", text)
+    found = [(str(_find(name)[0]), name) for name in names if not is_address(name)]
+    for root in sorted({root for root, _ in found} - {"."}):
+        note_once(f"read from {root}: {', '.join(name for place, name in found if place == root)}")
 
 
 def no_file(name: str, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmtool.data.readers import json_document
+from lmtool.data.readers import decoded, json_document
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import UserError
@@ -81,7 +81,7 @@ def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
     """Yield each record with its place. Raises UserError for a line that is not JSON."""
     if block.rows is not None:
         for number, record in enumerate(block.rows.to_pylist(), block.first):
-            yield f"{block.name}, row {number}", record
+            yield f"{block.name}, row {number}", {key: decoded(value) for key, value in record.items()}
     for number, line in block.lines():
         where = f"{block.name}, line {number}"
         yield where, json_document(line, where, "text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import io
+import logging
 import os
 import sys
 import warnings
@@ -15,8 +16,17 @@ from typing import Any
 
 from lmtool.errors import UserError, for_terminal
 
+log = logging.getLogger(__name__)
+_noted: set[tuple[str, str]] = set()
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of a formula, or of white space before one
 Cell = str | int | float | None
+
+
+def note_once(text: str) -> None:
+    """Log a note for the user, unless this process has logged it in the same working folder before."""
+    if (os.getcwd(), text) not in _noted:
+        _noted.add((os.getcwd(), text))
+        log.warning("note: %s", text)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

@@ -34,11 +34,11 @@ from lmtool.data.text_files import (
     is_data_folder_wrong,
     is_explicit,
     no_file,
-    note_once,
     note_places,
     text_files,
 )
 from lmtool.errors import UserError
+from lmtool.system.terminal import note_once
 
 SOURCE = re.compile(r"[A-Za-z0-9_.-]+")  # a name that needs no quotes in YAML, nor on a command line
 
@@ -273,7 +273,7 @@ def locate(
         if os.environ.get("LMTOOL_DATA"):
             raise UserError(f"{no_file(missing, f'data.{key}')}; {error}") from error
         raise
-    note_once(f"data.{key}={missing} is not here: read from {fetched}, downloaded from {remote.url}", os.getcwd())
+    note_once(f"data.{key}={missing} is not here: read from {fetched}, downloaded from {remote.url}")
     _, mark, member = missing.partition(MEMBER)
     return [f"{fetched}{MEMBER}{remote.member}" if remote.member else f"{fetched}{mark}{member}"]
 

@@ -103,7 +103,7 @@ def _files(path: str, k: int | None) -> list[str]:
 def _blocks(file: str) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     if form_of(file) != PARQUET:
-        yield from read_blocks(file)
+        yield from read_blocks(file, tables=True)
         return
     path, _, member = file.partition(MEMBER)
     with read_errors(file):
