@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from lmtool.config.model_verbs import PairsConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
-from lmtool.data.text_records import require_separate, standard_output
+from lmtool.data.text_records import require_separate
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
@@ -28,12 +28,6 @@ ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for ke
 
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
-    with standard_output(config.to) as out:
-        return _run(config, session, out)
-
-
-def _run(config: PairsConfig, session: Session, out: IO[bytes] | None) -> MinimalPairs:
-    """Run the command. out: standard output, if to= is that."""
     if config.to is not None:
         require_table(config.to)
     if config.items is not None and form_of(config.items) not in JSON_LINES:
@@ -67,12 +61,12 @@ def _run(config: PairsConfig, session: Session, out: IO[bytes] | None) -> Minima
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary))
+        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary, marks=config.marks))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = config.text, config.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
     if config.to is not None:
-        write_columns({key: list(values) for key, values in columns.items()}, config.to, out)
+        write_columns({key: list(values) for key, values in columns.items()}, config.to)
     if config.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}

@@ -28,7 +28,6 @@ from lmtool.data.text_records import (
     record_blocks,
     require_separate,
     require_writable,
-    standard_output,
     write_records,
 )
 from lmtool.errors import UserError
@@ -50,18 +49,13 @@ from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write
 from lmtool.system.parallel import read_ahead
-from lmtool.system.terminal import token_bar
+from lmtool.system.terminal import table_output, token_bar
 from lmtool.text_model import TextModel
 
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    with standard_output(config.to) as out:
-        return _run(config, session, out)
-
-
-def _run(config: ScoreConfig, session: Session, out: IO[bytes] | None) -> ScoredTexts:
-    """Run the command. out: standard output, if to= is that."""
+    out = table_output() if config.to == STANDARD else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
@@ -273,7 +267,7 @@ def _write_scores(
     session: Session,
 ) -> None:
     """Write the table of scores. pairs: blocks of records, which may be None if the table has no fields of theirs, with
-    their rows. out: as in _run.
+    their rows. out: standard output, if to= is that.
     """
     buckets = None
     if config.buckets is not None:

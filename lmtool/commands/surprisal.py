@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from lmtool.config.model_verbs import SurprisalConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import text_files
-from lmtool.data.text_records import require_separate, standard_output
+from lmtool.data.text_records import require_separate
 from lmtool.data.word_rows import WordRows, read_word_rows
 from lmtool.errors import UserError
 from lmtool.evaluation.score_table import require_table, write_columns
@@ -36,12 +36,6 @@ def run(config: SurprisalConfig, session: Session) -> Surprisals:
 
 def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
     """Score words in rows by each model, and write the table."""
-    with standard_output(config.to) as out:
-        return _score_rows(config, session, rows, out)
-
-
-def _score_rows(config: SurprisalConfig, session: Session, rows: WordRows, out: IO[bytes] | None) -> Surprisals:
-    """Run the command. out: standard output, if to= is that."""
     if config.to is not None:
         require_table(config.to)
     scores: dict[str, WordScores] = {}
@@ -65,7 +59,7 @@ def _score_rows(config: SurprisalConfig, session: Session, rows: WordRows, out: 
         notes=session.notes,
     )
     if config.to is not None:
-        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to, out)
+        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
 
@@ -85,7 +79,7 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
     )
     unknown = [token for word in found.tokens for token in word if token not in model.vocabulary.ids]
     tokens = sum(map(len, found.tokens))
-    session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary))
+    session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary, marks=config.marks))
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before, also those of other items")
     if not model.normalised:

@@ -11,7 +11,7 @@ import json
 import lzma
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -179,14 +179,6 @@ def block_of(texts: Iterable[str], name: str = "the text") -> TextBlock:
 def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
     """Yield texts in blocks of about BLOCK_BYTES bytes."""
     return map(block_of, batches_of(texts, BLOCK_BYTES))
-
-
-@contextmanager
-def standard_output(to: str | None) -> Iterator[IO[bytes] | None]:
-    """Yield standard output if `to` is -, and print all else to standard error in the block; yield None otherwise."""
-    out = sys.stdout.buffer if to == STANDARD else None
-    with redirect_stdout(sys.stderr) if to == STANDARD else nullcontext():
-        yield out
 
 
 def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> None:

@@ -25,6 +25,7 @@ from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray, decimal
 from lmtool.system.files import atomic_write, cannot_write
+from lmtool.system.terminal import table_output
 
 NONE = -1  # the bucket of a text without tokens
 
@@ -235,11 +236,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str, out: IO[bytes] | None = None) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
-    name: of the file, whose suffix decides the format; it is written completely or not at all. out: an open file
-    instead, which gets tab-separated text.
+    name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
+    output, tab-separated.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -255,7 +256,9 @@ def write_columns(columns: dict[str, list[Any]], name: str, out: IO[bytes] | Non
                 raise UserError(f"{name}: a column has several types: write .jsonl ({first_line(error)})") from error
             return
         rows = zip(*plain.values(), strict=True)
-        packed = out or files.enter_context(packed_file(files.enter_context(atomic_write(Path(name))), name))
+        packed = table_output()
+        if name != STANDARD:
+            packed = files.enter_context(packed_file(files.enter_context(atomic_write(Path(name))), name))
         file = io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="")
         if form_of(name) in JSON_LINES:
             file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
