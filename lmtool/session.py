@@ -111,7 +111,7 @@ class Session:
         write_json(self.out / "result.json", values)
         self.say(text)
         for path in written:
-            if path is not None:
+            if path is not None and path != "-":
                 self.say(f"wrote {path}")
 
     def require_new(self) -> None:

@@ -111,7 +111,7 @@ def number(value: str) -> float:
 
 def _blocks(name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines of a file or of standard input."""
-    return read_stream(sys.stdin.buffer, "standard input") if name in STREAMS else read_blocks(name)
+    return read_stream(sys.stdin.buffer, "standard input") if name in STREAMS else read_blocks(name, tables=True)
 
 
 def _text(name: str) -> Iterator[bytes]:

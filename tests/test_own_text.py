@@ -14,7 +14,7 @@ from lmtool.config.options import conf_dir
 from lmtool.config.settings import data_settings, typed
 from lmtool.config.verbs import PreprocessConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.oov import oov_warning, report_oov_rates
+from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 
@@ -135,7 +135,7 @@ def test_the_remedy_names_the_setting(tmp_path: Path) -> None:
         with Corpus.from_texts(train, ["a a"], store_dir=tmp_path, **rules) as corpus:  # type: ignore[arg-type]
             said: list[str] = []
             warned: list[str] = []
-            report_oov_rates(corpus, said.append, warned.append)
+            report_splits(corpus, said.append, said.append, warned.append)
             assert len(said) == 1 and warned == oov_warning(corpus)
             return next(iter(warned), None)
 

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from lmtool.system.terminal import first_use_announced
+from lmtool.system.terminal import first_use_announced, only_table
 
 
 def run_command(verb: str, config: Any, session: Any) -> Any:
@@ -20,5 +20,6 @@ def run_command(verb: str, config: Any, session: Any) -> Any:
     module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
     session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
     command = getattr(import_module(f"lmtool.commands.{module}"), name)
-    with first_use_announced(shown=session.progress and "numba" in sys.modules):
+    shown = session.progress and "numba" in sys.modules
+    with first_use_announced(shown=shown), only_table(getattr(config, "to", None)):
         return command(config, session)

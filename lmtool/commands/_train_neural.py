@@ -19,7 +19,7 @@ from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.oov import report_oov_rates
+from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess
 from lmtool.data.split import Split, StoredTokens
 from lmtool.data.text_files import also_below
@@ -108,7 +108,7 @@ def _run(
         training.batch_size, unchosen = batch_size, training.batch_size is None
         settings = {key: value for key, value in plain_values(config).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
-            report_oov_rates(corpus, session.say, session.warn)
+            report_splits(corpus, session.say, session.note, session.warn)
         if state is None and not config.lr_range:
             _require_within_budget(config, tokens, batch_size * length)
         if processes.first and batch_size * length > tokens:

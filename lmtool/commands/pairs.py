@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell
 from lmtool.text_model import TextModel
 
@@ -31,7 +29,7 @@ ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for ke
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
     if config.to is not None:
-        require_table(config.to, (".tsv", ".csv"), "")
+        require_table(config.to)
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
@@ -63,18 +61,16 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary))
+        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary, marks=config.marks))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = config.text, config.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
     if config.to is not None:
-        with atomic_write(Path(config.to)) as temporary:
-            write_columns({key: list(values) for key, values in columns.items()}, temporary, config.to)
+        write_columns({key: list(values) for key, values in columns.items()}, config.to)
     if config.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
-        with atomic_write(Path(config.items)) as temporary:
-            write_columns(given | items, temporary, config.items)
+        write_columns(given | items, config.items)
     session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", config.to, config.items)
     return result
 

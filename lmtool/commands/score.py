@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -50,21 +49,13 @@ from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write
 from lmtool.system.parallel import read_ahead
-from lmtool.system.terminal import token_bar
+from lmtool.system.terminal import table_output, token_bar
 from lmtool.text_model import TextModel
 
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    if config.to != STANDARD:
-        return _run(config, session, None)
-    out = sys.stdout.buffer
-    with redirect_stdout(sys.stderr):  # for everything else that is printed
-        return _run(config, session, out)
-
-
-def _run(config: ScoreConfig, session: Session, out: IO[bytes] | None) -> ScoredTexts:
-    """Run the command. out: standard output, if to= is that."""
+    out = table_output() if config.to == STANDARD else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
@@ -219,7 +210,7 @@ def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
 def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
-        require_table(_table_name(config))
+        require_table(_table_name(config), (".tsv",))
         require_new_names(config.columns or [], f"columns={config.columns}")
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
@@ -276,7 +267,7 @@ def _write_scores(
     session: Session,
 ) -> None:
     """Write the table of scores. pairs: blocks of records, which may be None if the table has no fields of theirs, with
-    their rows. out: as in _run.
+    their rows. out: standard output, if to= is that.
     """
     buckets = None
     if config.buckets is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.results import NOT_COMPARABLE, Surprisals
 from lmtool.runs.load import load_each
 from lmtool.session import Session
-from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
 ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # of the columns, by the first word of their names
@@ -39,7 +37,7 @@ def run(config: SurprisalConfig, session: Session) -> Surprisals:
 def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
-        require_table(config.to, (".tsv", ".csv"), "")
+        require_table(config.to)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):
@@ -61,8 +59,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
         notes=session.notes,
     )
     if config.to is not None:
-        with atomic_write(Path(config.to)) as temporary:
-            write_columns(table | (rows.cells if form_of(config.to) is None else {}), temporary, config.to)
+        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
 
@@ -82,7 +79,7 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
     )
     unknown = [token for word in found.tokens for token in word if token not in model.vocabulary.ids]
     tokens = sum(map(len, found.tokens))
-    session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary))
+    session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary, marks=config.marks))
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before, also those of other items")
     if not model.normalised:

@@ -13,7 +13,7 @@ from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
 from lmtool.data.normalizing import normalized
-from lmtool.data.oov import report_oov_rates
+from lmtool.data.oov import report_splits
 from lmtool.data.readers import read_text
 from lmtool.data.split import Split
 from lmtool.data.text_files import text_file
@@ -73,7 +73,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
             listed = ~corpus.oov
         if finished:
             return _finished(config, corpus, session)
-        report_oov_rates(corpus, session.say, session.warn)
+        report_splits(corpus, session.say, session.note, session.warn)
         result = _estimate(config, model, whole, corpus, listed, session)
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
         write_json(out / "result.json", finite_or_null(result))

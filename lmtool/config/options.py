@@ -177,7 +177,7 @@ def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
 
 def _yaml_in(folder: Path) -> list[Path]:
     try:
-        return sorted(folder.glob("*.yaml"))
+        return sorted(folder.glob("[!.]*.yaml"))  # hidden ones are not options
     except (OSError, ValueError):  # not a valid folder name
         return []
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
+from lmtool.data.printed_words import has_letters
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 
+Say = Callable[[str], None]
 SHARED_FROM = 0.2  # share of the sentences of valid; 2 % of those of running text are in train, 13 % of names
 WARN_FROM = 0.1  # share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
@@ -26,8 +28,14 @@ REMEDY = (
 )
 
 
-def report_oov_rates(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Print the OOV rates of train and valid, and warn if one is 10 % or more, or if valid is in train."""
+def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
+    """Print the sizes of splits that were cut from one text, and the OOV rates of train and valid; warn if one is 10 %
+    or more, or if valid is in train.
+    """
+    if corpus.provenance.get("cut"):
+        sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
+        listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
+        note(f"the text is cut into {listed} {'sentences' if corpus.sentences else 'tokens'}")
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
     for warning in text_warnings(corpus):
@@ -51,14 +59,19 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
 
 
-def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+def text_warning(
+    text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary, *, marks: bool = False
+) -> list[str]:
     """Return a warning if a given text has 10 % OOVs or more, and at least 5, with what they have in common.
 
-    words: OOVs of the text, all or some.
+    words: OOVs of the text, all or some. marks: whether marks of punctuation are tokens, which marks=false leaves out.
     """
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
-    return _warning({text: oov / tokens}, "; ".join([*_in_common(words[:EXAMPLES], vocabulary), REMEDY]))
+    remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
+    if marks and count >= AT_LEAST:
+        remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
+    return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:

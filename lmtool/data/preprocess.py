@@ -192,6 +192,7 @@ def _write(
             "stamp": source.stamp,
             "identity": identity,
             "rows": rows,
+            "cut": source.cut,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),

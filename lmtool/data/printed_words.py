@@ -1,7 +1,8 @@
 """Cut words as a reader sees them, with their punctuation, into tokens by a rule, and find the sentences of a text.
 
 Three rules (`words=`): whitespace leaves a word as it is; punctuation cuts off each mark outside its letters; ptb cuts
-as the Penn Treebank does, by the sed script of R. MacIntyre (1995): contractions, quotes, final periods.
+as the Penn Treebank does, by the sed script of R. MacIntyre (1995): contractions, quotes, final periods. Both of these
+cut at dashes, not at hyphens.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Container, Sequence
 from functools import cache, partial
+from itertools import groupby
 
 from lmtool.config.data import WordRule
 from lmtool.data.text_form import TextForm
@@ -40,7 +42,7 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
     if rule is WordRule.whitespace:
         return split_words(word)
     cut = _ptb if rule is WordRule.ptb else _marks_off
-    *others, last = split_words(word) or [""]
+    *others, last = [part for piece in split_words(word) for part in _at_dashes(piece)] or [""]
     return [token for part in others for token in cut(part, False)] + cut(last, is_last)
 
 
@@ -50,9 +52,11 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
     """
     found: list[str] = []
     for token in tokens:
-        others = WRITTEN.get(token, (token.translate(APOSTROPHE), token.translate(QUOTES)))
+        dash = ["--"] * all(map(_is_dash, token))
+        others = WRITTEN.get(token, (token.translate(APOSTROPHE), token.translate(QUOTES), *dash))
         best = next((form for form in (token, *others) if form in known), None)
-        if best is None and len(token) > 1 and len(set(token)) == 1 and token[0] in known and not token.isalnum():
+        is_run = token not in TEX and len(token) > 1 and len(set(token)) == 1 and not token.isalnum()
+        if best is None and is_run and token[0] in known:
             found += token
         else:
             found.append(best or token)
@@ -88,6 +92,19 @@ def sentence_cutter(form: TextForm, rule: WordRule, *, marks: bool = True) -> Ca
 def has_letters(token: str) -> bool:
     """Return whether a token has a letter or a digit: is not a mark of punctuation."""
     return any(map(str.isalnum, token))
+
+
+@cache
+def _is_dash(character: str) -> bool:
+    """Return whether a character is a dash, such as the en and em dash, and not a hyphen."""
+    named_hyphen = re.search("HYPHEN|MAQAF", unicodedata.name(character, ""))
+    return unicodedata.category(character) == "Pd" and not named_hyphen
+
+
+def _at_dashes(word: str) -> list[str]:
+    """Return a word cut at dashes and runs of hyphens, which are parts, too."""
+    pieces = [piece for piece in re.split("(--+)", word) if piece]
+    return ["".join(run) for piece in pieces for _, run in groupby(piece, _is_dash)]
 
 
 def _split_marks(marks: str) -> list[str]:

@@ -3,12 +3,11 @@
 They are on this machine or at an address (lmtool.data.remote). They hold lines, or documents in JSON Lines or Parquet:
 a named column has the text, and each line of a document is a line.
 
-A UTF-8 byte-order mark at the start of a file is not part of its text.
+A UTF-8 byte-order mark at the start of a line is not part of its text.
 """
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from lmtool.data.normalizing import without_marks
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError, first_line
 
@@ -25,17 +25,11 @@ LONGEST_LINE = 64 << 20  # bytes; more than this in one line is not text
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
+TABLES = (".tsv", ".csv")
 ROWS = 1 << 12
 KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
 MEMBER = "::"  # archive.zip::folder/file.txt
-# Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
-OTHER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
 
 
 class FileLines(bytes):
@@ -53,29 +47,34 @@ class FileLines(bytes):
 
 
 def read_blocks(
-    *names: str, column: str | None = None, setting: str = "data.column", at_once: int = DOCUMENT_BLOCK
+    *names: str,
+    column: str | None = None,
+    setting: str = "data.column",
+    at_once: int = DOCUMENT_BLOCK,
+    tables: bool = False,
 ) -> Iterator[bytes]:
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
     column: name of the text column in files of documents; None for lines of text. setting: what the user calls it.
-    at_once: characters of documents per block; 0 makes each a block. names: paths and addresses; for a .zip
-    `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all its files, in the order of
-    their names. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
+    at_once: characters of documents per block; 0 makes each a block. tables: whether files may be tables. names: paths
+    and addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
+    its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not
+    UTF-8, and if all are empty.
     """
     what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
-    return _not_empty((block for name in names for block in _file_blocks(name, column, setting, at_once)), what)
+    return _not_empty((block for name in names for block in _file_blocks(name, column, setting, at_once, tables)), what)
 
 
-def _file_blocks(name: str, column: str | None, setting: str, at_once: int) -> Iterator[bytes]:
+def _file_blocks(name: str, column: str | None, setting: str, at_once: int, tables: bool) -> Iterator[bytes]:
     path, _, member = name.partition(MEMBER)
-    require_column(name, column, setting)
     with read_errors(name):
         for handle in open_files(path, member):
             called = name_of(handle, name)
+            require_column(called, column, setting, tables=tables)
             if column is None:
                 yield from checked_blocks(handle, called)
                 continue
-            if form_of(name) == PARQUET:
+            if form_of(called) == PARQUET:
                 documents = parquet_texts(handle, called, column, setting)
             else:
                 lines = chain.from_iterable(map(io.BytesIO, whole_lines(handle, called)))
@@ -88,8 +87,11 @@ def name_of(handle: IO[bytes], name: str) -> str:
     return handle.name if name.partition(MEMBER)[0].endswith(".zip") else name
 
 
-def require_column(name: str, column: str | None, setting: str) -> None:
-    """Raise UserError if a file holds documents, by its name, and no column is named."""
+def require_column(name: str, column: str | None, setting: str, *, tables: bool = False) -> None:
+    """Raise UserError if a file is a table, by its name, which it may not be, or holds documents of no column."""
+    if form_of(name, TABLES) is not None and not tables:
+        remedy = f"write its text to a .txt file, a line each, or its rows as JSON Lines, whose column {setting} names"
+        raise UserError(f"{name} is a table, not lines of text: {remedy}")
     if column is None and form_of(name) is not None:
         raise UserError(f"{name} holds documents, not lines of text: name the column of their text by {setting}")
 
@@ -128,18 +130,10 @@ def checked_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file. Raises UserError, naming the line, if the text is not UTF-8."""
     line = 1
     for block in whole_lines(handle, name):
-        text = FileLines.of(_without_mark(block, name) if line == 1 else block, name, line)
+        text = FileLines.of(without_marks(block, name, begins_file=line == 1), name, line)
         check_text(text, name, line)
         line += block.count(b"\n")
         yield text
-
-
-def _without_mark(block: bytes, name: str) -> bytes:
-    """Return the first block of a file without its byte-order mark. Raises UserError for another encoding's mark."""
-    for mark, encoding in OTHER_MARKS.items():
-        if block.startswith(mark):
-            raise UserError(f"{name} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8")
-    return block.removeprefix(codecs.BOM_UTF8)
 
 
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
@@ -203,15 +197,15 @@ def read_bytes(name: str) -> bytes:
 
 def read_text(name: str) -> str:
     """Read a small text file, such as a word list; "\\r\\n" becomes "\\n". Raises UserError as read_blocks does."""
-    return b"".join(read_blocks(name)).decode("utf-8").replace("\r\n", "\n")
+    return b"".join(read_blocks(name, tables=True)).decode("utf-8").replace("\r\n", "\n")
 
 
-def form_of(name: str) -> str | None:
-    """Return the format of a file (or `PATH::MEMBER`) by its name: PARQUET, one of JSON_LINES, or None for text."""
+def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str | None:
+    """Return the format of a file (or `PATH::MEMBER`) by its name, if it is one of `forms`; None for others."""
     path = PurePosixPath(name)
     if path.suffix in PACKED:
         path = path.with_suffix("")
-    return path.suffix if path.suffix in (*JSON_LINES, PARQUET) else None
+    return path.suffix if path.suffix in forms else None
 
 
 def batches_of(texts: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -234,7 +228,7 @@ def blocks_of_documents(documents: Iterable[str], name: str, at_once: int = DOCU
     name: what errors call them. at_once: approximate characters per block; 0 makes each document a block.
     """
     for batch in batches_of(documents, at_once):
-        block = b"".join(map(document_lines, batch))
+        block = without_marks(b"".join(map(document_lines, batch)), name)
         check_text(block, name, 1)
         yield block
 
@@ -324,8 +318,15 @@ def parquet_batches(
 def column_values(batch: Any, column: str, name: str) -> list[Any]:
     """Return the values of a column of a pyarrow.RecordBatch. name: of its file, for the UserError if it is damaged."""
     with _parquet_errors(name):
-        values: list[Any] = batch.column(column).to_pylist()
-    return values
+        return list(map(decoded, batch.column(column).to_pylist()))
+
+
+def decoded(value: Any) -> Any:
+    """Return bytes in UTF-8 as text, which some programs write to Parquet as bytes; other values unchanged."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
 
 
 @contextmanager

@@ -104,19 +104,20 @@ def escaped(address: str) -> str:
 
 
 def find_addresses(name: str) -> list[str]:
-    """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name.
+    """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name,
+    without hidden ones.
 
     Raises UserError if the address's file system cannot be used or does not answer.
     """
 
     def found(files: Any, path: str) -> list[str]:
         if any(mark in path for mark in "*?["):
-            paths = sorted(files.glob(path))
+            paths = files.glob(path)
         elif files.isdir(path):
-            paths = sorted(entry["name"] for entry in files.ls(path) if entry["type"] == "file")
+            paths = [entry["name"] for entry in files.ls(path) if entry["type"] == "file"]
         else:
-            paths = [path] if files.exists(path) else []
-        return [files.unstrip_protocol(file) for file in paths]
+            return [files.unstrip_protocol(path)] if files.exists(path) else []
+        return [files.unstrip_protocol(file) for file in sorted(paths) if not file.rpartition("/")[2].startswith(".")]
 
     return _answer(name, found)
 

@@ -1,4 +1,4 @@
-"""Find text files below LMTOOL_DATA, then below the working folder; download known corpora into a cache folder."""
+"""Find text files below the working folder, then below LMTOOL_DATA; download known corpora into a cache folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.readers import MEMBER
 from lmtool.data.remote import cache_dir, find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
+from lmtool.system.terminal import note_once
 
 BLOCK = 1 << 16  # bytes per sample
 SAMPLES = 256  # maximum number of blocks read of the files of a setting: 16 MiB
@@ -38,10 +39,14 @@ def also_below(folder: str) -> Iterator[None]:
 
 
 def text_files(name: str, key: str) -> list[str]:
-    """Return the files that a setting names (see `find_files`). Raises UserError, naming the key, if there are none."""
+    """Return the files that a setting names (see `find_files`), with a note if they are not in the working folder.
+
+    Raises UserError, naming the key, if there are none.
+    """
     files = find_files(name)
     if not files:
         raise UserError(no_file(name, key))
+    note_places([name])
     return files
 
 
@@ -58,20 +63,43 @@ def find_files(name: str) -> list[str]:
 
     name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
     of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
-    looked for below LMTOOL_DATA, then below the folder of also_below and the working folder; `~` is the home folder.
-    Raises UserError if a folder cannot be read.
+    looked for below the folder of also_below, the working folder and, unless it is_explicit, LMTOOL_DATA; `~` is the
+    home folder. Raises UserError if a folder cannot be read.
     """
+    return _find(name)[1]
+
+
+def _find(name: str) -> tuple[Path, list[str]]:
+    """Return the files of a name, and the folder that they are below: the working folder for addresses."""
     path, mark, member = name.partition(MEMBER)
     if is_address(path):
-        return [f"{file}{mark}{member}" for file in find_addresses(path)]
-    for root in (*_data_folder(), *_started_in.get(), Path()):
+        return Path(), [f"{file}{mark}{member}" for file in find_addresses(path)]
+    for root in _roots(path):
         try:
             files = _files_below(root, os.path.expanduser(path))
         except OSError as error:
             raise UserError(f"cannot read {root / path}: {error.strerror}") from error
         if files:
-            return [f"{file}{mark}{member}" for file in files]
-    return []
+            return root, [f"{file}{mark}{member}" for file in files]
+    return Path(), []
+
+
+def is_explicit(path: str) -> bool:
+    """Return whether a path is absolute or begins with `.`, `..` or `~`: it is not looked for below LMTOOL_DATA."""
+    return path.split("/")[0] in (".", "..") or os.path.isabs(os.path.expanduser(path))
+
+
+def _roots(path: str) -> list[Path]:
+    """Return the folders that a path is looked for below, in their order."""
+    started_in = () if os.path.isabs(os.path.expanduser(path)) else _started_in.get()
+    return [*started_in, Path(), *([] if is_explicit(path) else _data_folder())]
+
+
+def note_places(names: Iterable[str]) -> None:
+    """Log a note of the files of these names that are not in the working folder."""
+    found = [(str(_find(name)[0]), name) for name in names if not is_address(name)]
+    for root in sorted({root for root, _ in found} - {"."}):
+        note_once(f"read from {root}: {', '.join(name for place, name in found if place == root)}")
 
 
 def no_file(name: str, key: str) -> str:
@@ -79,20 +107,21 @@ def no_file(name: str, key: str) -> str:
     if is_address(name):
         return f"no file at {name} for {key}: check the address"
     path = os.path.expanduser(name.partition(MEMBER)[0])
-    roots = (*_data_folder(), Path())
-    if any((root / path).is_dir() for root in roots):
+    if any((root / path).is_dir() for root in _roots(path)):
         what = f"no file in the folder {path}"
     elif glob.escape(path) != path:
         what = f"no file matches {path}"
     else:
         what = f"no file {path}"
     data_folder = os.environ.get("LMTOOL_DATA")
+    if is_explicit(path):
+        return f"{what} for {key}: check the path"
     if not data_folder:
         return f"{what} for {key} (here, and LMTOOL_DATA is not set): check the path or set LMTOOL_DATA"
     if is_data_folder_wrong():
         remedy = "set it to the folder of your corpora, or unset it"
         return f"{what} for {key} here, and LMTOOL_DATA={data_folder} is not a folder: {remedy}"
-    return f"{what} for {key} (below LMTOOL_DATA={data_folder} and here): check the path and LMTOOL_DATA"
+    return f"{what} for {key} (here and below LMTOOL_DATA={data_folder}): check the path and LMTOOL_DATA"
 
 
 def is_data_folder_wrong() -> bool:

@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.normalizing import without_marks
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
@@ -98,7 +99,7 @@ class RecordBlock:
                     raise
                 broken[len(texts)] = str(error)
             texts.append(text)
-        return block_of(texts), broken
+        return block_of(texts, self.name), broken
 
     def where(self, flags: npt.NDArray[np.bool_]) -> RecordBlock:
         """Return the records with a flag, `[M]`, as they stand."""
@@ -141,13 +142,13 @@ def record_blocks(
     if one cannot be read.
     """
     for name in names:
-        require_column(name, column, setting)
         path, _, member = name.partition(MEMBER)
         file = "standard input" if name == STANDARD else name
         with read_errors(file):
             for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
                 called, line = name_of(handle, file), 1
-                if column is not None and form_of(name) == PARQUET:
+                require_column(called, column, setting)
+                if column is not None and form_of(called) == PARQUET:
                     yield from _row_blocks(handle, called, column, others, setting)
                     continue
                 for content in checked_blocks(handle, called) if column is None else whole_lines(handle, called):
@@ -169,9 +170,9 @@ def _row_blocks(
         row += batch.num_rows
 
 
-def block_of(texts: Iterable[str]) -> TextBlock:
-    """Return texts as one block; a text may have several lines."""
-    lines = [document_lines(text) for text in texts]
+def block_of(texts: Iterable[str], name: str = "the text") -> TextBlock:
+    """Return texts as one block; a text may have several lines. name: of the text, for notes."""
+    lines = [without_marks(document_lines(text), name) for text in texts]
     return TextBlock(b"".join(lines), np.cumsum([len(text) for text in lines], dtype=np.int64))
 
 
@@ -186,8 +187,10 @@ def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> 
     """
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
     for key, name in outputs.items():
-        if name is None or name == STANDARD:
+        if name is None or (name == STANDARD and key == "to"):
             continue
+        if name == STANDARD:
+            raise UserError(f"{key}=-: only to= can be standard output: name a file")
         if is_address(name):
             raise UserError(f"{key}={name} is an address: name a file on this machine")
         path = Path(name).resolve()

@@ -168,7 +168,7 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
     archive = _archive(file, path)
     with archive:
         files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-        chosen = [name for name in files if fnmatch.fnmatchcase(name, member or "*")]
+        chosen = [name for name in files if _is_chosen(name, member)]
         if not chosen:
             shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
             raise UserError(f"{path} has no member {member!r}: it has {shown}")
@@ -182,6 +182,12 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
                 limited = _Limited(opened, file, f"{path}::{name}", size)
                 yield io.BufferedReader(limited, BUFFER)
                 size = limited.size
+
+
+def _is_chosen(name: str, member: str) -> bool:
+    """Return whether a pattern, "" for all, has a file of an archive; hidden ones and macOS's only by their name."""
+    hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in name.split("/"))
+    return name == member or (not hidden and fnmatch.fnmatchcase(name, member or "*"))
 
 
 def _archive(file: _Counted, path: str) -> zipfile.ZipFile:

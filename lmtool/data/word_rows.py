@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.printed_words import sentence_numbers
-from lmtool.data.readers import PACKED, form_of, read_blocks
+from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
+from lmtool.system.terminal import note_once
 
 WORD, ITEM, SENTENCE = "word", "item", "sentence"
-TABLES = (".tsv", ".csv")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 NUMBER = re.compile(r"-?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?")  # not 007, which is a name
 MISSING = ("", "NA", "NaN")
@@ -58,7 +59,7 @@ def read_word_rows(
     punctuation in a table without such a column. Raises UserError, naming the row, for a row without a word, or with
     another number of cells than the header, and for an item whose rows are not together.
     """
-    tables = [name for name in files if word is not None or _is_table(name)]
+    tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     if not tables:
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
         columns = columns_of_sentences(map(_lines, files), sentences)
@@ -67,12 +68,6 @@ def read_word_rows(
         raise UserError(f"{len(files):,} files are named, but {tables[0]} is a table: name one table, or files of text")
     columns, cells = _read_table(files[0], word or WORD)
     return replace(rows_of_table(columns, files[0], word, item, sentence, sentences), cells=cells)
-
-
-def _is_table(name: str) -> bool:
-    """Return whether a file is a table, by the suffix of its name."""
-    path = PurePosixPath(name)
-    return form_of(name) is not None or (path.with_suffix("") if path.suffix in PACKED else path).suffix in TABLES
 
 
 def columns_of_sentences(texts: Iterable[Iterable[Sequence[str]]], sentences: str | None) -> dict[str, list[Any]]:
@@ -149,11 +144,15 @@ def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, l
             fields = block.fields()
             records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
-        return {key: [record.get(key) for record in records] for key in names}, {}
-    content = b"".join(read_blocks(name)).decode("utf-8")
-    comma = ".csv" in PurePosixPath(name).suffixes
-    quoting: Any = csv.QUOTE_MINIMAL if comma or _is_quoted(content, name) else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(content, newline=""), delimiter="," if comma else "\t", quoting=quoting, strict=True)
+        return {key: [decoded(record.get(key)) for record in records] for key in names}, {}
+    content = b"".join(read_blocks(name, tables=True)).decode("utf-8")
+    unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
+    usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
+    mark = next((mark for mark in (usual, *SEPARATORS) if mark in unquoted), usual)
+    if mark != usual:
+        note_once(f"{name}: its columns are separated by {SEPARATORS[mark]}")
+    quoting: Any = csv.QUOTE_MINIMAL if mark != "\t" or _is_quoted(content, name) else csv.QUOTE_NONE
+    lines = csv.reader(io.StringIO(content, newline=""), delimiter=mark, quoting=quoting, strict=True)
     try:
         header, *rows = lines
     except csv.Error as error:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmtool.data.readers import json_document
-from lmtool.data.text_files import DownloadConfig, fetch, find_files, text_files
+from lmtool.data.readers import decoded, json_document
+from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import Rows
@@ -34,6 +34,7 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
     """Return the files of text=: those of BLiMP, downloaded unless they are here, or files as in text_files."""
     if name != BLIMP:
         return text_files(name, "text")
+    note_places([BLIMP_FILE])
     files = find_files(BLIMP_FILE) or [str(fetch(DOWNLOAD, progress=progress))]
     return [f"{files[0]}{BLIMP_MEMBERS}"]
 
@@ -80,7 +81,7 @@ def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
     """Yield each record with its place. Raises UserError for a line that is not JSON."""
     if block.rows is not None:
         for number, record in enumerate(block.rows.to_pylist(), block.first):
-            yield f"{block.name}, row {number}", record
+            yield f"{block.name}, row {number}", {key: decoded(value) for key, value in record.items()}
     for number, line in block.lines():
         where = f"{block.name}, line {number}"
         yield where, json_document(line, where, "text")

@@ -17,14 +17,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.readers import JSON_LINES, PACKED, PARQUET, form_of, read_text
+from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of, read_text
 from lmtool.data.text_lines import text_lines
-from lmtool.data.text_records import packed_file
+from lmtool.data.text_records import STANDARD, packed_file
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray, decimal
-from lmtool.system.files import cannot_write
+from lmtool.system.files import atomic_write, cannot_write
+from lmtool.system.terminal import table_output
 
 NONE = -1  # the bucket of a text without tokens
 
@@ -88,14 +89,10 @@ class Buckets:
         return [names[place] for place in self.put(rows).tolist()]
 
 
-def require_table(name: str, texts: tuple[str, ...] = (".tsv",), rest: str = "; - is standard output") -> None:
-    """Raise UserError unless the suffix of a file's name is one of a table. texts: suffixes of plain text. rest: of the
-    message.
-    """
-    path = PurePosixPath(name)
-    plain = path.with_suffix("") if path.suffix in PACKED else path
-    if plain.suffix not in texts and path.suffix != PARQUET and form_of(name) not in JSON_LINES:
-        rule = f"{', '.join(texts)} or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet{rest}"
+def require_table(name: str, texts: tuple[str, ...] = TABLES) -> None:
+    """Raise UserError unless a file's name is `-` or has the suffix of a table. texts: suffixes of plain text."""
+    if name != STANDARD and not name.endswith(PARQUET) and form_of(name, (*texts, *JSON_LINES)) is None:
+        rule = f"{', '.join(texts)} or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
 
 
@@ -239,25 +236,30 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], to: Path, name: str) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
-    to: the file. name: its final name, whose suffix decides the format.
+    name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
+    output, tab-separated.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
-    if form_of(name) == PARQUET:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError:
-            raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to write it') from None
-        try:
-            pq.write_table(pa.table(plain), to)
-        except (ValueError, TypeError, OverflowError) as error:  # pyarrow's
-            raise UserError(f"{name}: a column has several types: write .jsonl ({first_line(error)})") from error
-        return
-    rows = zip(*plain.values(), strict=True)
-    with packed_file(to, name) as packed, io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="") as file:
+    with ExitStack() as files:
+        if form_of(name) == PARQUET:
+            try:
+                import pyarrow as pa
+                import pyarrow.parquet as pq
+
+                pq.write_table(pa.table(plain), files.enter_context(atomic_write(Path(name))))
+            except ImportError:
+                raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to write it') from None
+            except (ValueError, TypeError, OverflowError) as error:  # pyarrow's
+                raise UserError(f"{name}: a column has several types: write .jsonl ({first_line(error)})") from error
+            return
+        rows = zip(*plain.values(), strict=True)
+        packed = table_output()
+        if name != STANDARD:
+            packed = files.enter_context(packed_file(files.enter_context(atomic_write(Path(name))), name))
+        file = io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="")
         if form_of(name) in JSON_LINES:
             file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
         elif ".csv" in PurePosixPath(name).suffixes:
@@ -265,6 +267,7 @@ def write_columns(columns: dict[str, list[Any]], to: Path, name: str) -> None:
             csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
             file.writelines("\t".join(_cell(value) for value in row) + "\n" for row in [tuple(plain), *rows])
+        file.detach()  # which flushes it
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:

@@ -74,6 +74,8 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
+    if path == Path("-"):
+        raise UserError("-: standard output is for to= of lmtool score, surprisal and pairs alone: name a file")
     temporary = path.with_name(f".{path.name}.{unique_tag()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,18 +5,46 @@ from __future__ import annotations
 import difflib
 import heapq
 import io
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 from itertools import pairwise
-from typing import Any
+from typing import IO, Any
 
 from lmtool.errors import UserError, for_terminal
 
+log = logging.getLogger(__name__)
+_noted: set[tuple[str, str]] = set()
+_table_output: ContextVar[IO[bytes] | None] = ContextVar("_table_output", default=None)
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of a formula, or of white space before one
 Cell = str | int | float | None
+
+
+@contextmanager
+def only_table(to: object) -> Iterator[None]:
+    """Print to standard error in the block if `to` is -, which leaves standard output to `table_output`."""
+    token = _table_output.set(sys.stdout.buffer if to == "-" else None)
+    try:
+        with redirect_stdout(sys.stderr) if to == "-" else nullcontext():
+            yield
+    finally:
+        _table_output.reset(token)
+
+
+def table_output() -> IO[bytes]:
+    """Return standard output, for a table."""
+    return _table_output.get() or sys.stdout.buffer
+
+
+def note_once(text: str) -> None:
+    """Log a note for the user, unless this process has logged it in the same working folder before."""
+    if (os.getcwd(), text) not in _noted:
+        _noted.add((os.getcwd(), text))
+        log.warning("note: %s", text)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

@@ -95,7 +95,7 @@ def whole_text(contents: list[bytes]) -> str:
     for content in contents:
         if content.startswith(OTHER_MARKS) or b"\0" in content:
             raise ValueError("not UTF-8 text")
-        text = content.removeprefix(codecs.BOM_UTF8).decode()
+        text = re.sub("(?m)^\ufeff+", "", content.decode())
         texts.append(text if not text or text.endswith("\n") else text + "\n")
     whole = "".join(texts)
     if not whole.strip(" \t\n\v\f\r"):

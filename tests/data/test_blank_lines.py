@@ -13,7 +13,7 @@ import pytest
 from lmtool.config.data import BlankLines, Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess, store_path
-from lmtool.data.sources.base import SplitConfig
+from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.text_form import TextEncoder, TextForm, split_of_text
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.errors import UserError
@@ -76,7 +76,7 @@ def test_a_cut_by_lines_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_bytes(b"a\n\nb\n\nc\n\n")
     for blank, want in ((BlankLines.skip, [1, 1, 1]), (BLANK, [1, 1, 4])):
-        data = text(valid=None, split=SplitConfig(None, 1, 1, None), blank_lines=blank)
+        data = text(valid=None, split=SplitConfig(SplitUnit.lines, 1, 1, None), blank_lines=blank)
         rows = preprocess(data, "stores", progress=False).rows
         assert [row["sentences"] for row in rows] == want
 

@@ -289,7 +289,7 @@ def test_offsets_and_oov_positions_of_every_piece(
 
 def test_a_cut_need_not_leave_anything_for_test(folder: Path) -> None:
     (folder / "train.txt").write_text("a\nb\nc\nd\n")
-    for data in (cut(None, 3, 1, None), cut(None, 0.75, 0.25, None), cut(SplitUnit.tokens, 6, 2, None)):
+    for data in (cut(SplitUnit.lines, 3, 1, None), cut(None, 0.75, 0.25, None), cut(SplitUnit.tokens, 6, 2, None)):
         with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
             assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 6), ("valid", 2)]
             assert corpus.provenance["notes"] == []
@@ -301,7 +301,7 @@ def test_a_cut_need_not_leave_anything_for_test(folder: Path) -> None:
 )
 def test_with_one_size_alone_test_is_as_large_as_valid(sizes: tuple[Any, Any], lines: tuple, folder: Path) -> None:
     (folder / "train.txt").write_text("\n".join("abcdefghij"))
-    prepared = preprocess(cut(None, *sizes, None), folder / "stores", progress=False)
+    prepared = preprocess(cut(SplitUnit.lines, *sizes, None), folder / "stores", progress=False)
     assert [row["sentences"] for row in prepared.rows] == list(lines)
 
 

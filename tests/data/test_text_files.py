@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_files_globs_and_folders(folder: Path) -> None:
     corpora = os.environ["LMTOOL_DATA"]
-    assert find_files("a.txt") == [f"{corpora}/a.txt"]  # LMTOOL_DATA is asked first
+    assert find_files("a.txt") == ["a.txt"]  # the working folder comes first
     assert find_files("de") == [f"{corpora}/de/train.txt"]
     assert find_files("parts") == ["parts/a.txt", "parts/b.txt", "parts/c.md"]
     assert find_files("parts/*.txt") == ["parts/a.txt", "parts/b.txt"]
@@ -61,7 +61,7 @@ def test_files_globs_and_folders(folder: Path) -> None:
     [
         (
             "nix.txt",
-            r"^no file nix\.txt for text \(below LMTOOL_DATA=.*corpora and here\): check the path and LMTOOL_DATA$",
+            r"^no file nix\.txt for text \(here and below LMTOOL_DATA=.*corpora\): check the path and LMTOOL_DATA$",
         ),
         ("empty", r"^no file in the folder empty for text"),
         ("nix/*.txt", r"^no file matches nix/\*\.txt for text"),
@@ -146,12 +146,14 @@ def test_a_wrong_lmtool_data_is_named_where_a_corpus_would_be_downloaded(
     monkeypatch.setenv("LMTOOL_CACHE", str(folder / "cache"))
     pytest.importorskip("pooch")
     data = downloadable(train="nix.txt", valid="a.txt")
-    with pytest.raises(UserError, match=r"no file nix\.txt for data\.train \(below LMTOOL_DATA=.*; cannot download"):
+    with pytest.raises(
+        UserError, match=r"no file nix\.txt for data\.train \(here and below LMTOOL_DATA=.*; cannot download"
+    ):
         data.source(progress=False, download=True)
     with pytest.raises(NoSource, match=r"no file nix\.txt"):
         data.source(progress=False, download=False)
     source = downloadable(train="a.txt", valid="a.txt", test="nix.txt").source(progress=False, download=True)
-    assert source.notes == ["no test split: nix.txt is neither below LMTOOL_DATA nor here"]
+    assert source.notes == ["no test split: nix.txt is neither here nor below LMTOOL_DATA"]
     monkeypatch.setenv("LMTOOL_DATA", "/nowhere")
     with pytest.raises(UserError, match=r"no file nix\.txt .*LMTOOL_DATA=/nowhere is not a folder"):
         data.source(progress=False, download=True)

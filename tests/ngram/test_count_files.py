@@ -172,7 +172,8 @@ def test_settings_that_are_refused(lmtool: Run, runs: Path) -> None:
     assert "no separate files for splits" in lmtool(*KN, "counts=table", "counts.paths=c.tsv", "data=toy", code=2)
     assert "data.train has no file" in lmtool(*KN, "data=text", "data.valid=valid.txt", code=2)
     assert "only these have counts" in lmtool("export", f"run={runs}/nplm", "to=c.tsv", code=2)
-    letters = ["data=text", "data.name=letters", "data.vocabulary.unit=char", "data.train=c.tsv", "data.valid=c.tsv"]
+    letters = ["data=text", "data.name=letters", "data.vocabulary.unit=char", "data.train=c.txt", "data.valid=c.txt"]
+    Path("c.txt").write_bytes(Path("c.tsv").read_bytes())
     lmtool("train", "model=ngram", "model.order=2", *letters, "smoother=mle", "hydra.run.dir=letters")
     assert "has white space, which separates words" in lmtool("export", "run=letters", "to=d.tsv", code=2)
     Path("there").mkdir()

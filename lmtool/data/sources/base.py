@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import MISSING, Settings, require, setting
+from lmtool.config.rules import BITS, MISSING, Settings, is_number, require, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Source:
     list of the vocabulary's words, or the words themselves; None if train decides. cloze: the questions of splits.
     drawn: ids of words instead of text; splits is empty then. counted: counts train where it is stored; splits has only
     the others then. uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
-    label: part of the store's name that distinguishes it from the store of the whole text. notes: what the user should
-    know.
+    label: part of the store's name that distinguishes it from the store of the whole text. cut: whether splits are
+    parts of one text. notes: what the user should know.
 
     An empty test split is left out: a cut may leave nothing for it.
     """
@@ -111,6 +111,7 @@ class Source:
     counted: Callable[[], ExternalCounts] | None = None
     uncut: Callable[[], Blocks] | None = None
     label: str = ""
+    cut: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -140,6 +141,7 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
 
 
 LINES_PER_BLOCK = 1 << 14
+SIZE = "a share between 0 and 1, e.g. 0.8, or, together with data.split.unit=lines or tokens, a whole number of these"
 
 
 class SplitUnit(Enum):
@@ -154,15 +156,16 @@ class SplitConfig(Settings):
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
     unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
-    train, valid: counts of the unit, or fractions below 1. Where one of the two is given, test is as large as valid;
-    where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines beforehand; None for their order.
+    train, valid: shares of the text, between 0 and 1, or, only if the unit is given, whole numbers of it. Where one of
+    the two is given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the
+    lines beforehand; None for their order.
     """
 
     prefix: ClassVar[str] = "data.split."
 
     unit: SplitUnit | None = MISSING
-    train: float | None = setting(above=0)
-    valid: float | None = setting(above=0)
+    train: Any = setting(said=SIZE)
+    valid: Any = setting(said=SIZE)
     shuffle_seed: int | None = setting(min=0)
 
     def __post_init__(self) -> None:
@@ -176,6 +179,10 @@ class SplitConfig(Settings):
 
     def _fill_in(self) -> None:
         """Fill in omitted values, so that settings with the same meaning are equal."""
+        for name, size in (("train", self.train), ("valid", self.valid)):
+            counted = self.unit is not None and isinstance(size, int) and is_number(size, 1, (1 << BITS) - 1)
+            share = is_number(size, 0, 1) and size not in (0, 1)
+            require(size is None or counted or share, f"data.split.{name}", size, SIZE)
         self.unit = self.unit or SplitUnit.lines
         if self.unit is SplitUnit.tokens:
             rule = "null with data.split.unit=tokens: only lines are shuffled"

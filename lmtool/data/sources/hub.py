@@ -74,6 +74,7 @@ class HubData(DataConfig):
             splits,
             stamp=sizes | {"files": file_stamps(files)},
             identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
+            cut=any(isinstance(size, float) for size in (self.valid_split, self.test_split)),
         )
 
     def _load(self, folder: Path | None, *, progress: bool) -> dict[str, Dataset]:

@@ -1,4 +1,4 @@
-"""Text files: below LMTOOL_DATA, below the working folder, or downloaded."""
+"""Text files: below the working folder, below LMTOOL_DATA, or downloaded."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ from lmtool.data.text_files import (
     find_files,
     is_cached,
     is_data_folder_wrong,
+    is_explicit,
     no_file,
+    note_places,
     text_files,
 )
 from lmtool.errors import UserError
+from lmtool.system.terminal import note_once
 
 SOURCE = re.compile(r"[A-Za-z0-9_.-]+")  # a name that needs no quotes in YAML, nor on a command line
 
@@ -171,7 +174,7 @@ class TextData(DataConfig):
                 continue
             paths = locate(names, split, self, progress=progress, optional=split == "test")
             if paths is None:
-                notes.append(f"no test split: {names} is neither below LMTOOL_DATA nor here")
+                notes.append(f"no test split: {names} is neither here nor below LMTOOL_DATA")
             else:
                 files[split] = paths
         splits: dict[str, Callable[[], Blocks]] = {
@@ -191,6 +194,9 @@ class TextData(DataConfig):
             if name is not None
         }
         everything = files | {key: [path] for key, path in single.items()}
+        trained = [] if train is None else [name for names in self._sources().values() for name in names]
+        given = (trained, self.valid or [], self.test or [], [name for name in others.values() if name is not None])
+        note_places(name for names in given for name in ([names] if isinstance(names, str) else names))
         return Source(
             splits,
             stamp={key: _of_each(file_stamps(paths)) for key, paths in everything.items()},
@@ -209,6 +215,7 @@ class TextData(DataConfig):
                 for split in ("valid", "test")
                 if f"cloze_{split}" in single
             },
+            cut=self.split is not None,
             notes=notes,
         )
 
@@ -243,8 +250,8 @@ def locate(
     """Return the paths of a part of the data set, each with its member if it has one; download it if possible.
 
     names: as in lmtool.data.text_files.find_files. key: the setting without `data.`, by which the downloads are named.
-    They are looked for below LMTOOL_DATA, below the working folder, and in the cache of downloads. None if downloading
-    an optional part fails. Raises UserError if any other part is missing, NoSource with download=False.
+    They are looked for as by find_files, and, unless the path is_explicit, in the cache of downloads. None if
+    downloading an optional part fails. Raises UserError if any other part is missing, NoSource with download=False.
     """
     paths = []
     missing = None
@@ -256,7 +263,7 @@ def locate(
         return paths
     remote = data.downloads.get(key)
     kind = UserError if download else NoSource
-    if remote is None or is_data_folder_wrong() or not (download or is_cached(remote)):
+    if remote is None or is_explicit(missing) or is_data_folder_wrong() or not (download or is_cached(remote)):
         raise kind(no_file(missing, f"data.{key}"))
     try:
         fetched = fetch(remote, progress=progress)
@@ -266,6 +273,7 @@ def locate(
         if os.environ.get("LMTOOL_DATA"):
             raise UserError(f"{no_file(missing, f'data.{key}')}; {error}") from error
         raise
+    note_once(f"data.{key}={missing} is not here: read from {fetched}, downloaded from {remote.url}")
     _, mark, member = missing.partition(MEMBER)
     return [f"{fetched}{MEMBER}{remote.member}" if remote.member else f"{fetched}{mark}{member}"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.data.normalizing import without_marks
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
@@ -28,7 +29,6 @@ from lmtool.system.files import cannot_write
 IN_MEMORY = 32 << 20  # maximum bytes of a split's text in memory; a longer one goes to a temporary file
 BLOCK = 4 << 20  # bytes read at a time
 SENTENCES = 1 << 12  # written at a time
-MARK = "\ufeff"  # the byte-order mark that a file may begin with
 
 
 def write_texts(
@@ -62,7 +62,7 @@ def write_texts(
                 texts = cut_by_lines(texts["train"], *sizes)
             else:
                 parts = sizes
-        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary)
+        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary, cut=bool(shares))
         return preprocess(data, store_dir, progress=False, source=source)
 
 
@@ -121,7 +121,7 @@ def _require_word(word: object, where: str, *, chars: bool) -> None:
 
 
 def _lines(items: Any, split: str, *, sentences: bool, chars: bool) -> Iterator[bytes]:
-    """Yield the sentences as lines, without the byte-order mark of a file.
+    """Yield the sentences as lines, without byte-order marks at their starts.
 
     Raises UserError, naming its place, if an item is not a sentence.
     """
@@ -133,7 +133,7 @@ def _lines(items: Any, split: str, *, sentences: bool, chars: bool) -> Iterator[
         line = _line(item, where, chars=chars)
         if sentences and "\n" in line:
             raise UserError(f"{where}: a line end within it: give each sentence by itself, as by text.splitlines()")
-        yield _encoded(line.removeprefix(MARK) if number == 1 else line, where) + b"\n"
+        yield without_marks(_encoded(line, where) + b"\n", split, begins_file=number == 1)
 
 
 def _line(item: object, where: str, *, chars: bool) -> str:

@@ -65,7 +65,7 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self.path = path
         self.number = 0
-        self._blocks: Iterator[bytes] = read_blocks(path)
+        self._blocks: Iterator[bytes] = read_blocks(path, tables=True)
         self.block = b""
         self.at = 0
 

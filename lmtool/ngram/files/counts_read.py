@@ -21,7 +21,7 @@ from lmtool.config.data import VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
 from lmtool.data.sources.base import ExternalCounts
-from lmtool.data.text_files import find_files, text_files
+from lmtool.data.text_files import find_files, note_places, text_files
 from lmtool.data.tokenizer import EOS_ID, RESERVED, UNK_ID
 from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -94,6 +94,7 @@ def _files(path: str, k: int | None) -> list[str]:
     folder = path.rstrip("/")
     if not find_files(f"{folder}/1gms"):
         return text_files(path, "counts.paths")
+    note_places([f"{folder}/1gms"])
     orders = [k] if k is not None else range(1, MAX_ORDER + 1)
     found = [file for order in orders for file in find_files(f"{folder}/{order}gms")]
     return [file for file in found if not Path(file).name.startswith(OTHER_FILES) and not file.endswith(".idx")]
@@ -102,7 +103,7 @@ def _files(path: str, k: int | None) -> list[str]:
 def _blocks(file: str) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     if form_of(file) != PARQUET:
-        yield from read_blocks(file)
+        yield from read_blocks(file, tables=True)
         return
     path, _, member = file.partition(MEMBER)
     with read_errors(file):

@@ -5,7 +5,6 @@ The workers need lmtool, without torch, and the Python version of the driver.
 
 from __future__ import annotations
 
-import codecs
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from lmtool.config.data import DataConfig
 from lmtool.data.first_pass import tokenizer_of
+from lmtool.data.normalizing import without_marks
 from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -104,16 +104,7 @@ def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[b
                 yield key, b"\n".join([line for _, line in together]) + b"\n"
 
     for key, blocks in itertools.groupby(rows(), key=lambda row: row[0]):
-        texts = (block for _, block in blocks)
-        yield key, _without_mark(texts) if key[2] == 0 else texts
-
-
-def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the blocks of a file from its start, without UTF-8's byte-order mark."""
-    for block in blocks:
-        yield block.removeprefix(codecs.BOM_UTF8)
-        break
-    yield from blocks
+        yield key, (without_marks(block, key[1]) for _, block in blocks)
 
 
 def ngram_columns(order: int) -> list[str]:

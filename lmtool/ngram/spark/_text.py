@@ -13,7 +13,7 @@ import numpy as np
 
 from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.readers import PARQUET, form_of
+from lmtool.data.readers import PARQUET, form_of, require_column
 from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
@@ -81,8 +81,7 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
     for row in found:
         if row["path"].endswith(UNSUPPORTED):
             raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")
-        if text.column is None and form_of(row["path"]) is not None:
-            raise UserError(f"{row['path']} holds documents: name the column of their text by data.column")
+        require_column(row["path"], text.column, "data.column")
     return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in found])
 
 
