@@ -34,6 +34,8 @@ Compute = Callable[[Tensor, Tensor, Tensor, Tensor, Gradients], Tensor]
 
 def in_bf16(layer: FullSoftmax, h: Tensor) -> bool:
     """Return whether the products of a step on h `[B, D]` are in bfloat16: requested, or large enough to gain."""
+    if not layer.training:
+        return False
     if layer.precision is not Precision.auto:
         return layer.precision is Precision.bf16
     by_tiles = tiles.fit(h)
