@@ -15,7 +15,6 @@ from measuring import Times, head, rates_in_turns, ratios, row, turns, use_threa
 from network_steps import PAPER, settings_of
 from torch import Tensor, nn
 
-from lmtool.config.training import Precision
 from lmtool.neural import (
     ClassSoftmax,
     FullSoftmax,
@@ -41,7 +40,9 @@ from lmtool.trees.builders import class_of_words
 
 SECONDS = 0.2  # of one form in one turn
 Step = Callable[[], object]
-Case = tuple[str, str, Any, Step]  # form, sizes, the module that has it, what calls it
+# Form, sizes, the module that has it (None: the step chooses, and there is no next form), what calls it (None: a form
+# that this processor does not have).
+Case = tuple[str, str, Any, Step | None]
 
 
 def forms() -> None:
@@ -55,7 +56,7 @@ def forms() -> None:
     head("form", "sizes", *columns, numbers=5)
     for cases in (_rows, _trees, _encoders, _softmaxes, _optimizers, _networks):
         for name, sizes, module, step in cases():
-            found = _timed(name, module, step)
+            found = None if step is None else _timed(name, module, step)
             if found is None:
                 row(name, sizes, "", "", "not on this machine", "", "")
                 continue
@@ -89,7 +90,7 @@ def _timed(name: str, module: Any, step: Step) -> Times | None:
 
     names = {each.name for each in of_layers.registered()}
     ways = {"plain": set(), "next": names - {name}, "form": names | {name}}
-    of_a_layer = name in names  # not the row optimizers and the step of a whole network
+    of_a_layer = name in names and module is not None  # not row optimizers, whole steps and forms that are called
     if of_a_layer and name not in serving(ways["form"]):
         return None
     if not of_a_layer or not serving(ways["next"]):
@@ -189,11 +190,23 @@ def _encoders() -> Iterator[Case]:
 
 
 def _softmaxes() -> Iterator[Case]:
-    """Yield the full softmax in bfloat16; the plain method is in float32, the next form torch's autocast."""
+    """Yield the full softmax in bfloat16; the plain method is in float32.
+
+    Each form is called, also where another one would be chosen.
+    """
+    here = {"softmax_tiles": tiles.available(), "softmax_bf16": tiles.has_dots()}
+    here["softmax_autocast"] = has_bf16(torch.device("cpu"))
+    of_names = {each.name: each.run for each in of_layers.registered()}
     sizes = [(10_000, 100, size) for size in (32, 256, 1024)] + [(10_000, 512, 1024), (50_000, 128, 1024)]
-    for name, (words, dim, size) in product(("softmax_tiles", "softmax_bf16"), sizes):
-        layer = FullSoftmax(dim, _counts(words), precision=Precision.bf16)
-        yield name, f"V {words:,}, D {dim}, B {size:,}", layer, _loss(layer, words, dim, size)
+    for name, (words, dim, size) in product(here, sizes):
+        layer, (h, y), form = FullSoftmax(dim, _counts(words)), _batch(words, dim, size), of_names[name]
+
+        def loss(layer: FullSoftmax = layer, h: Tensor = h, y: Tensor = y, form: Any = form) -> Tensor:
+            found: Tensor = form(layer, h, y) if of_layers.allowed() else layer.loss(h, y)
+            return found
+
+        step = _both_ways(loss, layer, h) if here[name] else None
+        yield name, f"V {words:,}, D {dim}, B {size:,}", None, step
 
 
 def _optimizers() -> Iterator[Case]:

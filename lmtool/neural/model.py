@@ -123,11 +123,11 @@ class NeuralModel(nn.Module, LanguageModel):
         return examples >= self._autocast_from
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Return the training loss, a scalar: the mean over contexts `[B, C]` and targets `[B]`, both int64.
+        """Return the loss, a scalar: the mean over contexts `[B, C]` and targets `[B]`, both int64.
 
-        -log p in nats, or the output layer's approximation of it; with gradients.
+        -log p in nats, or in training mode the output layer's approximation of it; with gradients.
         """
-        if len(contexts) < self._autocast_from:
+        if not (self.training and self.encodes_in_bf16(len(contexts))):
             hidden = self.encoder(contexts)
         else:
             with torch.autocast(self.device.type, dtype=torch.bfloat16):
@@ -303,6 +303,7 @@ def build_neural(
     vectors = next(encoder.embedding.parameters()) if tied else None
     counts = torch.from_numpy(np.asarray(vocabulary.counts[:-1]))
     layer = output.build(encoder.output_dim, counts, vectors, tree)
+    layer.loss_is_log_prob &= output.loss_is_log_prob  # a custom option may say so in its settings class alone
     kind = NeuralModel
     if encoder.context_size is None:
         from lmtool.neural.recurrent import RecurrentModel

@@ -56,7 +56,7 @@ class RecurrentModel(NeuralModel):
         return cast(Recurrent, self.encoder)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean training loss of targets `[B, T]` after words `[B, T]`, which continue the last batch.
+        """Return the mean loss of targets `[B, T]` after words `[B, T]`, which continue the last batch.
 
         Back-propagation ends at the first of these words (truncated back-propagation through time). The encoder's
         penalty is in the gradients alone, so that the reported loss stays the output layer's.
@@ -64,7 +64,8 @@ class RecurrentModel(NeuralModel):
         state = self.carried
         if state is None or len(state) != len(contexts):
             state = self.recurrent.zero_state(len(contexts))
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.encodes_in_bf16(targets.numel())):
+        narrow = self.training and self.encodes_in_bf16(targets.numel())
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow):
             h, after = self.recurrent.read(contexts, state)
         self.carried = after.detach().to(state.dtype)
         loss = self._loss(h.flatten(0, 1).to(state.dtype), targets.flatten())

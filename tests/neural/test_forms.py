@@ -334,6 +334,7 @@ NOT_HERE = {name for name, here in HERE.items() if not here}
 def on_a_processor_of(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: wanted == "softmax_tiles")
     monkeypatch.setattr(tiles, "has_dots", lambda: True)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver5")
     every = registered()
     kept = tuple(each for each in every if each.name != "softmax_bf16" or wanted != "softmax_autocast")
     monkeypatch.setattr(forms, "registered", lambda: kept)

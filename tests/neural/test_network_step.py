@@ -178,6 +178,7 @@ def test_the_settings_of_the_optimizer_reach_it() -> None:
 def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver5")
     net = model()
     for precision, faster, want in [
         (Precision.auto, True, [False, True]),

@@ -209,6 +209,7 @@ def test_auto_takes_dot_products_in_bf16_where_products_are_faster(
 ) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(tiles, "has_dots", lambda: True)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver5")
     monkeypatch.setattr(devices, "_measured_faster", lambda: faster)
     output = FullSoftmax(4, torch.ones(80), precision=Precision.auto)
     enough = math.ceil((1 << 24) / (4 * 80))
@@ -222,6 +223,7 @@ def test_the_form_follows_the_precision(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
     monkeypatch.setattr(tiles, "has_dots", lambda: True)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver5")
     monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 16 * 4 * 80)
     output = FullSoftmax(4, torch.ones(80))
 

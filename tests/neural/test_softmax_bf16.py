@@ -153,6 +153,7 @@ def _bf16_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
     monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver5")
 
 
 def layer_of(weight: Tensor, bias: Tensor) -> FullSoftmax:

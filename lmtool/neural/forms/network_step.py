@@ -32,7 +32,7 @@ from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes
 from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax, made_for
-from lmtool.neural.forms.softmax_chunks import in_bf16
+from lmtool.neural.forms.softmax_chunks import fast_dots, in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax
 from lmtool.neural.outputs.nce import NCELoss
@@ -165,7 +165,7 @@ class NetworkStep:
 
 def network_step(model: NeuralModel, decay: float, examples: int, max_norm: float | None) -> NetworkStep | None:
     """Return the steps of a model with batches of that many examples, or None: for any other network, and if the scores
-    of a batch are many, or computed by tiles. Other arguments: those of NetworkStep.
+    of a batch are many, or computed by tiles or autocast. Other arguments: those of NetworkStep.
     """
     encoder, output = model.encoder, model.output
     if not (allowed() and type(encoder) is NPLM) or output.precision is Precision.bf16:
@@ -178,7 +178,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     of_rows, bf16 = type(output) is not FullSoftmax, False
     if type(output) is FullSoftmax:
         bf16 = in_bf16(output, vectors.new_empty(examples, encoder.output_dim))
-        fits = examples * len(output.bias) <= MAX_SCORES and not (bf16 and tiles.fit(vectors))
+        fits = examples * len(output.bias) <= MAX_SCORES and not (bf16 and (tiles.fit(vectors) or not fast_dots()))
     elif type(output) is HierarchicalSoftmax:
         fits = type(scorer) is DotNodes and output.tree.leaves == output.tree.words > 1
     else:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import llvmlite.binding
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -33,14 +34,23 @@ Compute = Callable[[Tensor, Tensor, Tensor, Tensor, Gradients], Tensor]
 
 def in_bf16(layer: FullSoftmax, h: Tensor) -> bool:
     """Return whether the products of a step on h `[B, D]` are in bfloat16: requested, or large enough to gain."""
+    if not layer.training:
+        return False
     if layer.precision is not Precision.auto:
         return layer.precision is Precision.bf16
     by_tiles = tiles.fit(h)
-    by_dots = h.is_cpu and not by_tiles
+    by_dots = h.is_cpu and not by_tiles and fast_dots()
     products, rows = (MIN_BF16_PRODUCTS_DOTS, MIN_BF16_ROWS_DOTS) if by_dots else (MIN_BF16_PRODUCTS, MIN_BF16_ROWS)
     if len(h) < rows or h.numel() * len(layer.bias) < products:
         return False
-    return by_tiles or ((tiles.has_dots() or not h.is_cpu) and multiplies_bf16(h))
+    return by_tiles or multiplies_bf16(h)
+
+
+def fast_dots() -> bool:
+    """Return whether dot products of AVX-512 are faster than autocast: on AMD's processors; forms.softmax_bf16 has the
+    figures.
+    """
+    return tiles.has_dots() and llvmlite.binding.get_host_cpu_name().startswith("znver")
 
 
 def rows_at_once(h: Tensor, outputs: int) -> int:

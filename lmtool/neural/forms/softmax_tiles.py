@@ -30,7 +30,7 @@ def _serves(layer: FullSoftmax, h: torch.Tensor) -> bool:
     FullSoftmax,
     "loss",
     serves=_serves,
-    measured="with AMX, before 0.7.0; not measured since",
+    measured="2.7 to 3.9 times fp32, 1.2 to 2.8 autocast (.86 at batch 32: not chosen); Sapphire Rapids, 2026-11",
     tolerance=0.02,
     bf16=True,
     calls=("word_vectors",),

@@ -35,9 +35,9 @@ def public(method: Method) -> Method:
     """Decorate a method of hidden states `[B, D]` that any PyTorch model may call.
 
     Hidden states may be `[B, T, D]`, with words `[B, T]`: results then begin with [B, T]. Inside torch.autocast in
-    bfloat16 the method computes in the dtype of the weights, unless it is the loss of a layer that `autocasts`. Raises
-    ValueError inside torch.autocast in float16 and on the meta device. torch.compile calls the method as it is, by a
-    break of its graph.
+    bfloat16 the method computes in the dtype of the weights, unless it is the training loss of a layer that
+    `autocasts`. Raises ValueError inside torch.autocast in float16 and on the meta device. torch.compile calls the
+    method as it is, by a break of its graph.
     """
 
     parameters = signature(method)
@@ -55,7 +55,7 @@ def public(method: Method) -> Method:
         narrow = torch.is_autocast_enabled(device)
         if narrow and torch.get_autocast_dtype(device) is torch.float16:
             raise ValueError(f"{where}: torch.autocast in float16 is not supported: use dtype=torch.bfloat16")
-        off = narrow and not (method.__name__ == "forward" and self.autocasts)
+        off = narrow and not (method.__name__ == "forward" and self.autocasts and self.training)
         with torch.autocast(device, enabled=False) if off else nullcontext():
             if h.dim() <= 2:
                 return method(self, h, *others, **named)
@@ -89,8 +89,9 @@ class OutputLayer(Formed, ABC):
     reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
     all words near 1, so that the layer has unnormalized_log_prob and log_partition. precision: of the large products of
     a training step, for layers that have some; evaluation is in the precision of the weights. autocasts: whether the
-    loss follows torch.autocast in bfloat16. input_dim: D, and word_count: O, which the constructor sets; None disables
-    their check.
+    training loss follows torch.autocast in bfloat16. loss_is_log_prob: whether `loss` is the mean of -log p, so that
+    it serves in eval mode too; if not, forward computes exact_loss there. input_dim: D, and word_count: O, which the
+    constructor sets; None disables their check.
 
     Raises ValueError, with the method, its argument, what it must be and what it is, for hidden states that are not a
     floating-point tensor `[B, D]`, and for words that are not integers `[B]` on the same device, on a CPU also for
@@ -105,14 +106,16 @@ class OutputLayer(Formed, ABC):
     self_normalised: bool = False
     precision: Precision = Precision.fp32
     autocasts: bool = False
+    loss_is_log_prob: bool = True
     input_dim: int | None = None
     word_count: int | None = None
 
     @public
     def forward(self, h: Tensor, y: Tensor, *, ignore_index: int | None = -100, reduction: str = "mean") -> Tensor:
-        """Return the training loss of hidden states `[B, D]` and targets `[B]`, int64, with gradients.
+        """Return the loss of hidden states `[B, D]` and targets `[B]`, int64, with gradients.
 
-        -log p(y|h) in nats, or the layer's approximation of it; in the dtype of the weights. ignore_index: targets of a
+        -log p(y|h) in nats, or in training mode the layer's approximation of it, if it has one; in the dtype of the
+        weights. ignore_index: targets of a
         tensor that do not count; None for none, which saves a GPU the search for them. reduction: mean, sum, or none
         for the loss of each example, `[B]`, 0 for ignored ones. If all targets are ignored, the loss is 0.
         """
@@ -131,6 +134,8 @@ class OutputLayer(Formed, ABC):
             found = self.forward(h[keep], y[keep], ignore_index=None, reduction=reduction)
             return found.new_zeros(len(y)).index_put((keep,), found) if reduction == "none" else found
         h, y = self._checked("forward", h, y, empty=False)
+        if not (self.training or self.loss_is_log_prob):
+            return self.exact_loss(h, y, reduction)
         if reduction != "none":
             loss: Tensor = self.computed("loss", h, y)
             return loss * len(y) if reduction == "sum" else loss
@@ -209,6 +214,16 @@ class OutputLayer(Formed, ABC):
         single examples are computed one by one.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
+
+    def exact_loss(self, h: Tensor, y: Tensor, reduction: str) -> Tensor:
+        """Compute -log p(y|h) in nats for h `[B, D]` and y `[B]`, for a layer whose `loss` approximates it; with
+        gradients by log_probs.
+        """
+        if torch.is_grad_enabled():
+            losses = -self.log_probs(h).gather(1, y[:, None])[:, 0]
+        else:
+            losses = -self.log_probs_of(h, y[:, None])[:, 0]  # may need less memory
+        return (losses if reduction == "none" else getattr(losses, reduction)()).to(h.dtype)
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute what log_dist returns, `[B, O]`, for hidden states `[B, D]`."""

@@ -75,6 +75,8 @@ def chosen_outcomes(bits: Tensor, threshold: Tensor, alias: Tensor) -> Tensor:
 class DrawnWords(WordScores):
     """Scores of words with a loss over the target and k words drawn from q, the unigram distribution to a power."""
 
+    loss_is_log_prob = False
+
     def __init__(
         self,
         dim: int,
@@ -114,7 +116,7 @@ class NCELoss(DrawnWords):
     10).
 
     b starts at the log unigram probabilities, whose sum is 1. The work of a step does not depend on O. log_prob and
-    log_dist are exact.
+    log_dist are exact, as is the loss in eval mode.
     """
 
     self_normalised = True

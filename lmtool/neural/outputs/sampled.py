@@ -31,7 +31,7 @@ from lmtool.neural.outputs.nce import DrawnWords
 class SampledSoftmax(DrawnWords):
     """Cross-entropy over the target and k words drawn for the batch, each score less log q (Jean et al. 2015).
 
-    log_prob and log_dist are exact.
+    log_prob and log_dist are exact, as is the loss in eval mode.
     """
 
     log_q: Tensor

@@ -38,6 +38,8 @@ class SelfNormalisedOutput(OutputConfig):
 class SelfNormalisedSoftmax(OutputLayer):
     """s_w = b_w + u_w . h; b starts at the log unigram probabilities of the counts `[O]`."""
 
+    loss_is_log_prob = False
+
     def __init__(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, *, alpha: float) -> None:
         super().__init__()
         frequency = counts.double() + 0.5

@@ -1,0 +1,258 @@
+"""In eval mode the loss of every output layer is the exact -log p(y|h), however it is trained."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.training import Precision
+from lmtool.data.corpus import Corpus
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    MorinBengioNodes,
+    NCELoss,
+    OutputLayer,
+    SampledSoftmax,
+)
+from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.recurrent import RecurrentModel
+from lmtool.trees import huffman_tree
+from tests.conftest import nplm
+from tests.test_contract import lstm
+
+D, WORDS = 5, 12  # dimension, words that can be predicted
+COUNTS = torch.arange(WORDS, 0, -1)
+
+
+def over_tree(nodes: str) -> HierarchicalSoftmax:
+    tree = huffman_tree(COUNTS.numpy())
+    if nodes == "dot":
+        return HierarchicalSoftmax(D, tree, COUNTS)
+    odds = torch.zeros(tree.nodes)
+    return HierarchicalSoftmax(D, tree, COUNTS, nodes=MorinBengioNodes(D, odds, hidden_dim=3, node_dim=2))
+
+
+LAYERS: dict[str, Callable[[], OutputLayer]] = {
+    "full": lambda: FullSoftmax(D, COUNTS),
+    "full, bf16": lambda: FullSoftmax(D, COUNTS, precision=Precision.bf16),
+    "nce": lambda: NCELoss(D, COUNTS, noise=3),
+    "nce, sparse, noise of each, log Z": lambda: NCELoss(
+        D, COUNTS, noise=3, shared=False, learn_normaliser=True, sparse=True
+    ),
+    "nce, tied": lambda: NCELoss(D, COUNTS, nn.Parameter(torch.randn(WORDS + 1, D)), noise=3),
+    "sampled": lambda: SampledSoftmax(D, COUNTS, samples=3),
+    "sampled, sparse": lambda: SampledSoftmax(D, COUNTS, samples=3, sparse=True),
+    "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(WORDS) // 4),
+    "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[4, 8], div_value=2),
+    "hierarchical": lambda: over_tree("dot"),
+    "morin_bengio": lambda: over_tree("morin_bengio"),
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def layer_of(name: str, dtype: torch.dtype = torch.float64) -> OutputLayer:
+    torch.manual_seed(7)
+    layer = LAYERS[name]().to(dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter) / 2)
+    return layer.eval()
+
+
+@pytest.mark.parametrize("make", [lambda c: NCELoss(1, c, noise=2), lambda c: SampledSoftmax(1, c, samples=2)])
+def test_by_hand(make: Callable[[Tensor], OutputLayer]) -> None:
+    # Scores log 1, log 3, log 4 by the biases alone: p = 1/8, 3/8, 1/2.
+    layer = make(torch.ones(3)).eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.get_parameter("bias").copy_(torch.tensor([1.0, 3.0, 4.0]).log())
+    h = torch.ones(3, 1, requires_grad=True)
+    losses = layer(h, torch.tensor([0, 1, 2]), reduction="none")
+    assert losses.tolist() == pytest.approx([math.log(8), math.log(8 / 3), math.log(2)])
+    layer(h, torch.tensor([0, 2, 2])).backward()
+    # The gradient of b is the mean of p - onehot.
+    want = torch.tensor([1 / 8 - 1 / 3, 3 / 8, 1 / 2 - 2 / 3])
+    torch.testing.assert_close(layer.get_parameter("bias").grad, want)
+
+
+@every_layer
+@pytest.mark.parametrize("graph", [True, False])
+def test_it_is_the_negative_log_likelihood(name: str, graph: bool) -> None:
+    layer, y = layer_of(name), torch.arange(WORDS)
+    h = torch.randn(WORDS, D, dtype=torch.float64)
+    dist = layer.log_dist(h)
+    torch.testing.assert_close(dist.exp().sum(1), torch.ones(WORDS, dtype=torch.float64))
+    want = torch.stack([-dist[word, word] for word in range(WORDS)])
+    with torch.set_grad_enabled(graph):
+        before = torch.get_rng_state()
+        found = {how: layer(h, y, reduction=how) for how in ("none", "mean", "sum")}
+    assert torch.equal(torch.get_rng_state(), before)  # nothing is drawn
+    for how, values in {"none": want, "mean": want.mean(), "sum": want.sum()}.items():
+        torch.testing.assert_close(found[how], values, atol=1e-7, rtol=1e-7)
+
+
+def score_all(layer: OutputLayer, h: Tensor) -> Tensor:
+    vectors, bias = layer.get_parameter("vectors"), layer.get_parameter("bias")
+    return h @ vectors[: len(bias)].T + bias
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith(("full", "nce", "sampled"))])
+def test_its_gradients_are_those_of_the_softmax(name: str) -> None:
+    layer, y = layer_of(name), torch.tensor([3, 0, 3, 11])
+    h = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
+    leaves = [h, layer.get_parameter("vectors"), layer.get_parameter("bias")]
+    want = torch.autograd.grad(F.cross_entropy(score_all(layer, h), y), leaves)
+    found = torch.autograd.grad(layer(h, y), leaves)
+    for ours, theirs in zip(found, want, strict=True):
+        torch.testing.assert_close(ours.to_dense(), theirs)
+
+
+@every_layer
+def test_sequences_and_ignored_targets(name: str) -> None:
+    layer = layer_of(name)
+    h, y = torch.randn(2, 3, D, dtype=torch.float64, requires_grad=True), torch.tensor([[1, -100, 5], [-100, 0, 11]])
+    dist = layer.log_dist(h)
+    want = torch.tensor([[-dist[0, 0, 1], 0, -dist[0, 2, 5]], [0, -dist[1, 1, 0], -dist[1, 2, 11]]])
+    found = layer(h, y, reduction="none")
+    torch.testing.assert_close(found, want.double(), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(layer(h, y), want.double().sum() / 4, atol=1e-6, rtol=1e-6)
+    found.sum().backward()
+    assert h.grad is not None and (h.grad[0, 1] == 0).all() and (h.grad[0, 0] != 0).any()
+    assert layer(h, torch.full((2, 3), -100)).item() == 0
+
+
+@every_layer
+def test_autocast_and_bf16_do_not_round_it(name: str) -> None:
+    layer, h, y = layer_of(name, torch.float32), torch.randn(200, D), torch.randint(WORDS, (200,))
+    want = -layer.log_prob(h, y).mean().item()
+    assert layer(h, y).item() == pytest.approx(want, rel=1e-6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(h, y).item() == pytest.approx(want, rel=1e-6)
+        narrow = layer(h.bfloat16(), y)
+    assert narrow.dtype == torch.float32
+    assert narrow.item() == pytest.approx(-layer.log_prob(h.bfloat16().float(), y).mean().item(), rel=1e-6)
+
+
+class Whole(nn.Module):
+    def __init__(self, layer: OutputLayer) -> None:
+        super().__init__()
+        self.inner, self.output = nn.Linear(D, D), layer
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = self.output(torch.tanh(self.inner(x)), y)
+        return loss
+
+
+@pytest.mark.parametrize("name", ["nce", "sampled", "full"])
+def test_a_compiled_model_follows_the_mode(name: str) -> None:
+    torch.compiler.reset()
+    model = Whole(layer_of(name, torch.float32))
+    x, y = torch.randn(20, D), torch.randint(WORDS, (20,))
+    want = -model.output.log_prob(torch.tanh(model.inner(x)), y).mean().item()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own, of tensors that are not leaves
+        compiled, values = torch.compile(model, backend="eager"), []
+        for training in (True, False, True):
+            model.train(training)
+            values.append({round(compiled(x, y).item(), 6) for _ in range(5)})
+    torch.compiler.reset()
+    assert [len(each) for each in values] == ([1, 1, 1] if name == "full" else [5, 1, 5])
+    assert values[1].pop() == pytest.approx(want, abs=2e-6)
+
+
+def test_training_still_draws() -> None:
+    layer = layer_of("nce").train()
+    h, y = torch.randn(4, D, dtype=torch.float64), torch.arange(4)
+    torch.manual_seed(3)
+    first, second = layer(h, y).item(), layer(h, y).item()
+    draws = torch.tensor([0, 5, 5])
+    assert first != second
+    exact = layer.loss_with(h, y, draws).item()  # type: ignore[operator]
+    assert layer.eval().loss_with(h, y, draws).item() == exact  # type: ignore[operator]  # given draws are used
+
+
+class Margin(OutputLayer):
+    """A custom layer whose training loss, a margin between two scores, is not -log p."""
+
+    loss_is_log_prob = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_dim, self.word_count = D, WORDS
+        self.map = nn.Linear(D, WORDS)
+
+    def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        scores = self.map(h)
+        losses = F.relu(1 - scores.gather(1, y[:, None])[:, 0] + scores[:, 0])
+        return losses if reduction == "none" else losses.mean()
+
+    def log_probs(self, h: Tensor) -> Tensor:
+        scores: Tensor = self.map(h)
+        return scores.double().log_softmax(1)
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_custom_layer(graph: bool) -> None:
+    torch.manual_seed(0)
+    layer, h, y = Margin(), torch.randn(6, D), torch.arange(6)
+    want = F.cross_entropy(layer.map(h), y)
+    assert layer(h, y).item() != pytest.approx(want.item())
+    with torch.set_grad_enabled(graph):
+        found = layer.eval()(h, y)
+    torch.testing.assert_close(found, want)
+    if graph:
+        for ours, theirs in zip(*(torch.autograd.grad(each, layer.map.weight) for each in (found, want)), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
+@pytest.mark.parametrize("name", ["nce", "full"])
+def test_a_whole_model(name: str, precision: Precision, recurrent: bool) -> None:
+    torch.manual_seed(1)
+    if recurrent:
+        config = lstm(embedding_dim=D, hidden_dim=D)
+        model: NeuralModel = RecurrentModel(
+            config.build(WORDS + 1, tied=False, sparse=False), LAYERS[name](), WORDS + 1
+        )
+        contexts, targets = torch.randint(WORDS, (6, 40)), torch.randint(WORDS, (6, 40))
+    else:
+        encoder = nplm(hidden_dim=D, dropout=0.5).build(WORDS + 1, tied=False, sparse=False)
+        model = NeuralModel(encoder, LAYERS[name](), WORDS + 1)
+        contexts, targets = torch.randint(WORDS, (300, 3)), torch.randint(WORDS, (300,))
+    model.use_precision(precision)
+    model.eval()
+    if recurrent:
+        h = model.recurrent.read(contexts, model.recurrent.zero_state(6))[0].flatten(0, 1)  # type: ignore[attr-defined]
+    else:
+        h = model.encoder(contexts)
+    want = -model.output.log_prob(h, targets.flatten()).mean().item()
+    assert model(contexts, targets).item() == pytest.approx(want, rel=1e-6)
+
+
+def test_a_custom_option_says_it_in_its_settings(toy: Corpus) -> None:
+    class Option(OutputConfig):
+        loss_is_log_prob = False
+
+        def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: object) -> OutputLayer:
+            layer = Margin()
+            layer.input_dim, layer.word_count, layer.map = dim, len(counts), nn.Linear(dim, len(counts))
+            layer.loss_is_log_prob = True
+            return layer
+
+    model = build_neural(nplm(), Option(kind="margin"), toy.vocabulary)
+    assert not model.output.loss_is_log_prob
+    contexts, targets = torch.zeros(2, 3, dtype=torch.int64), torch.tensor([0, 1])
+    want = F.cross_entropy(model.output.map(model.encoder(contexts)), targets)  # type: ignore[operator]
+    torch.testing.assert_close(model.eval()(contexts, targets), want)
