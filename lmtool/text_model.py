@@ -15,6 +15,7 @@ from lmtool.config.model_verbs import Likeness, Sampling, Vectors
 from lmtool.config.rules import require, require_whole
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
+from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache
@@ -176,7 +177,8 @@ class TextModel:
         """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
         words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
-        words = (words for words in map(self._words_of, sentences) if words or self.form.blank_lines)
+        skips = not self.form.blank_lines
+        words = (words for words in map(self._words_of, sentences) if not skips or any(map(split_words, words)))
         text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")

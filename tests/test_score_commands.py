@@ -55,7 +55,7 @@ def test_any_text_is_scored(unigram: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert (found["tokens"], found["oov"]) == (5, 1)
     assert found["perplexity"] == pytest.approx(math.prod(16 / k for k in (3, 1, 5, 7, 5)) ** 0.2, rel=1e-6)
     assert found["perplexity_without_oov"] == pytest.approx(math.prod(16 / k for k in (3, 5, 7, 5)) ** 0.25, rel=1e-6)
-    assert found["bits_per_character"] == pytest.approx(5 * found["bits_per_word"] / 9) and "new.txt" in said
+    assert found["bits_per_character"] == pytest.approx(5 * found["bits_per_word"] / 8) and "new.txt" in said
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b zzz\na")))  # without the last newline
     unigram("eval", "run=laplace", "text=-", "hydra.run.dir=standard")
     assert result("standard")["log_prob"] == found["log_prob"]

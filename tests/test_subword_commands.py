@@ -31,7 +31,7 @@ def result(folder: str) -> dict[str, float]:
 @pytest.fixture
 def texts(lmtool: Run) -> Run:
     Path("train.txt").write_text(TRAIN * 3)
-    Path("valid.txt").write_text("the cats  sat\n\u65e5 <unk> mat\n")  # 8 words and sentence ends, 26 characters
+    Path("valid.txt").write_text("the cats  sat\n\u65e5 <unk> mat\n")  # 8 words and sentence ends, 25 characters
     return lmtool
 
 
@@ -47,7 +47,7 @@ def test_a_run_of_pieces_needs_nothing_but_its_folder(texts: Run) -> None:
     assert found["oov"] == 0 and found["tokens"] > 8 and "perplexity per word" in said
     assert found["perplexity"] == pytest.approx(math.exp(-found["log_prob"] / found["tokens"]))
     assert found["perplexity_per_word"] == pytest.approx(math.exp(-found["log_prob"] / 8))
-    assert found["bits_per_character"] == pytest.approx(-found["log_prob"] / 26 / math.log(2))
+    assert found["bits_per_character"] == pytest.approx(-found["log_prob"] / 25 / math.log(2))
     shutil.copy("valid.txt", "copy.txt")
     for gone in ("stores", "outputs"):
         shutil.rmtree(gone, ignore_errors=True)

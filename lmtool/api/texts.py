@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,6 @@ def surprisal(
         remedy = "pip install pandas, or write a table by lmtool surprisal to=FILE"
         raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
     from lmtool.commands.surprisal import score_rows
-    from lmtool.data.tokenizer import split_words
     from lmtool.data.word_rows import columns_of_sentences, rows_of_table
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
@@ -83,20 +83,23 @@ def surprisal(
     if isinstance(text, PathLike):
         return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
 
+    spaces = None
     if isinstance(text, pandas.DataFrame):
         values, names = text.astype(object).where(text.notna(), None), list(map(str, text.columns))
         if len(set(names)) < len(names):
             raise UserError(f"text: it has two columns of one name ({', '.join(names)}): rename one")
         columns = {name: values.iloc[:, k].tolist() for k, name in enumerate(names)}
     else:
-        lines = [split_words(each) if isinstance(each, str) else each for each in text]
-        lines = [each if isinstance(each, Iterable) else [each] for each in lines]  # whose error names the row
-        columns = columns_of_sentences([lines], settings.get("sentences"))
+        lines: list[Any] = [
+            each if isinstance(each, Iterable) else [each] for each in text
+        ]  # whose error names the row
+        columns, spaces = columns_of_sentences([lines], settings.get("sentences"))
 
     def scored(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)
         named = config.word_column, config.item_column, config.sentence_column
-        return score_rows(config, session, rows_of_table(columns, "text", *named, config.sentences))
+        rows = rows_of_table(columns, "text", *named, config.sentences)
+        return score_rows(config, session, replace(rows, spaces=spaces))
 
     found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):

@@ -56,6 +56,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
         "license": license,
         "language": language,
     }
+    about["token"] = {"word": "word", "char": "character"}.get(results[0].unit, "piece of a word")
     about |= {"results": {each.split: each for each in results if each.perplexity is not None}, "first": results[0]}
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True

@@ -80,6 +80,11 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
     unknown = [token for word in found.tokens for token in word if token not in model.vocabulary.ids]
     tokens = sum(map(len, found.tokens))
     session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary, marks=config.marks))
+    if found.odd_starts:
+        session.note(
+            f"{found.odd_starts:,} of {len(rows.starts) - 1:,} sentences begin with white space, or without, as few "
+            f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
+        )
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before, also those of other items")
     if not model.normalised:

@@ -144,8 +144,7 @@ class Corpus(Store):
         self._require(name)
         group = self.group(f"splits/{name}")
         try:
-            ids, words = group["ids"][:], group.attrs.get("words")
-            words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
+            ids = group["ids"][:]
             if ids.max() >= len(self.group("vocabulary")["counts"]):
                 raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
             return Split(
@@ -154,7 +153,7 @@ class Corpus(Store):
                 whole_numbers("oov_positions", group["oov_positions"][:], ("U",), below=len(ids)),
                 int(group.attrs["characters"]),
                 self.vocabulary.bos,
-                words=None if words is None else int(words),
+                words=int(group.attrs["words"]),
             )
         except (KeyError, OSError, ValueError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error

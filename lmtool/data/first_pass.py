@@ -38,16 +38,13 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 class Provisional:
     """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters, words: number in each
-    split, with the sentence ends among the words, if known.
-    empty_lines: number of those skipped. sources: where the ids of each source of train end, if there are several.
-    moved: whether a cut by tokens was within a sentence, and was moved to its end.
+    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
+    sources: where the ids of each source of train end, if there are several. moved: whether a cut by tokens was within
+    a sentence, and was moved to its end.
     """
 
     ids: dict[str, Ids]
     types: list[str]
-    characters: dict[str, int]
-    words: dict[str, int]
     empty_lines: int
     sources: dict[str, int] = field(default_factory=dict)
     moved: bool = False
@@ -83,12 +80,9 @@ def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: 
 def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
     tokenizer = tokenizer_of(data)
     splits: dict[str, Ids] = {}
-    characters: dict[str, int] = {}
-    words: dict[str, int] = {}
     ends: dict[str, int] = {}
     moved = False
     for name, blocks in source.splits.items():
-        characters_before, words_before = tokenizer.characters, tokenizer.words
         handle = files.enter_context(_temporary(store, name))
         written = 0
         sources = source.sources if name == "train" else {}
@@ -107,8 +101,6 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             if sources:
                 ends[part] = written
         splits[name] = _mapped(handle)
-        characters[name] = tokenizer.characters - characters_before
-        words[name] = tokenizer.words - words_before
     if source.parts is not None:
         whole = splits["train"]
         cuts = cut_points(len(whole), *source.parts)
@@ -118,10 +110,9 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             remedy = "give data.split.valid more of them, or set data.split.unit=lines"
             raise UserError(f"data.split.unit=tokens: sentences stay whole, and none is left for valid; {remedy}")
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
-        characters, words = {}, {}  # known of the whole only
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokenizer.types(), characters, words, tokenizer.empty_lines, ends, moved)
+    return Provisional(splits, tokenizer.types(), tokenizer.empty_lines, ends, moved)
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:
@@ -146,7 +137,7 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
             ids.tofile(handle)
             bar.update(len(ids))
         splits[name] = _mapped(handle)
-    return Provisional(splits, drawn.types(), {}, {}, 0)
+    return Provisional(splits, drawn.types(), 0)
 
 
 def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:

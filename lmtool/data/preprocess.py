@@ -36,6 +36,7 @@ from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store import (
     FORMAT,
     KIND,
+    TOKENS,
     Remap,
     Row,
     Store,
@@ -48,6 +49,7 @@ from lmtool.data.store import (
     write_vocabulary,
 )
 from lmtool.data.subwords import Subwords
+from lmtool.data.tokenizer import text_size
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
@@ -172,10 +174,8 @@ def _write(
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            words = None if data.vocabulary.unit is Unit.word else provisional.words.get(name)
-            words = len(ids) if subwords is not None else words
-            characters = provisional.characters.get(name, 0)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=words))
+            known = text_size(ids, provisional.types, chars=data.vocabulary.unit is Unit.char)
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, *known))
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
         }
@@ -197,9 +197,10 @@ def _write(
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
-        fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
+        fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
         fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
+        fingerprinted += " lines with letters" if data.vocabulary.unit is Unit.char else ""  # not of white space alone
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name

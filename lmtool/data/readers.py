@@ -137,13 +137,16 @@ def checked_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
+    """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline, and each if "\\r" ends it.
 
     Raises UserError if a line is too long for text.
     """
+    returns: bool | None = None  # whether lines end in a carriage return alone, as in the first block
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes = 0
     while block := handle.read(BLOCK):
+        returns = b"\n" not in block and b"\r" in block[:-1] if returns is None else returns
+        block = block.replace(b"\r", b"\n") if returns else block
         cut = block.rfind(b"\n") + 1
         if cut:
             yield b"".join([*waiting, block[:cut]])

@@ -22,7 +22,8 @@ from lmtool.system.checksummed_file import DamagedFile
 from lmtool.system.hdf5_files import open_hdf5, require_own_content
 
 KIND = "lmtool corpus"
-FORMAT = 1
+FORMAT = 2  # changes with the content of stores, which are then made again
+TOKENS = 1  # changes with the tokens of a text, on which runs depend
 REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # renumbered together
 WORDS_PER_CHUNK = 1 << 18  # cut into pieces together
@@ -187,22 +188,18 @@ def write_split(
     oov: npt.NDArray[np.bool_],
     vocabulary: Vocabulary,
     characters: int,
-    *,
-    words: int | None = None,
+    words: int,
 ) -> Row:
     """Renumber a split into the store; return its row of the table.
 
     provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary, or the ids of the pieces, and
-    whether it is OOV. characters: number in the raw text. words: number of words and sentence ends in it; None if they
-    are the tokens, or unknown. Raises UserError for a split without tokens.
+    whether it is OOV. characters, words: as of text_size. Raises UserError for a split without tokens.
     """
     total = count_tokens(provisional, remap)
     if total == 0:
         raise UserError(f"the {name} split has no words; give it some text")
     group = file.create_group(f"splits/{name}")
-    group.attrs["characters"] = characters
-    if words is not None:
-        group.attrs["words"] = words
+    group.attrs["characters"], group.attrs["words"] = characters, words
     ids = group.create_dataset("ids", (total,), dtype=np.min_scalar_type(len(vocabulary)))
     offsets = group.create_dataset("offsets", (1,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
     oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)

@@ -25,6 +25,7 @@ from lmtool.data.tokenizer import (
     ends_in,
     line_ends,
     split_words,
+    text_size,
 )
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
@@ -121,18 +122,17 @@ class TextForm:
         ids = [np.append(self.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
         known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
         sizes = [len(sentence) for sentence in ids]
-        gap = 0 if self.chars else 1  # the space between words, or the line end after the last
-        characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
+        cut = [split_words("".join(sentence)) if self.chars else sentence for sentence in words]
         one_stream = one_text and self.vocabulary.eos is None
         text = Split(
             np.concatenate([np.empty(0, dtype=np.int64), *ids]),
             np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
             np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
-            characters,
+            sum(len(" ".join(sentence)) + 1 for sentence in cut if sentence or eos),
             self.vocabulary.bos,
             independent_sentences=not one_text,
             oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
-            words=sum(len(split_words("".join(s)) if self.chars else s) + len(eos) for s in words),
+            words=sum(len(sentence) + len(eos) for sentence in cut),
         )
         return text, sizes
 
@@ -249,15 +249,16 @@ def split_of_text(
         known = np.array([word in vocabulary.ids for word in types])
         ids = vocabulary.encode(types)[provisional]
         oov = np.flatnonzero(~known[provisional])
+    characters, words = text_size(provisional, types, chars=form.chars)
     split = Split(
         ids,
         np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
         oov,
-        tokenizer.characters,
+        characters,
         vocabulary.bos,
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
-        words=tokenizer.words,
+        words=words,
         oov_words=[types[k] for k in provisional[oov].tolist()],
     )
     return split, tokenizer.empty_lines

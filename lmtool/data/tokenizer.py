@@ -34,6 +34,7 @@ EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
 OOV = -1
 NEWLINE, SLASH = 10, 47
 WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, as `is_space` has it
+TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # of a word, unless nothing precedes it
 MIN_BYTES_PER_THREAD = 1 << 16
 
 
@@ -159,9 +160,8 @@ class Tokenizer(ABC):
 
     sentences: whether `</s>` follows each sentence. lowercase: whether text becomes lower case. normalise: the rule by
     which each line is normalised; None for none. tags: whether words are word/tag, and the tag is dropped. blank_lines:
-    whether lines without words (or characters) are sentences, too. vocabulary: whose ids are given; None for
-    provisional ids, of which RESERVED are the first. empty_lines: those skipped. characters: number in the text. words:
-    with the sentence ends, where ids are provisional.
+    whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
+    RESERVED are the first. empty_lines: those skipped.
     """
 
     sentences: bool
@@ -171,8 +171,6 @@ class Tokenizer(ABC):
     blank_lines: bool = False
     vocabulary: Vocabulary | None = None
     empty_lines: int = field(default=0, init=False)
-    characters: int = field(default=0, init=False)
-    words: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._grows = self.vocabulary is None
@@ -215,12 +213,10 @@ class WordTokenizer(Tokenizer):
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         content, ends = block
-        if self._normalizes or self._grows:
-            text = content.decode("utf-8", "surrogatepass")
-            self.characters += len(text) - text.count("\r\n")  # which is one line end
-            if self._normalizes:
-                content = self._normalized(text).encode("utf-8", "surrogatepass")
-                ends = ends_in(block, line_ends(content), len(content))
+        if self._normalizes:
+            text = self._normalized(content.decode("utf-8", "surrogatepass"))
+            content = text.encode("utf-8", "surrogatepass")
+            ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
             ids, id_ends = self._grow(letters, ends, block.content, name)
@@ -259,7 +255,6 @@ class WordTokenizer(Tokenizer):
                 break
             table.double()
         self.empty_lines += int(state[EMPTY])
-        self.words += int(state[WRITTEN])
         return ids[: state[WRITTEN]].copy(), id_ends
 
     def types(self, first: int = 0) -> list[str]:
@@ -277,10 +272,7 @@ def _reserved_word(text: bytes, start: int, read: bytes, name: str) -> UserError
 
 
 class CharTokenizer(Tokenizer):
-    """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n".
-
-    Its `words` counts what stands between white space, as WordTokenizer cuts it, and the `</s>`.
-    """
+    """Every character is a word, white space too; a line with other characters is a sentence, or each ends in "\\n"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -293,37 +285,66 @@ class CharTokenizer(Tokenizer):
                 self._ids[ord(word)] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        ids, newline, empty = self._number(block.content)
-        ends = np.append(0, ends_in(block, np.flatnonzero(newline) + 1, len(ids)))
-        return (ids, ends) if empty is None else (ids[~empty], np.append(0, np.cumsum(~empty))[ends])
-
-    def _number(self, block: bytes) -> tuple[Ids, npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:
-        """Return the ids of all characters, which are newlines, and which of these are not sentences."""
-        text = block.decode("utf-8", "surrogatepass").replace("\r\n", "\n")
-        self.characters += len(text)
-        text = self._normalized(text)
+        text = self._normalized(block.content.decode("utf-8", "surrogatepass").replace("\r\n", "\n"))
+        text = TAG.sub("", text) if self.tags else text
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         newline = points == NEWLINE
-        empty = newline & np.concatenate([[True], newline[:-1]]) & (not self.blank_lines)
-        skipped = int(empty.sum())
-        self.empty_lines += skipped
+        lines = np.flatnonzero(newline) + 1
+        ends = np.append(0, ends_in(block, lines, len(points)))
+        if self.sentences and not self.blank_lines:
+            letters = np.cumsum((points != 32) & ((points < 9) | (points > 13)))
+            empty = np.diff(letters[lines - 1], prepend=0) == 0
+            self.empty_lines += int(empty.sum())
+            kept = np.repeat(~empty, np.diff(lines, prepend=0))
+            points, newline, ends = points[kept], newline[kept], np.append(0, np.cumsum(kept))[ends]
         if self._grows:
-            self._add(points, newline, skipped)
+            self._add(points[~newline] if self.sentences else points)
         ids = self._ids[points]
         if self.sentences:
             ids[newline] = self._eos
-        return ids, newline, empty if self.sentences and skipped else None
+        return ids, ends
 
-    def _add(self, points: npt.NDArray[np.uint32], newline: npt.NDArray[np.bool_], skipped: int) -> None:
-        """Add the new types among code points, and count words; skipped: number of empty lines."""
-        white = (points == 32) | ((points >= 9) & (points <= 13))
-        self.words += int((~white & np.concatenate([[True], white[:-1]])).sum())
-        if self.sentences:
-            self.words += int(newline.sum()) - skipped
-        for point in np.unique(points[~newline] if self.sentences else points):
+    def _add(self, points: npt.NDArray[np.uint32]) -> None:
+        """Add the new types among code points."""
+        for point in np.unique(points):
             if self._ids[point] < 0:
                 self._ids[point] = len(self._types)
                 self._types.append(chr(point))
 
     def types(self, first: int = 0) -> list[str]:
         return self._types[first:]
+
+
+def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
+    """Return the number of characters of a text, and of its words and sentence ends, given its provisional ids.
+
+    The characters are `len(" ".join(words)) + 1` for each line that has words or is a sentence, whatever its white
+    space is. chars: whether tokens are letters.
+    """
+    letters = [0, *(0 if WHITE.fullmatch(word) else len(word) for word in types[EOS_ID + 1 :])]
+    characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
+    return int(characters), int(words)
+
+
+@numba.njit(cache=True, nogil=True)
+def _text_size(ids: Any, letters: Any, chars: Any) -> Any:
+    """Return the numbers of text_size, in one pass over ids on disk (tests/data/test_characters.py has a plain form).
+
+    letters: int64 `[types]`, number in each type, 0 for white space and `</s>`.
+    """
+    characters = words = ends = 0
+    in_word = has_words = False
+    for token in ids:
+        size = letters[token]
+        if size > 0:
+            if not (chars and in_word):
+                words += 1
+                characters += 1  # the space or the line end after it
+            characters += size
+            has_words = True
+        elif token == EOS_ID:
+            ends += 1
+            characters += not has_words
+            has_words = False
+        in_word = size > 0
+    return characters, words + ends

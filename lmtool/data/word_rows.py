@@ -28,6 +28,7 @@ NUMBER = re.compile(r"-?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?")  # no
 MISSING = ("", "NA", "NaN")
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which cannot be written
 WITH_QUOTE = re.compile(r'(?<![^\t\r\n])[^\t\r\n"]*"[^\t\r\n]*')  # a cell
+SPACED = re.compile(r"([ \t-\r]*)([^ \t-\r]+)([ \t-\r]*\Z)?")  # a word, and the white space around it in its line
 QUOTED = re.compile(r'"([^"]|"")*"')
 
 
@@ -38,6 +39,7 @@ class WordRows:
     name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
     sentence, and W. item_starts: likewise of each item. cells: the columns of a table of text as they are written.
+    spaces: of text, the white space before each word in its line, and behind it if it is the last; None for a table.
     """
 
     name: str
@@ -46,6 +48,7 @@ class WordRows:
     starts: IntArray
     item_starts: IntArray
     cells: dict[str, list[str]] = field(default_factory=dict)
+    spaces: list[tuple[str, str]] | None = None
 
 
 def read_word_rows(
@@ -62,21 +65,30 @@ def read_word_rows(
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     if not tables:
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
-        columns = columns_of_sentences(map(_lines, files), sentences)
-        return rows_of_table(columns, name, word, item, sentence, sentences)
+        columns, spaces = columns_of_sentences(map(_lines, files), sentences)
+        return replace(rows_of_table(columns, name, word, item, sentence, sentences), spaces=spaces)
     if len(files) > 1:
         raise UserError(f"{len(files):,} files are named, but {tables[0]} is a table: name one table, or files of text")
     columns, cells = _read_table(files[0], word or WORD)
     return replace(rows_of_table(columns, files[0], word, item, sentence, sentences), cells=cells)
 
 
-def columns_of_sentences(texts: Iterable[Iterable[Sequence[str]]], sentences: str | None) -> dict[str, list[Any]]:
-    """Return the columns item and word of texts of sentences of words, with numbers from 1, and sentence, unless these
-    are found by another rule, `sentences`.
+def columns_of_sentences(
+    texts: Iterable[Iterable[str | Sequence[str]]], sentences: str | None
+) -> tuple[dict[str, list[Any]], list[tuple[str, str]]]:
+    """Return the columns item and word of texts of sentences, each a line or its words, with numbers from 1, and
+    sentence, unless these are found by another rule, `sentences`; and the spaces of WordRows.
     """
-    rows = [(n, word, k) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for word in line]
+    rows = [(n, *row) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for row in _cut(line, k)]
     names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
-    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)}, [row[3] for row in rows]
+
+
+def _cut(line: str | Sequence[str], number: int) -> list[tuple[Any, int, tuple[str, str]]]:
+    if not isinstance(line, str):
+        return [(word, number, ("", "")) for word in line]
+    line = line.removesuffix("\n").removesuffix("\r").replace("\n", " ")
+    return [(word, number, (before, after)) for before, word, after in SPACED.findall(line)]
 
 
 def rows_of_table(
@@ -129,10 +141,10 @@ def _changes(values: Sequence[Any]) -> IntArray:
     return np.array([0, *places, len(values)], dtype=np.int64)
 
 
-def _lines(name: str) -> Iterator[list[str]]:
-    """Yield the words of each line that has some."""
+def _lines(name: str) -> Iterator[str]:
+    """Yield the lines with words."""
     for block in read_blocks(name):
-        yield from filter(None, map(split_words, block.decode("utf-8").split("\n")))
+        yield from filter(split_words, block.decode("utf-8").split("\n"))
 
 
 def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:

@@ -11,6 +11,7 @@ sums to one over all words and the end of the text (Pimentel & Meister 2024, arX
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,7 +40,8 @@ class WordScores:
     tokens: those of each word. oov: int64 `[W]`, how many of them are outside the vocabulary. surprisal: -log p, in
     nats, float64 `[W]`; nan for a word without tokens. entropy: of the next token before each word, in nats. frequency:
     log of the relative frequency in train of the rarest token, with one added to each count; None for tokens that are
-    not words and for models without counts.
+    not words and for models without counts. odd_starts: number of texts of letters that begin in the less likely
+    way, with white space or without.
     """
 
     tokens: list[list[str]]
@@ -47,6 +49,7 @@ class WordScores:
     surprisal: FloatArray
     entropy: FloatArray | None
     frequency: FloatArray | None
+    odd_starts: int
 
 
 def score_words(
@@ -75,44 +78,53 @@ def score_words(
     if not any(tokens):
         raise UserError("no word has a token: set marks=true, or another rule by words=")
     segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
+    tails: list[list[str]] = [[] for _ in segments[1:]]  # the white space behind the last word of each segment
     if form.chars:
-        _add_separators(tokens, segments, rows.starts)
-    # The units of the text are its words and, after each segment, </s>, or, in pieces and letters without sentences, a
-    # token that counts nowhere, so that there is a distribution at the end.
+        spaces = rows.spaces if form.normalise is None else None
+        tails = _add_separators(tokens, segments, rows.starts, spaces or [("", "")] * len(tokens))
+    # The units of the text are its words and, after each segment, what follows its last word and </s>, or, in pieces
+    # and letters without sentences, a token that counts nowhere, so that there is a distribution at the end.
     is_end = np.zeros(len(tokens), dtype=bool)
+    units = tokens
     if vocabulary.eos is not None or spaced:
         is_end = np.insert(is_end, segments[1:], True)
-    lengths = np.ones(len(is_end), dtype=np.int64)
-    lengths[~is_end] = list(map(len, tokens))
+        parts = zip(pairwise(segments.tolist()), tails, strict=True)
+        units = [unit for (first, last), tail in parts for unit in (*tokens[first:last], tail)]
+    lengths = np.array(list(map(len, units))) + is_end
     begins = np.cumsum(lengths) - lengths
     starts, empty = begins[~is_end], lengths[~is_end] == 0
-    text = _text(form, tokens, np.repeat(is_end, lengths), starts[segments[:-1]], starts[rows.item_starts[:-1]], across)
+    closes = np.zeros(int(lengths.sum()), dtype=bool)
+    closes[(begins + lengths - 1)[is_end]] = True
+    text = _text(form, units, closes, starts[segments[:-1]], starts[rows.item_starts[:-1]], across)
     unit_of = np.repeat(np.arange(len(is_end)), lengths)
     log_prob = np.bincount(unit_of, model.score_text(text, progress=progress), len(is_end)).astype(np.float64)
-    entropies = None
+    entropies, odd_starts = None, 0
     if entropy or spaced:
-        fresh = np.isin(begins, starts[segments[:-1]])
+        at_start = np.isin(begins, starts[segments[:-1]])
+        fresh = at_start & [not (form.chars and unit and unit[0].isspace()) for unit in units]
         places = np.minimum(begins, text.tokens - 1)
         found, mass = _of_distributions(model, text, places, _masks(form) if spaced else None, fresh)
         entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
+        odd = at_start & ~is_end & (lengths > 0) & (mass < math.log(0.5))
+        odd_starts = int(odd.sum()) if form.chars else 0
         with np.errstate(invalid="ignore"):  # of a context after which no word can begin
             log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
     surprisal = 0.0 - np.where(np.isnan(log_prob), -np.inf, log_prob)  # nan: after a text of probability 0
     of_words = np.where(empty, np.nan, surprisal[~is_end])
     if add_end and vocabulary.eos is not None:
-        last = segments[1:] - 1
-        of_words[last] = np.where(empty[last], 0.0, of_words[last]) + surprisal[is_end]
+        final = segments[1:] - 1
+        of_words[final] = np.where(empty[final], 0.0, of_words[final]) + surprisal[is_end]
     oov = np.bincount(unit_of[text.oov_positions], minlength=len(is_end))[~is_end]
     frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
-    return WordScores(tokens, oov, of_words, entropies, frequency)
+    return WordScores(tokens, oov, of_words, entropies, frequency, odd_starts)
 
 
 def _text(
-    form: TextForm, tokens: list[list[str]], is_end: Mask, segments: IntArray, items: IntArray, across: bool
+    form: TextForm, units: list[list[str]], is_end: Mask, segments: IntArray, items: IntArray, across: bool
 ) -> Split:
-    """Return the text of words. is_end: `[N]`, which tokens are in no word. segments, items: their first tokens."""
+    """Return the text of units. is_end: `[N]`, which tokens end one, in no word. segments, items: first tokens."""
     vocabulary = form.vocabulary
-    flat = [token for word in tokens for token in word]
+    flat = [token for unit in units for token in unit]
     ids = np.full(len(is_end), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)
     ids[~is_end] = vocabulary.encode(flat)
     unknown = np.array([token not in vocabulary.ids for token in flat])
@@ -142,15 +154,25 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
     return found
 
 
-def _add_separators(tokens: list[list[str]], segments: IntArray, sentences: IntArray) -> None:
-    """Put a space before each word of letters but the first of a segment, and a line end where a sentence begins."""
-    lines = set(sentences.tolist())
+def _add_separators(
+    tokens: list[list[str]], segments: IntArray, sentences: IntArray, spaces: list[tuple[str, str]]
+) -> list[list[str]]:
+    """Put the white space of the text before each word of letters, and return that behind each segment's last word.
+
+    spaces: as of WordRows. A space separates words between which there is none, and a line end sentences.
+    """
+    lines, ends = set(sentences.tolist()), []
     for first, last in pairwise(segments.tolist()):
-        begun = False
+        behind = None
         for row in range(first, last):
             if tokens[row]:
-                tokens[row] = [*(["\n" if row in lines else " "] if begun else []), *tokens[row]]
-                begun = True
+                before, after = spaces[row]
+                if behind is not None:
+                    before = f"{behind}\n{before}" if row in lines else behind + before or " "
+                tokens[row] = [*before, *tokens[row]]
+                behind = after
+        ends.append([*(behind or "")])
+    return ends
 
 
 def _masks(form: TextForm) -> tuple[Mask, Mask]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from lmtool.runs.run import RATES, RangeTest, Run
 from lmtool.system.files import read_json
 
 REMEDY = "make it again"
+SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Entry:
     """The results of a run, or of an evaluation of one.
 
     model: in a few words. data: name of the data set. split: of the perplexity, which is None if unknown. interval: its
-    95 % confidence interval. bits: per word. text: fingerprint of the scored tokens, whose number is `tokens`.
+    95 % confidence interval. bits: per token. per_word, bits_per_character: perplexity per word, if tokens are not
+    words, and bits per character. text: fingerprint of the scored tokens, whose number is `tokens`.
     """
 
     source: ReportFolder
@@ -46,6 +49,8 @@ class Entry:
     perplexity: float | None = None
     interval: tuple[float, float] | None = None
     bits: float | None = None
+    per_word: float | None = None
+    bits_per_character: float | None = None
     parameters: int | None = None
     seconds: float | None = None
     cloze: dict[str, float] | None = None
@@ -54,6 +59,22 @@ class Entry:
     tokens: int = 0
     run: Run | None = None
     result: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """The unit of the run's data, such as char; word if it is not known."""
+        data = self.run.config.get("data") if self.run is not None else None
+        return str(data["vocabulary"]["unit"]) if data else "word"
+
+    @property
+    def texts(self) -> list[Hashable]:
+        """What identifies the text and its tokens: entries that share one of these are of the same text and tokens."""
+        run, found = self.run, list[Hashable]()
+        if run is not None and run.store_fingerprint and self.split in SPLITS:
+            found.append((run.store_fingerprint, run.vocabulary_fingerprint, self.split))
+        if self.text:
+            found.append(self.text)
+        return found or [(self.data, self.split)]
 
     @property
     def output(self) -> str | None:
@@ -68,6 +89,13 @@ class Entry:
         assert self.run is not None and self.output is not None, "asked of neural runs"
         layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
         return cast(type[OutputConfig], layer).loss_is_log_prob
+
+
+def text_name(entries: Sequence[Entry]) -> str:
+    """Return the data set and the split of perplexities, and the unit of tokens that are not words: `ptb, valid`."""
+    entry = next((entry for entry in entries if entry.data), entries[0])
+    unit = {"word": "", "char": "characters"}.get(entry.unit, f"pieces by {entry.unit}")
+    return ", ".join(filter(None, (entry.data, entry.split, unit)))
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
@@ -99,6 +127,10 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
     if key in result:  # null is inf, which JSON does not have
         entry.perplexity = math.inf if result[key] is None else float(result[key])
         entry.bits = math.log2(entry.perplexity)
+    if result.get("perplexity_per_word") not in (None, result.get(key)):
+        entry.per_word = float(result["perplexity_per_word"])
+    if result.get("bits_per_character") is not None:
+        entry.bits_per_character = float(result["bits_per_character"])
     entry.normalised = bool(result.get("normalised", True))
     entry.seconds = None if result.get("seconds") is None else float(result["seconds"])
     entry.parameters = None if result.get("parameters") is None else int(result["parameters"])

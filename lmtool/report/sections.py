@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from lmtool.plots.curves import History, highest_shown, read_history, training_c
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
-from lmtool.report.reading import REMEDY, Entry, read_object, read_rates
+from lmtool.report.reading import REMEDY, Entry, read_object, read_rates, text_name
 from lmtool.results import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALISED, SPLIT, Row, jobs_table, metric_of, varied_settings
@@ -47,19 +49,22 @@ def between(low: float, high: float) -> str:
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
-    """Return a table for each split of each data set, lowest perplexity first.
+    """Return a table for each text as it is cut into tokens, lowest perplexity first.
 
     folded: what the entries are, for the line that unfolds the table; empty: shown at once.
     """
-    groups: dict[tuple[str, str], list[Entry]] = {}
+    groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
-        groups.setdefault((entry.data, entry.split), []).append(entry)
-    return [_table(group, text_name(group[0]), folded) for group in groups.values()]
-
-
-def text_name(entry: Entry) -> str:
-    """Return the data set and the split of a perplexity: `ptb, valid`."""
-    return ", ".join(filter(None, (entry.data, entry.split)))
+        same = {id(groups[text]): groups[text] for text in entry.texts if text in groups}
+        merged = [*chain(*same.values()), entry]
+        groups |= {text: merged for each in merged for text in each.texts}
+    tables, seen = [], Counter[str]()
+    for group in {id(group): group for group in groups.values()}.values():
+        name = text_name(group)
+        seen[name] += 1
+        number = f" ({seen[name]}: another text or vocabulary)" if seen[name] > 1 else ""
+        tables.append(_table(group, f"{name}{number}", folded))
+    return tables
 
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
@@ -74,7 +79,9 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
             lambda e: ", ".join(e.run.fitted_on.get(e.split, [])) or None if e.run else None,
         ),
         ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
-        ("bits per word", True, lambda e: number(e.bits, 3)),
+        ("bits per token", True, lambda e: number(e.bits, 3)),
+        ("perplexity per word", True, lambda e: number(e.per_word, 2)),
+        ("bits per character", True, lambda e: number(e.bits_per_character, 4)),
         ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),
         ("seconds", True, lambda e: number(e.seconds, 1)),
         ("cloze perplexity", True, lambda e: number((e.cloze or {}).get("perplexity"), 3)),
@@ -144,7 +151,7 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
     for group in [group for group in texts.values() if len(group) > 1]:
         dots = [Dot(e.name, e.perplexity or 0.0, perplexity_text(e.perplexity or 0.0), e.interval) for e in group]
         first = group[0]
-        caption = f"{text_name(first)}: {first.tokens:,} tokens. {INTERVAL}"
+        caption = f"{text_name(group)}: {first.tokens:,} tokens. {INTERVAL}"
         best = min(dots, key=lambda dot: dot.value)
         description = f"Perplexities of {len(dots)} models on {first.split}; the lowest is {best.text}, of {best.name}."
         figure = dots_figure(dots, f"perplexity on {first.split}")
@@ -229,12 +236,13 @@ def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> P
 def curves(entries: Sequence[Entry], names: Names) -> Section:
     """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
-    groups: dict[tuple[str, str], list[tuple[Entry, History]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
         if entry.output is not None and entry.run is not None:
             history = read_history(entry.source.folder / METRICS, entry.loss_is_log_prob())
-            groups.setdefault((entry.data, entry.run.vocabulary_fingerprint), []).append((entry, history))
-    for (data, _), group in groups.items():
+            text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
+            groups.setdefault(text, []).append((entry, history))
+    for (data, *_), group in groups.items():
         if len(group) > 1:
             best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
             description = (

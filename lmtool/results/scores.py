@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 MAX_NATS = 709.0  # exp of this is still finite in float64
 FIGURES = (
-    *("split", "tokens", "oov", "perplexity", "perplexity_without_oov", "perplexity_per_word", "bits_per_word"),
-    *("bits_per_character", "log_prob", "seconds", "tokens_per_second"),
+    *("split", "tokens", "oov", "perplexity", "perplexity_without_oov", "bits_per_token", "perplexity_per_word"),
+    *("bits_per_word", "bits_per_character", "log_prob", "seconds", "tokens_per_second"),
 )  # keys of every result.json of eval
 
 
@@ -32,11 +32,12 @@ class Evaluation(Figures):
 
     run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one. scores:
     log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens then raise
-    UserError. characters: their number in the raw text, with spaces and newlines, 0 if unknown; words_and_ends: number
-    of words and sentence ends. accuracy: share of tokens that are the most likely word. log_z: mean and standard
-    deviation of the log of the scores' sum. cloze: results of the split's questions, named as in result.json.
-    across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
-    dynamic: whether the model learned from the text as it read it. Unknown figures are None.
+    UserError. characters: number in the words, with one between two words and one per line, 0 if unknown;
+    words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that are the
+    most likely word. log_z: mean and standard deviation of the log of the scores' sum. cloze: results of the split's
+    questions, named as in result.json. across_sentences: whether contexts crossed the sentences of the text; None for a
+    model that reads single sentences. dynamic: whether the model learned from the text as it read it. Unknown figures
+    are None.
     """
 
     run: str
@@ -98,13 +99,19 @@ class Evaluation(Figures):
         return math.exp(-log_prob / words) if -log_prob / words < MAX_NATS else math.inf
 
     @property
-    def bits_per_word(self) -> float:
-        """Bits per token."""
+    def bits_per_token(self) -> float:
+        """Bits per predicted token: the base-2 logarithm of the perplexity."""
         return -self.log_prob / self.tokens / math.log(2)
 
     @property
+    def bits_per_word(self) -> float | None:
+        """Bits per word or sentence end, to compare models with different tokens."""
+        words = self.words_and_ends
+        return None if words is None else -self.log_prob / words / math.log(2)
+
+    @property
     def bits_per_character(self) -> float | None:
-        """Bits per character of the raw text."""
+        """Bits per character of the words, with one between two words and one per line."""
         log_prob = self.log_prob
         return -log_prob / self.characters / math.log(2) if self.characters else None
 
@@ -179,12 +186,14 @@ class Evaluation(Figures):
         cloze, log_z = self.cloze or {}, self.log_z
         rows: list[tuple[str, Cell]] = []
         if self.scores is not None:
+            differ = self.words_and_ends != self.tokens  # tokens are not words, or it is not known
             rows += [
                 (f"tokens ({self.split})", self.tokens),
                 ("  out of vocabulary", self.oov),
                 ("perplexity, dynamic" if self.dynamic else "perplexity", self.perplexity),
                 ("  without OOVs", self.perplexity_without_oov if self.oov else None),
-                ("perplexity per word", self.perplexity_per_word),
+                ("bits per token", self.bits_per_token if differ else None),
+                ("perplexity per word", self.perplexity_per_word if differ else None),
                 ("bits per word", self.bits_per_word),
                 ("bits per character", self.bits_per_character),
                 ("accuracy", self.accuracy),

@@ -93,6 +93,8 @@ class Sweep:
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
+        if any(name == "data" or name.startswith("data.") for name in jobs[0]):
+            print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
         if same := self.finished_before:
             print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
         print(for_terminal(f"\nalso in {', '.join(map(str, written))}"))

@@ -8,7 +8,7 @@ import pytest
 from lmtool.config.data import Normalise
 from lmtool.data.normalizing import ccnet, normalized
 from lmtool.data.text_form import TextForm, in_ccnet_form
-from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer
+from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer, text_size
 from lmtool.data.vocabulary import Vocabulary
 
 
@@ -49,7 +49,7 @@ def test_tokenizers_with_and_without_a_vocabulary(chars: bool) -> None:
     tokenizer = (CharTokenizer if chars else WordTokenizer)(**rules)
     ids, types = tokenizer(text, "t"), tokenizer.types()
     assert [types[k] for k in ids] == wanted and tokenizer.empty_lines == 1
-    assert tokenizer.characters == 10, "those of the text as it stands"
+    assert text_size(ids, types, chars=chars) == (8, 5), 'those of `e 0` and `"x"`, each with a line end'
     words = (*dict.fromkeys([*wanted, "<unk>"]), "<s>")
     vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), words.index("</s>"), words.index("<unk>"))
     form = TextForm(vocabulary, chars, lowercase=False, normalise=Normalise.ccnet)

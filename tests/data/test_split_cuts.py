@@ -34,8 +34,12 @@ def joined(sentences: list[list[str]]) -> list[str]:
 def plain(lines: list[str], cut: SplitUnit, sizes: tuple[int, int], *, sentences: bool, chars: bool) -> list:
     """The sentences of train, valid and test, each a list of tokens; one for a stream. None where there are none."""
     end = ["</s>"] if sentences else ["\n"] if chars else []
-    wanted = [line for line in lines if line or (chars and not sentences and cut is SplitUnit.tokens)]
-    items = [(list(line) if chars else line.split()) + end for line in wanted]  # a sentence each
+    items: list[list[str]] = []
+    for line in lines:
+        if line:
+            items.append((list(line) if chars else line.split()) + end)  # a sentence each
+        elif chars and not sentences:
+            items[-1] += end  # a stream of letters keeps its empty lines
     first, second = sizes[0], sum(sizes)
     if cut is SplitUnit.lines:
         parts = [items[:first], items[first:second], items[second:]]

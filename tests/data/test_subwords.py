@@ -106,7 +106,7 @@ def test_a_store_of_pieces(tmp_path: Path) -> None:
         assert sentences == ["ab abc <unk>", "ab \u00fc"]  # single spaces, and no empty line
         assert [vocabulary.words[train.ids[b - 1]] for b in train.offsets[1:]] == ["</s>", "</s>"]
         assert len(train.oov_positions) == 0 and vocabulary.counts[vocabulary.unk] == 0
-        assert (train.words, train.characters) == (5 + 2, 14 + 1 + 5)
+        assert (train.words, train.characters) == (5 + 2, 12 + 1 + 4 + 1)
         counts = np.bincount(train.ids, minlength=len(vocabulary))
         assert counts.tolist() == vocabulary.counts.tolist() and (np.diff(vocabulary.counts[:-1]) <= 0).all()
         # Other text, block by block, and as sentences of TextForm.

@@ -30,8 +30,8 @@ def test_strings_and_lists_of_words(tmp_path: Path) -> None:
         assert words_of(corpus, "valid") == ["the", "<unk>", "<unk>", "</s>"] and corpus.splits == ["train", "valid"]
         assert corpus.split("valid").oov_positions.tolist() == [2]  # <unk> itself is a word
         assert corpus.oov_share("train") == 0 and corpus.oov_share("valid") == 0.25
-        # "the cat sat\n", "the dog x\n", "a b\n", "\n", "a\n"
-        assert corpus.split("train").characters == 12 + 10 + 4 + 1 + 2
+        # "the cat sat\n", "the dog x\n", "a b\n", "a\n"
+        assert corpus.split("train").characters == 12 + 10 + 4 + 2
         assert repr(corpus) == "<Corpus mine: train 12, valid 4 tokens; vocabulary 9>"
         assert corpus.path.parent == tmp_path / "stores" and corpus.path.name.startswith("mine-")
 

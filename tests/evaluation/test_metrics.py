@@ -42,9 +42,10 @@ def evaluation(split: Split = SPLIT, log_prob: np.ndarray = LOG_PROB, **known: A
 def test_the_report_of_four_tokens() -> None:
     found = evaluation()
     assert (found.split, found.tokens, found.oov, found.tokens_per_second) == ("valid", 4, 1, 2.0)
-    assert found.perplexity == pytest.approx(2 ** (7 / 4)) and found.bits_per_word == pytest.approx(1.75)
+    assert found.perplexity == pytest.approx(2 ** (7 / 4)) and found.bits_per_token == pytest.approx(1.75)
     assert found.perplexity_without_oov == pytest.approx(2 ** (4 / 3))
-    assert found.perplexity_per_word == pytest.approx(2**3.5) and found.bits_per_character == pytest.approx(0.7)
+    assert found.perplexity_per_word == pytest.approx(2**3.5) and found.bits_per_word == pytest.approx(3.5)
+    assert found.bits_per_character == pytest.approx(0.7)
     assert found.log_prob == pytest.approx(-7 * math.log(2))
     assert "accuracy" not in found.as_json() and "cloze" not in found.as_json()
     kept = evaluation(cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
@@ -147,7 +148,8 @@ def test_questions_are_reported_where_all_answers_are_known(answers: list[int], 
 
 def test_what_is_not_known_of_a_text() -> None:
     found = evaluation(replace(SPLIT, words=None, characters=0, oov_positions=np.arange(4)))
-    assert found.perplexity_per_word is found.bits_per_character is found.perplexity_without_oov is None
+    assert found.perplexity_per_word is found.bits_per_word is found.bits_per_character is None
+    assert found.perplexity_without_oov is None
     assert found.oov == 4 and evaluation(replace(SPLIT, words=4)).perplexity_per_word == found.perplexity
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import BITS, MISSING, Settings, is_number, require, setting
@@ -142,6 +143,7 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
 
 LINES_PER_BLOCK = 1 << 14
 SIZE = "a share between 0 and 1, e.g. 0.8, or, together with data.split.unit=lines or tokens, a whole number of these"
+WITH_WORDS = re.compile(rb"\n(?=[ \t\v-\r]*[^ \t-\r])")  # the end before a line with words
 
 
 class SplitUnit(Enum):
@@ -208,7 +210,8 @@ def cut_by_lines(
     *,
     blank: bool = False,
 ) -> dict[str, Callable[[], Blocks]]:
-    """Return the splits of a text, cut by its lines: those with words, or all if `blank` is true.
+    """Return the splits of a text, cut by its lines: those with words, around which others stay, or all if `blank` is
+    true.
 
     read: starts reading the text; called to count the lines, and for each split. train, valid: as of cut_points; test
     is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines are held in memory;
@@ -234,5 +237,20 @@ def cut_by_lines(
 
 
 def _lines(blocks: Blocks, blank: bool) -> Iterator[bytes]:
-    """Return the lines with words, or all if `blank` is true, without newlines."""
-    return chain.from_iterable([x for x in block.split(b"\n")[:-1] if blank or x.strip()] for block in blocks)
+    """Yield the lines with words, each with the empty lines around it, or all if `blank` is true, without newlines."""
+    waiting = b""
+    for block in blocks:
+        if waiting and not waiting.isspace() and not block.isspace():
+            yield from _pieces(waiting, blank)
+            waiting = b""
+        waiting += block
+    yield from _pieces(waiting, blank)
+
+
+def _pieces(block: bytes, blank: bool) -> list[bytes]:
+    if blank:
+        return block.split(b"\n")[:-1]
+    if not block or block.isspace():
+        return []
+    first, *others = WITH_WORDS.split(block[:-1])
+    return [first, *others] if first.strip() else [b"\n".join([first, *others[:1]]), *others[1:]]

@@ -13,7 +13,7 @@ from lmtool.system.arrays import release
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
 KIND = "lmtool n-gram counts"
-FORMAT = 2
+FORMAT = 3
 NUMBERS_PER_PIECE = 1 << 20  # checked at once
 
 
