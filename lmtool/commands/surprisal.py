@@ -40,6 +40,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
         require_table(config.to, (".tsv", ".csv"), "")
+    session.warn(*rows.warnings)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):
@@ -84,7 +85,7 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
     tokens = sum(map(len, found.tokens))
     session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary))
     if model.dynamic:
-        session.note(f"{model.name} has a cache, which holds the words before, also those of other items")
+        session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
     if not model.normalised:
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
     if infinite := int(np.isinf(found.surprisal).sum()):

@@ -124,7 +124,7 @@ def _text(
         0,
         vocabulary.bos,
         independent_sentences=not across,
-        documents=documents if across else None,
+        documents=documents,
     )
 
 
