@@ -80,6 +80,8 @@ def surprisal(
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
         raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
     given = named_models(run) | settings
+    if isinstance(item := given.get("item_column"), str):
+        given["item_column"] = [item]
     if isinstance(text, PathLike):
         return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
 

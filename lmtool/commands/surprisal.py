@@ -38,6 +38,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
         require_table(config.to)
+    session.warn(*rows.warnings)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):
@@ -86,7 +87,7 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
             f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
         )
     if model.dynamic:
-        session.note(f"{model.name} has a cache, which holds the words before, also those of other items")
+        session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
     if not model.normalised:
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
     if infinite := int(np.isinf(found.surprisal).sum()):

@@ -290,7 +290,7 @@ class SurprisalConfig(SeveralModelsConfig):
 
     text: str = MISSING
     word_column: str | None = MISSING
-    item_column: str | None = MISSING
+    item_column: list[str] | None = MISSING
     sentence_column: str | None = MISSING
     sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
     unit: str = setting(words=("bits", "nats", "log10"))

@@ -110,6 +110,11 @@ class Split:
         """N, the number of predicted tokens."""
         return len(self.ids)
 
+    @property
+    def text_offsets(self) -> IntArray:
+        """Where independent texts begin, and N: int64 `[D + 1]`."""
+        return np.unique([0, self.tokens]) if self.documents is None else self.documents
+
     def as_stream(self, across_sentences: bool, reset_share: float = 0.0) -> Split:
         """Return the text as one stream, or one per document, if contexts may cross sentences, else unchanged.
 

@@ -38,8 +38,9 @@ class WordRows:
 
     name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
-    sentence, and W. item_starts: likewise of each item. cells: the columns of a table of text as they are written.
-    spaces: of text, the white space before each word in its line, and behind it if it is the last; None for a table.
+    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts. cells: the
+    columns of a table of text as they are written. spaces: of text, the white space before each word in its line, and
+    behind it if it is the last; None for a table.
     """
 
     name: str
@@ -47,20 +48,22 @@ class WordRows:
     words: list[str]
     starts: IntArray
     item_starts: IntArray
+    warnings: list[str] = field(default_factory=list)
     cells: dict[str, list[str]] = field(default_factory=dict)
     spaces: list[tuple[str, str]] | None = None
 
 
 def read_word_rows(
-    files: Sequence[str], word: str | None, item: str | None, sentence: str | None, sentences: str | None
+    files: Sequence[str], word: str | None, item: Sequence[str] | None, sentence: str | None, sentences: str | None
 ) -> WordRows:
     """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text,
     whose files are items and whose lines are sentences.
 
-    word, item, sentence: names of columns; None: `word`, and `item` and `sentence` if there are such columns.
+    word, item, sentence: names of columns, for an item one or more, whose values together are one item's; None: `word`,
+    and `item` and `sentence` if there are such columns.
     sentences: `punctuation` or `item`, instead of the lines of text or the column of sentences; None: these, and final
     punctuation in a table without such a column. Raises UserError, naming the row, for a row without a word, or with
-    another number of cells than the header, and for an item whose rows are not together.
+    another number of cells than the header, and for an item whose rows are not together, or are several conditions.
     """
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     if not tables:
@@ -95,34 +98,36 @@ def rows_of_table(
     columns: dict[str, list[Any]],
     name: str,
     word: str | None = None,
-    item: str | None = None,
+    item: Sequence[str] | None = None,
     sentence: str | None = None,
     sentences: str | None = None,
 ) -> WordRows:
     """Return the rows of a table with a word in each. name: of the table, for errors. Other arguments and errors: as in
     read_word_rows.
     """
-    for setting, column in (("word", word or WORD), ("item", item), ("sentence", sentence)):
+    asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
+    for setting, column in asked:
         if column is not None and column not in columns:
             named = ", ".join(map(str, columns))
             raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
     words = [_checked(value, name, row) for row, value in enumerate(columns[word or WORD], 1)]
     if not words:
         raise UserError(f"{name} has no rows: give a table with a word in each")
-    items = columns.get(item or ITEM, [1] * len(words))
+    keys = [key for key in [ITEM] if key in columns] if item is None else list(item)
     given = None if sentences is not None else columns.get(sentence or SENTENCE)
-    for what, values in ((ITEM, items), (SENTENCE, given or ())):
+    for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, given or ())):
         for row, value in enumerate(values, 1):
             if not isinstance(value, Hashable) or value in (None, "") or value != value:  # nan
                 remedy = f"give a text or a number, or name another {what}_column="
                 raise UserError(f"{name}, row {row}: it has no {what} ({value!r}): {remedy}")
+    items = list(zip(*(columns[key] for key in keys), strict=True)) or [(1,)] * len(words)
     item_starts = _changes(items)
     seen: dict[Any, int] = {}
     numbers: list[int] = []
     for first, last in pairwise(item_starts.tolist()):
         if seen.setdefault(items[first], first) != first:
-            began = f"item {items[first]} began in row {seen[items[first]] + 1} and was interrupted"
-            remedy = "sort the table so that each item is one text, or name another item_column="
+            began = f"item {_shown(items[first])} began in row {seen[items[first]] + 1} and was interrupted"
+            remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=[A,B]"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
         if given is None and sentences != "item":
             numbers += sentence_numbers(words[first:last])
@@ -131,8 +136,72 @@ def rows_of_table(
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
     starts = _changes(list(zip(items, numbers, strict=True)))
     position = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts)) + 1
-    own = {item or ITEM: items, sentence or SENTENCE: numbers, "position": position.tolist()}
-    return WordRows(name, columns | {k: v for k, v in own.items() if k not in columns}, words, starts, item_starts)
+    own = {} if keys else {ITEM: [1] * len(words)}
+    own |= {sentence or SENTENCE: numbers, "position": position.tolist()}
+    others = {key: columns[key] for key in columns if key not in (word or WORD, sentence or SENTENCE, *keys)}
+    whole = columns | {key: values for key, values in own.items() if key not in columns}
+    found = WordRows(name, whole, words, starts, item_starts)
+    found.warnings.extend(_several_texts(found, keys, items, others))
+    return found
+
+
+def _several_texts(
+    rows: WordRows, keys: list[str], items: list[tuple[Any, ...]], others: dict[str, list[Any]]
+) -> list[str]:
+    """Return a warning if items look like several texts each: another column divides them into blocks of rows, or has
+    numbers of words that begin again within a sentence. keys: the columns of items `[W]`. others: the columns of
+    neither words, items nor sentences. Raises UserError if the texts are alike, as the conditions of an item are.
+    """
+    ends, warnings = set(rows.item_starts.tolist()), []
+    restarts = {key: _restarts(values, ends) for key, values in others.items()}
+    cuts = {key: set(_changes(values).tolist()) - ends for key, values in others.items() if not restarts[key]}
+    for key, inner in [*cuts.items(), *restarts.items()]:
+        blocks = [rows.words[first:last] for first, last in pairwise(sorted(inner | ends))]
+        pairs = [pair for at, *pair in zip(sorted(inner | ends)[1:], blocks, blocks[1:], strict=False) if at in inner]
+        sizes = [min(map(len, pair)) for pair in pairs]
+        if not pairs or sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
+            continue
+        row = min(inner)
+        named = f"{rows.name}, row {row + 1}: item {_shown(items[row])}"
+        remedy = f"item_column=[{','.join([*keys, 'COLUMN' if restarts[key] else key])}]"
+        if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
+            raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
+        in_sentence = not inner <= set(rows.starts.tolist())
+        if restarts[key]:
+            doubtful = in_sentence
+        else:  # whole numbers that change with the sentence are its number
+            numbers = all(isinstance(value, int) for value in others[key])
+            doubtful = min(sizes) > 1 and _same_blocks(others[key], rows.item_starts) and (in_sentence or not numbers)
+        if doubtful:
+            warnings.append(f"{named} is read as one text, but column {key} divides it: if it is several, set {remedy}")
+    return warnings[:1]
+
+
+def _restarts(values: list[Any], ends: set[int]) -> set[int]:
+    """Return where numbers of words begin again within an item, at 0 or 1; none for any other column. ends: the first
+    rows of items, and W.
+    """
+    if not all(type(value) is int for value in values) or values[0] not in (0, 1) or max(values) < 2:
+        return set()
+    falls = {row for row in range(1, len(values)) if row in ends or values[row] <= values[row - 1]}
+    return falls - ends if all(values[row] == values[0] for row in falls - {len(values)}) else set()
+
+
+def _in_common(one: list[str], other: list[str]) -> int:
+    """Return how many words two texts have in common at their beginnings and ends."""
+    size = min(len(one), len(other))
+    ahead = next((k for k in range(size) if one[k] != other[k]), size)
+    return ahead + next((k for k in range(size - ahead) if one[-1 - k] != other[-1 - k]), size - ahead)
+
+
+def _same_blocks(values: list[Any], item_starts: IntArray) -> bool:
+    """Return whether each item has the same values, each in one block of rows."""
+    items = [list(map(str, values[first:last])) for first, last in pairwise(item_starts.tolist())]
+    return all(len(set(item)) == len(_changes(item)) - 1 and set(item) == set(items[0]) for item in items)
+
+
+def _shown(item: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, item))
 
 
 def _changes(values: Sequence[Any]) -> IntArray:

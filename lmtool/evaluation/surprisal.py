@@ -136,7 +136,7 @@ def _text(
         0,
         vocabulary.bos,
         independent_sentences=not across,
-        documents=documents if across else None,
+        documents=documents,
     )
 
 

@@ -1,6 +1,6 @@
 """Cache models: distributions over the words of the text so far, mixed with static models.
 
-Both kinds hold the last `size` tokens, including ends of sentences, across sentences:
+Both kinds hold the last `size` tokens of a text, including ends of sentences, across sentences:
 
 - unigram (Kuhn & De Mori 1990): all tokens have the same weight;
 - neural (Grave, Joulin & Usunier 2017, eq. 3): token i has weight exp(theta h_t . h_i), where h_i are the hidden units
@@ -10,7 +10,9 @@ Both kinds hold the last `size` tokens, including ends of sentences, across sent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -39,12 +41,12 @@ class Cache(ABC):
 
     @abstractmethod
     def log_prob(self, split: Split) -> FloatArray:
-        """Return log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
+        """Return log p of each token `[N]`; -inf for a text's first, and for words that are not in the cache."""
 
     @abstractmethod
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
         """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
-        of the text.
+        of a text.
         """
 
 
@@ -52,8 +54,9 @@ class UnigramCache(Cache):
     """The relative frequencies of the last `size` tokens."""
 
     def log_prob(self, split: Split) -> FloatArray:
-        p = np.empty(split.tokens)
-        _relative_frequencies(split.ids.astype(np.int64), self.size, int(split.ids.max(initial=0)) + 1, p)
+        ids, p = split.ids.astype(np.int64), np.empty(split.tokens)
+        for begin, end in pairwise(split.text_offsets):
+            _relative_frequencies(ids[begin:end], self.size, int(ids[begin:end].max(initial=0)) + 1, p[begin:end])
         with np.errstate(divide="ignore"):
             log_prob: FloatArray = np.log(p)
         return log_prob
@@ -61,10 +64,17 @@ class UnigramCache(Cache):
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
         ids = split.ids.astype(np.int64)
         p = np.zeros((last - first, vocabulary_size))
-        for t in range(max(first, 1), last):
-            held = ids[max(0, t - self.size) : t]
+        for t, begin in _with_texts(split, first, last):
+            held = ids[max(begin, t - self.size) : t]
             p[t - first] = np.bincount(held, minlength=vocabulary_size) / len(held)
         return p
+
+
+def _with_texts(split: Split, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the tokens `first` to `last` - 1 that do not begin a text, each with its text's first token."""
+    index = np.arange(first, last)
+    begins = split.text_offsets[np.searchsorted(split.text_offsets, index, side="right") - 1]
+    yield from ((t, begin) for t, begin in zip(index.tolist(), begins.tolist(), strict=True) if t > begin)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -88,17 +98,18 @@ class NeuralCache(Cache):
     encoder: LanguageModel
 
     def log_prob(self, split: Split) -> FloatArray:
-        log_prob: FloatArray = neural_cache(
-            self.encoder.hidden_text(split, 0, split.tokens), split.ids, self.size, [self.theta]
-        )[0]
-        return log_prob
+        hidden = self.encoder.hidden_text(split, 0, split.tokens)
+        texts = [slice(*ends) for ends in pairwise(split.text_offsets)]
+        return np.concatenate(
+            [neural_cache(hidden[text], split.ids[text], self.size, [self.theta])[0] for text in texts]
+        )
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
         begin = max(0, first - self.size)
         hidden, ids = self.encoder.hidden_text(split, begin, last), split.ids[begin:last]
         p = np.zeros((last - first, vocabulary_size))
-        for t in range(max(first, 1), last):
-            held = slice(max(0, t - self.size) - begin, t - begin)
+        for t, start in _with_texts(split, first, last):
+            held = slice(max(start, t - self.size) - begin, t - begin)
             scores = self.theta * (hidden[held] @ hidden[t - begin]).astype(np.float64)
             weights = np.exp(scores - scores.max())
             p[t - first] = np.bincount(ids[held], weights / weights.sum(), minlength=vocabulary_size)
@@ -168,20 +179,20 @@ class CachedMixture(LinearMixture):
         return True
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        return self._mixed(log_probs, self.cache.log_prob(text), is_start=True)
+        return self._mixed(log_probs, self.cache.log_prob(text), text.text_offsets[:-1])
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         static = self._dists_of_text(text, first, last)
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
-        return self._mixed(static, cached, is_start=first == 0)
+        starts = text.text_offsets[:-1]
+        return self._mixed(static, cached, starts[(starts >= first) & (starts < last)] - first)
 
-    def _mixed(self, static: FloatArray, cached: FloatArray, *, is_start: bool) -> FloatArray:
+    def _mixed(self, static: FloatArray, cached: FloatArray, starts: IntArray) -> FloatArray:
         """Mix the static models' log p `[M, N, ...]` of tokens and the cache's `[N, ...]`: `[N, ...]`.
 
-        is_start: whether the first token is the text's, before which the cache is empty.
+        starts: the tokens that begin a text, before which the cache is empty.
         """
         mixed = mix(np.concatenate([static, cached[None]]), self.weights)
-        if is_start:
-            mixed[:1] = mix(static[:, :1], self.static_weights)
+        mixed[starts] = mix(static[:, starts], self.static_weights)
         return mixed
