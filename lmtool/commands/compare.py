@@ -9,7 +9,7 @@ import numpy as np
 from lmtool.commands._members import Member, scores_of
 from lmtool.config.verbs import CompareConfig
 from lmtool.evaluation.metrics import DYNAMIC, perplexity
-from lmtool.evaluation.significance import compare, resampled_units
+from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
 from lmtool.results import Comparison, finite_or_null
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
@@ -34,17 +34,20 @@ def run(config: CompareConfig, session: Session) -> Comparison:
         if difference is None:
             row += [None] * 6
         else:
-            row += [difference.perplexity, *difference.interval, difference.p_bootstrap, difference.p_randomisation]
-            row.append(difference.block * size)
+            row += [difference.perplexity, *(difference.interval or (None, None))]
+            row += [difference.p_bootstrap, difference.p_randomisation, difference.block and difference.block * size]
         rows.append(row)
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
-    lengths = sorted({difference.block * size for difference in differences if difference is not None})
+    lengths = sorted({difference.block * size for difference in differences if difference and difference.block})
     spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1]))) if lengths else "1"
     drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
+    drawn = f"{config.resamples:,} draws of {drawn}"
+    if few := any(difference and difference.block is None for difference in differences):
+        drawn = f"too few {unit} to tell"
     texts = ", ".join(dict.fromkeys(member.split for member in members))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
-    resampled = f"{tokens.count:,} tokens{within}; {config.resamples:,} draws of {drawn}"
+    resampled = f"{tokens.count:,} tokens{within}; {drawn}"
     comparison = Comparison(
         header=HEADER,
         table=rows,
@@ -75,6 +78,11 @@ def run(config: CompareConfig, session: Session) -> Comparison:
         with atomic_write(session.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
     session.say(f"{comparison.heading()}\n{comparison.table_text()}")
+    if few:
+        session.note(
+            f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more (block={config.block}, "
+            f"{units:,} {unit})"
+        )
     _note(members, rows, session)
     return comparison
 

@@ -173,11 +173,13 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             (rows if normalised else unnormalized).append(
                 [name, number(perplexity, 2), number(difference, 2), interval, *p]
             )
-            if difference is not None and normalised:
+            if interval is not None and normalised:
                 ends = float(member["from"]), float(member["to"])
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
         section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
+        if any(m["difference"] is not None and m["from"] is None for m in members):
+            section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
         section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
         baseline = short[members[0]["run"]]
         if dots:
