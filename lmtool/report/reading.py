@@ -49,7 +49,7 @@ class Entry:
     parameters: int | None = None
     seconds: float | None = None
     cloze: dict[str, float] | None = None
-    normalised: bool = True
+    normalised: bool | None = True
     text: str = ""
     tokens: int = 0
     run: Run | None = None
@@ -99,7 +99,7 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
     if key in result:  # null is inf, which JSON does not have
         entry.perplexity = math.inf if result[key] is None else float(result[key])
         entry.bits = math.log2(entry.perplexity)
-    entry.normalised = bool(result.get("normalised", True))
+    entry.normalised = result.get("normalised", True)
     entry.seconds = None if result.get("seconds") is None else float(result["seconds"])
     entry.parameters = None if result.get("parameters") is None else int(result["parameters"])
     if result.get("cloze") is not None:

@@ -64,7 +64,7 @@ def text_name(entry: Entry) -> str:
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name),
+        ("run", False, lambda e: e.name if e.normalised is not None else f"{e.name}, sum unknown"),
         ("model", False, lambda e: e.model or None),
         ("perplexity", True, lambda e: number(e.perplexity, 2)),
         ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
@@ -83,7 +83,7 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
 
     def rows(normalised: bool) -> list[list[Cell]]:
-        chosen = [entry for entry in entries if entry.normalised is normalised]
+        chosen = [entry for entry in entries if (entry.normalised is True) is normalised]
         chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
         return [[of(entry) for _, _, of in columns] for entry in chosen]
 
@@ -169,7 +169,8 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
             interval = None if member["from"] is None else between(member["from"], member["to"])
             p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
-            normalised = bool(member.get("normalised", True))
+            normalised = member.get("normalised", True)
+            name += ", sum unknown" * (normalised is None)
             (rows if normalised else unnormalized).append(
                 [name, number(perplexity, 2), number(difference, 2), interval, *p]
             )
