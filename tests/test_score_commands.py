@@ -90,22 +90,43 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     said = models("compare", f"runs=[{','.join(names)}]", "hydra.run.dir=out")
     found = result("out")
     sentences = len(TokenScores.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
-    assert f"28 tokens in {sentences} sentences; 10,000 draws of single sentences" in said
+    assert f"28 tokens in {sentences} sentences; too few sentences to tell" in said
+    assert (
+        "note: too few sentences to tell: an interval and p-values need 10 blocks or more (block=auto, 4 sent" in said
+    )
     assert (found["tokens"], found["unit"], found["units"]) == (28, "sentences", sentences)
-    assert [row["block"] for row in found["members"]] == [None, 1, 1, 1, 1]
     first, *rest = found["members"]
     assert [first["run"], *(row["run"] for row in rest)] == names and first["difference"] is None
     kn3, laplace = first["perplexity"], rest[0]["perplexity"]
     assert rest[0]["difference"] == pytest.approx(laplace - kn3)
-    assert rest[0]["from"] < rest[0]["difference"] < rest[0]["to"]
+    tests = ("from", "to", "p_bootstrap", "p_randomisation", "block")
+    assert [row[key] for row in found["members"] for key in tests] == [None] * 25
     assert {key: value for key, value in rest[1].items() if key != "run"} == {
         key: value for key, value in rest[0].items() if key != "run"
     }
-    assert (rest[2]["difference"], rest[2]["p_bootstrap"]) == (0, 1)
+    assert rest[2]["difference"] == 0
     assert rest[3]["perplexity"] == pytest.approx(kn3, rel=1e-6)
     assert "note: lines.txt and kn3 agree to the digits that such files have" in said
     assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"laplace,{laplace},{laplace - kn3}")
     assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - | - |"
+
+
+def test_compare_of_ten_sentences_has_intervals(models: Run) -> None:
+    Path("ten.txt").write_text("the cat sat\nthe dog ran\n" * 5)
+    said = models("compare", "runs=[kn3,laplace]", "text=ten.txt", "hydra.run.dir=out")
+    assert "40 tokens in 10 sentences; 10,000 draws of single sentences" in said and "too few" not in said
+    row = result("out")["members"][1]
+    assert row["from"] < row["difference"] < row["to"] and row["block"] == 1
+    assert min(row["p_bootstrap"], row["p_randomisation"]) >= 2 / 2**10
+    for name in ("kn3", "laplace"):
+        models("eval", f"run={name}", "text=ten.txt", f"hydra.run.dir={name}-ten")
+    models("compare", "runs=[kn3-ten,kn3-ten/scores.h5,laplace-ten]", "hydra.run.dir=same")
+    first, same, other = result("same")["members"]
+    assert (same["difference"], same["p_bootstrap"], first["block"]) == (0, 1, None)
+    assert other | {"run": "", "split": "", "fitted": []} == row | {"run": "", "split": "", "fitted": []}
+    # Blocks of two are five.
+    said = models("compare", "runs=[kn3-ten,laplace-ten]", "block=2", "hydra.run.dir=two")
+    assert "too few sentences to tell" in said and result("two")["members"][1]["from"] is None
 
 
 def test_compare_refuses_other_tokens(models: Run, unigram: Run) -> None:
@@ -125,12 +146,17 @@ def test_compare_refuses_other_tokens(models: Run, unigram: Run) -> None:
 
 
 def test_compare_text_without_sentences_by_blocks_and_zeros(unigram: Run) -> None:
-    unigram("train", "model=ngram", "model.order=1", *TEXT, "data.sentences=false", "hydra.run.dir=a")
-    unigram("train", "model=ngram", "model.order=1", "smoother=mle", *TEXT, "data.sentences=false", "hydra.run.dir=b")
+    train = ("train", "model=ngram", "model.order=1", *TEXT, "data.sentences=false")
+    unigram(*train, "hydra.run.dir=a")
+    unigram(*train, "smoother=mle", "hydra.run.dir=b")
     said = unigram("compare", "runs=[a,b]", "block=2", "hydra.run.dir=out")
-    assert "3 tokens; 10,000 draws of single tokens" in said  # 2 are more than a sixth of the text
+    assert "3 tokens; too few tokens to tell" in said
     assert (result("out")["unit"], result("out")["units"]) == ("tokens", 3)
-    assert "3 tokens; 10,000 draws of blocks of 20 tokens" in unigram("compare", "runs=[a,b]", "hydra.run.dir=out")
+    assert "3 tokens; too few tokens to tell" in unigram("compare", "runs=[a,b]", "hydra.run.dir=out")
+    Path("many.txt").write_text("a b\na b\n" * 50)
+    many = ("compare", "runs=[a,b]", "text=many.txt", "hydra.run.dir=out")
+    assert "200 tokens; 10,000 draws of blocks of 20 tokens" in unigram(*many)  # ten units of 20
+    assert "200 tokens; 10,000 draws of blocks of 2 tokens" in unigram(*many, "block=2")
     said = unigram("compare", "runs=[a,b]", "block=sentence", code=2)
     assert "block=sentence: the text has no sentences" in said and said.count("\n") == 1
     assert "block=0: must be auto, sentence, or" in unigram("compare", "runs=[a,b]", "block=0", code=2)
@@ -148,16 +174,16 @@ def test_compare_draws_blocks_of_the_sentences_of_running_text(unigram: Run) -> 
     unigram(*common, "hydra.run.dir=first")
     unigram(*common, "data.train=other.txt", "hydra.run.dir=second")
     said = unigram("compare", "runs=[first,second]", "hydra.run.dir=measured")
-    assert "1,440 tokens in 480 sentences; 10,000 draws of blocks of 80 sentences on average" in said
+    assert "1,440 tokens in 480 sentences; 10,000 draws of blocks of 48 sentences on average" in said  # a tenth
     alone = unigram("compare", "runs=[first,second]", "block=sentence", "hydra.run.dir=alone")
     assert "10,000 draws of single sentences" in alone
     given = unigram("compare", "runs=[first,second]", "block=40", "hydra.run.dir=given")
     assert "10,000 draws of blocks of 40 sentences" in given
     rows = [result(folder)["members"][1] for folder in ("alone", "given", "measured")]
-    assert [row["block"] for row in rows] == [1, 40, 80]
+    assert [row["block"] for row in rows] == [1, 40, 48]
     widths = [row["to"] - row["from"] for row in rows]
     assert 2 * widths[0] < widths[1]
-    assert Path("measured/compare.csv").read_text().splitlines()[2].endswith(",80")
+    assert Path("measured/compare.csv").read_text().splitlines()[2].endswith(",48")
 
 
 def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +17,15 @@ from lmtool.data.readers import is_kenlm_binary, read_blocks
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import scores_by
 from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
 from lmtool.runs.corpus import open_run_corpus, tokeniser_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
-from lmtool.runs.run import Run, text_key
+from lmtool.runs.run import Run, fitted_on
 from lmtool.session import Session
-from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
 from lmtool.system.terminal import cell_text
 
@@ -36,25 +35,21 @@ PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool e
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The log-probabilities `[N]` in nats of N tokens under one model.
-
-    split: the name of the text. normalised: whether the distributions sum to one. fitted: what was fitted or chosen on
-    this very text. across: whether contexts crossed sentences; None if that is not known. dynamic: whether the model
-    learned from the text as it read it.
-    """
+    """A model's scores of a text. name: as in runs=."""
 
     name: str
-    log_prob: FloatArray
-    split: str
-    normalised: bool
-    fitted: Sequence[str] = ()
-    across: bool | None = None
-    dynamic: bool = False
+    scores: TokenScores
+
+    @property
+    def label(self) -> str:
+        """The name, and what is special about the scores, for a table."""
+        unknown = ", sum unknown" if self.scores.normalised is None else ""
+        return self.name + ", dynamic" * self.scores.dynamic + unknown
 
     @property
     def zeros(self) -> int:
         """The number of tokens of probability 0."""
-        return int(np.isneginf(self.log_prob).sum())
+        return int(np.isneginf(self.scores.log_prob).sum())
 
 
 def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple[list[Member], Tokens]:
@@ -67,11 +62,18 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     if config.text is not None:
         corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
-        log_probs = [model.score_text(text, progress=session.progress) for model in models]
+        scored_text = [
+            (name, model.score_text(text, progress=session.progress), model)
+            for name, model in zip(names, models, strict=True)
+        ]
         tokens = tokens_of(text, corpus.vocabulary)
-        fitted = [_about(Path(name), "", tokens)[0] for name in names]
-        each = zip(names, log_probs, models, fitted, strict=True)
-        return [Member(n, p, config.text, m.normalised, f, dynamic=m.dynamic) for n, p, m, f in each], tokens
+        return [
+            Member(
+                name,
+                scores_by(model, log_prob, text, tokens, config.text, fitted_on(Path(name), None, tokens.fingerprint)),
+            )
+            for name, log_prob, model in scored_text
+        ], tokens
     found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
@@ -83,9 +85,9 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, s.log_prob, s.split, s.normalised, *_about(Path(name), s.split, tokens))
-        if (s := scored.get(name)) is not None
-        else Member(name, aligned(others[name], tokens), config.split, True)
+        Member(name, scored[name])
+        if name in scored
+        else Member(name, TokenScores(aligned(others[name], tokens), tokens, config.split, others[name].normalised))
         for name in names
     ]
     return members, tokens
@@ -178,22 +180,8 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
     with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
-        log_prob = model.score_text(text, progress=progress)
-        return TokenScores(log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
-
-
-def _about(path: Path, split: str, tokens: Tokens) -> tuple[Sequence[str], bool | None, bool]:
-    """Return what was fitted on a split or on its tokens as a text, whether contexts crossed sentences, and whether the
-    model was dynamic.
-
-    path: as in _run_behind.
-    """
-    run, result = _run_behind(path), evaluation_of(path)
-    said, dynamic = result.get("across_sentences"), bool(result.get("dynamic"))
-    if run is None:
-        return (), said, dynamic
-    fitted = [*run.fitted_on.get(split, ()), *run.fitted_on.get(text_key(tokens.fingerprint), ())]
-    return fitted, run.across_sentences if said is None else said, dynamic
+        log_prob, tokens = model.score_text(text, progress=progress), tokens_of(text, corpus.vocabulary)
+        return scores_by(model, log_prob, text, tokens, split, fitted_on(run.folder, split, tokens.fingerprint))
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 from lmtool.commands._members import Member, scores_of
 from lmtool.config.verbs import CompareConfig
 from lmtool.evaluation.metrics import DYNAMIC, perplexity
-from lmtool.evaluation.significance import compare, resampled_units
-from lmtool.results import Comparison, finite_or_null
+from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
+from lmtool.results import SUM_UNKNOWN, Comparison, finite_or_null
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
@@ -25,26 +25,28 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
     members, tokens = scores_of(config, session)
     offsets, block, size = resampled_units(tokens.offsets, config.block)
-    log_prob = np.stack([member.log_prob for member in members])
+    log_prob = np.stack([member.scores.log_prob for member in members])
     differences = compare(log_prob, offsets, resamples=config.resamples, seed=config.seed, block=block)
     rows: list[list[Cell]] = []
     for member, difference in zip(members, [None, *differences], strict=True):
-        name = f"{member.name}, dynamic" if member.dynamic else member.name
-        row: list[Cell] = [name, perplexity(member.log_prob)]
+        row: list[Cell] = [member.label, perplexity(member.scores.log_prob)]
         if difference is None:
             row += [None] * 6
         else:
-            row += [difference.perplexity, *difference.interval, difference.p_bootstrap, difference.p_randomisation]
-            row.append(difference.block * size)
+            row += [difference.perplexity, *(difference.interval or (None, None))]
+            row += [difference.p_bootstrap, difference.p_randomisation, difference.block and difference.block * size]
         rows.append(row)
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
-    lengths = sorted({difference.block * size for difference in differences if difference is not None})
+    lengths = sorted({difference.block * size for difference in differences if difference and difference.block})
     spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1]))) if lengths else "1"
     drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
-    texts = ", ".join(dict.fromkeys(member.split for member in members))
+    drawn = f"{config.resamples:,} draws of {drawn}"
+    if few := any(difference and difference.block is None for difference in differences):
+        drawn = f"too few {unit} to tell"
+    texts = ", ".join(dict.fromkeys(member.scores.split for member in members))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
-    resampled = f"{tokens.count:,} tokens{within}; {config.resamples:,} draws of {drawn}"
+    resampled = f"{tokens.count:,} tokens{within}; {drawn}"
     comparison = Comparison(
         header=HEADER,
         table=rows,
@@ -56,17 +58,17 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     write_json(
         session.out / "result.json",
         {
-            "split": members[0].split,
+            "split": members[0].scores.split,
             "tokens": tokens.count,
             "unit": unit,
             "units": units,
             "resamples": config.resamples,
             "members": [
                 finite_or_null(dict(zip(KEYS, row, strict=True)))
-                | {"run": member.name, "dynamic": member.dynamic}
-                | {"split": member.split, "normalised": member.normalised}
-                | {"fitted_on_this_text": bool(member.fitted), "fitted": list(member.fitted)}
-                | {"across_sentences": member.across}
+                | {"run": member.name, "dynamic": member.scores.dynamic}
+                | {"split": member.scores.split, "normalised": member.scores.normalised}
+                | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}
+                | {"across_sentences": member.scores.across}
                 for member, row in zip(members, rows, strict=True)
             ],
         },
@@ -75,25 +77,32 @@ def run(config: CompareConfig, session: Session) -> Comparison:
         with atomic_write(session.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
     session.say(f"{comparison.heading()}\n{comparison.table_text()}")
+    if few:
+        session.note(
+            f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more (block={config.block}, "
+            f"{units:,} {unit})"
+        )
     _note(members, rows, session)
     return comparison
 
 
 def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
     """Note what makes some of the figures not comparable."""
-    if len({member.split for member in members}) > 1:
-        named = ", ".join(f"{member.name} on {member.split}" for member in members)
+    if len({member.scores.split for member in members}) > 1:
+        named = ", ".join(f"{member.name} on {member.scores.split}" for member in members)
         session.note(f"the same tokens under several names: {named}")
     for member, row in zip(members, rows, strict=True):
         if not math.isfinite(float(str(row[1]))):
             session.note(f"{member.name} gives {member.zeros:,} tokens probability 0: its perplexity is infinite")
         if row[2] is not None and abs(float(str(row[2]))) < MIN_DIFFERENCE * float(str(row[1])):
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
-        if not member.normalised:
+        if member.scores.normalised is None:
+            session.note(f"{member.name}: {SUM_UNKNOWN}")
+        elif not member.scores.normalised:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
-        if member.dynamic:
+        if member.scores.dynamic:
             session.note(f"{member.name}: {DYNAMIC}")
-    session.note(*fitted_note({member.name: member.fitted for member in members}, members[0].split))
-    crossing, others = (", ".join(m.name for m in members if m.across is across) for across in (True, False))
+    session.note(*fitted_note({member.name: member.scores.fitted for member in members}, members[0].scores.split))
+    crossing, others = (", ".join(m.name for m in members if m.scores.across is across) for across in (True, False))
     if crossing and others:
         session.note(f"contexts cross sentences in {crossing}, and not in {others}")

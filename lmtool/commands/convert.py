@@ -19,6 +19,7 @@ from lmtool.config.verbs import BITS, UNION, ConvertConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.mixtures.static import mix_static
 from lmtool.mixtures.vocabularies import union_note, union_vocabulary
 from lmtool.ngram.files.arpa_model import arpa_model, arpa_table
@@ -27,7 +28,7 @@ from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_no
 from lmtool.results import Written
 from lmtool.runs.corpus import save_words, tokeniser_in
 from lmtool.runs.load import load_neural, run_vocabulary
-from lmtool.runs.run import Run, run_folder
+from lmtool.runs.run import Run, run_folder, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -190,7 +191,10 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
     model = _smaller(config, session, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary))
     fits = [run.fitted_on for run in (*made, *(member.run for member in members)) if run is not None]
-    fits += [{fit["split"]: ["weights"]} for name in runs if (fit := evaluation_of(Path(name)).get("fit"))]
+    for name in runs:
+        if evaluation_of(Path(name)).get("models"):  # a mixture of scores, of a split or of another text
+            scores = TokenScores.open(Path(name) / SCORES_FILE)
+            fits += [{key: list(scores.fitted)} for key in (scores.split, text_key(scores.tokens.fingerprint))]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
     about = save_ngram_run(session, plain_values(config), text, model, mixed, *fits)
     return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)

@@ -15,11 +15,11 @@ from lmtool.commands._members import is_run, model_behind, open_members, require
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import UNION, EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions
-from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
+from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
-from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
+from lmtool.results import NOT_COMPARABLE, SUM_UNKNOWN, Evaluation, MixedRun, finite_or_null
 from lmtool.runs.corpus import save_words, tokeniser_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
@@ -44,7 +44,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
     write_json(session.out / "result.json", result)
     session.say(f"{mixed.table_text()}\n\n{evaluation.lines()}")
-    if not evaluation.normalised:
+    if evaluation.normalised is False:
         session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
     return mixed
 
@@ -66,8 +66,8 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         start, seconds = time.perf_counter(), 0.0
         log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
         seconds += time.perf_counter() - start
-        known = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
-        fitted = fit_mixture(config, models, corpus, known, session.say, progress=session.progress)
+        on_fit_split = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
+        fitted = fit_mixture(config, models, corpus, on_fit_split, session.say, progress=session.progress)
         if questions_only and corpus.cloze(config.split) is None:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
@@ -87,17 +87,10 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
             start = time.perf_counter()
             log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
             seconds += time.perf_counter() - start
-            scores = TokenScores(log_prob, tokens, config.split, mixture.normalised)
-            evaluation = Evaluation.of(
-                str(out),
-                scores,
-                characters=text.characters,
-                words_and_ends=text.words,
-                seconds=seconds,
-                cloze=cloze,
-                across_sentences=reads_across(mixture, text),
-                dynamic=mixture.dynamic,
-            )
+            known = tuple(dict.fromkeys(what for fits in found.values() for what in fits))
+            scores = scores_by(mixture, log_prob, text, tokens, config.split, known)
+            across = reads_across(mixture, text)
+            evaluation = Evaluation.of(str(out), scores, seconds=seconds, cloze=cloze, across_sentences=across)
             scores.save(out / SCORES_FILE)
         save_words(out, corpus.vocabulary, tokeniser_of(corpus))
     Run(
@@ -140,25 +133,31 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
             f"fit them on it with fit_split={config.split}"
         )
     start = time.perf_counter()
-    members, tokens = scores_of(config, session)
+    members, _ = scores_of(config, session)
     models = [model_behind(Path(name)) for name in config.runs]
-    log_prob = np.stack([member.log_prob for member in members])
+    log_prob = np.stack([member.scores.log_prob for member in members])
     weights, extra = np.array(config.weights), dict[str, Any]()
     if config.weights is None:
         fit = fit_weights(log_prob)
-        weights, extra = fit.weights, {"fit": fit_record(config, fit.iterations, fit.gap) | {"split": members[0].split}}
+        weights, extra = (
+            fit.weights,
+            {"fit": fit_record(config, fit.iterations, fit.gap) | {"split": members[0].scores.split}},
+        )
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
-    name, own = members[0].split, ["weights"] if config.weights is None else []
-    session.note(*fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name))
-    scores = TokenScores(mix(log_prob, weights), tokens, name, all(member.normalised for member in members))
+    first, *others = [member.scores for member in members]
+    own = ["weights"] if config.weights is None else []
+    fits = {"the mixture": own} | {member.name: list(member.scores.fitted) for member in members}
+    session.note(*fitted_note(fits, first.split))
+    scores = first.mixed(mix(log_prob, weights), others, own)
     scores.save(session.out / SCORES_FILE)
     one_model = f"; if all are n-gram models, lmtool convert runs=[{session.out}] makes one of them"
     session.note(
         "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
-    session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.dynamic])
-    known = {"seconds": time.perf_counter() - start, "dynamic": any(member.dynamic for member in members)}
-    evaluation = Evaluation.of(str(session.out), scores, **known)
-    perplexities: list[float | None] = [perplexity(member.log_prob) for member in members]
-    weighted = config.runs, weights.tolist(), perplexities, evaluation
+    session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.scores.dynamic])
+    unknown = [member.name for member in members if member.scores.normalised is None]
+    session.note(*[f"{name}: {SUM_UNKNOWN}" for name in unknown])
+    evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
+    perplexities: list[float | None] = [perplexity(member.scores.log_prob) for member in members]
+    weighted = config.runs, weights.tolist(), perplexities, evaluation, unknown
     return MixedRun(*weighted, folder=session.out, notes=session.notes), extra | {"models": models}

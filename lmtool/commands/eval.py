@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lmtool.evaluation.metrics import (
     reads_across,
     require_across,
     score_questions,
+    scores_by,
     split_accuracy,
 )
 from lmtool.evaluation.nbest import (
@@ -41,13 +43,13 @@ from lmtool.evaluation.nbest import (
     write_nbest,
 )
 from lmtool.evaluation.other_tools import detail_lines
-from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model, load_named
-from lmtool.runs.run import Run, fitted_note, run_folder, text_key
+from lmtool.runs.run import Run, fitted_note, fitted_on, run_folder
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 from lmtool.system.files import write_json
@@ -63,16 +65,13 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
         if config.nbest is not None:
             return _rescore(config, config.nbest, loaded, session)
         evaluation = _of_text(config, loaded, session)
-        if config.arpa is None and (finished := Run.open(run_folder(config.run))).kind == "ensemble":
-            key = text_key(evaluation.token_scores.tokens.fingerprint)
-            session.note(*fitted_note({evaluation.run: finished.fitted_on.get(key, [])}, f"text={config.text}"))
     result = evaluation.as_json()
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
         result |= {"run": str(Path(evaluation.run).resolve())}
     write_json(session.out / "result.json", result)
     session.say(f"run {evaluation.run}\n{evaluation.lines()}")
-    if not evaluation.normalised:
+    if evaluation.normalised is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation
 
@@ -89,7 +88,6 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
             return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
-    session.note(*fitted_note({run: finished.fitted_on.get(name, [])}, name))
     return evaluate_split(
         model,
         split,
@@ -97,6 +95,7 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         session,
         run=run,
         name=name,
+        own=name,
         accuracy=config.accuracy,
         unnormalised=config.unnormalised,
         detail=config.detail,
@@ -176,6 +175,7 @@ def evaluate_split(
     *,
     run: str,
     name: str,
+    own: str | None = None,
     accuracy: bool = False,
     unnormalised: bool = False,
     detail: bool = False,
@@ -184,9 +184,9 @@ def evaluate_split(
 ) -> Evaluation:
     """Score text with a model.
 
-    run, name: of the model and the text, for the report. accuracy, unnormalised, detail: as in EvalConfig. cloze:
-    results of the text's questions. dynamic: settings of dynamic evaluation; None for the model as it is. Raises
-    UserError for unnormalised scores of a model that has none.
+    run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
+    unnormalised, detail: as in EvalConfig. cloze: results of the text's questions. dynamic: settings of dynamic
+    evaluation; None for the model as it is. Raises UserError for unnormalised scores of a model that has none.
     """
     start = time.perf_counter()
     if dynamic is not None:
@@ -201,17 +201,22 @@ def evaluate_split(
         session.note(READ_ALONE)
     if split.oov_words is not None:
         session.warn(*text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary))
+    tokens = tokens_of(split, vocabulary)
+    fitted = fitted_on(Path(run), own, tokens.fingerprint)
+    session.note(*fitted_note({run: fitted}, own or f"text={name}"))
+    scores = scores_by(model, log_prob, split, tokens, name, fitted)
     evaluation = Evaluation.of(
         run,
-        TokenScores(log_prob, tokens_of(split, vocabulary), name, model.normalised and not unnormalised),
-        characters=split.characters,
-        words_and_ends=split.words,
+        replace(
+            scores,
+            normalised=scores.normalised and not unnormalised,
+            dynamic=scores.dynamic or dynamic is not None,
+        ),
         seconds=seconds,
         accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,
         log_z=log_z(model, split) if dynamic is None else None,
         across_sentences=across,
-        dynamic=model.dynamic or dynamic is not None,
         notes=session.notes,
     )
     if evaluation.dynamic:

@@ -16,6 +16,7 @@ from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.errors import UserError
+from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.files import atomic_write
@@ -49,6 +50,16 @@ def require_no_cache(model: LanguageModel, name: str) -> None:
 def reads_across(model: LanguageModel, split: Split) -> bool | None:
     """Return whether contexts cross the sentences of a split; None for a model that reads single sentences."""
     return not split.independent_sentences if model.across_sentences else None
+
+
+def scores_by(
+    model: LanguageModel, log_prob: FloatArray, split: Split, tokens: Tokens, name: str, fitted: tuple[str, ...]
+) -> TokenScores:
+    """Return a model's scores of a text with all that is known of them. fitted: as in TokenScores."""
+    across = bool(reads_across(model, split))
+    return TokenScores(
+        log_prob, tokens, name, model.normalised, split.characters, split.words, fitted, across, model.dynamic
+    )
 
 
 def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = None, progress: bool = False) -> float:

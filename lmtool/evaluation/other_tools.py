@@ -2,7 +2,8 @@
 
 - KenLM: the output of `query -v word MODEL < TEXT`, with or without the lines of sentences and the summary.
 - SRILM: the output of `ngram -ppl TEXT -debug 2`, which `lmtool eval detail=true` prints too.
-- TSV: a first line with the names of the columns, of which `word` and one of `log10p`, `lnp` and `p` are read.
+- TSV: a first line with the names of the columns, of which `word`, one of `log10p`, `lnp` and `p`, and `sum` are read,
+  if there is one: the sum of the probabilities of all words in the place of this token.
 
 Each may be compressed (.gz, .xz, .bz2).
 """
@@ -30,16 +31,20 @@ SCALES = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 
 FORMATS = (
     "use the output of KenLM's query -v word or SRILM's -debug 2, or a TSV with the columns word and log10p, lnp or p"
 )
+SUM_SLACK = 1e-3  # by which a sum may miss 1, for probabilities with few digits
 SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
 
 
 @dataclass(frozen=True, slots=True)
 class OtherScores:
-    """N tokens of a file: their words and natural log-probabilities `[N]`."""
+    """N tokens of a file: their words and natural log-probabilities `[N]`. normalised: whether the distributions sum to
+    one, by a column `sum`; None, unknown, without it.
+    """
 
     path: str
     words: list[str]
     log_prob: FloatArray
+    normalised: bool | None = None
 
 
 def read_scores(path: str) -> OtherScores:
@@ -49,15 +54,17 @@ def read_scores(path: str) -> OtherScores:
     an empty one.
     """
     lines = read_text(path).rstrip("\n").split("\n")
+    sums: list[float] = []
     if any(line.startswith("\tp( ") for line in lines[:1000]):
         pairs = list(_srilm(lines, path))
     elif "=" in lines[0].split("\t")[0]:
         pairs = list(_kenlm(lines, path))
     else:
-        pairs = list(_tsv(lines, path))
+        pairs = list(_tsv(lines, path, sums))
     if not pairs:
         raise UserError(f"{path} has no scores: {FORMATS}")
-    return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]))
+    normalised = bool(np.allclose(sums, 1, rtol=0, atol=SUM_SLACK)) if sums else None
+    return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]), normalised)
 
 
 def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
@@ -85,7 +92,8 @@ def _srilm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
             yield word, _nats(value, LN10, path, number)
 
 
-def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
+def _tsv(lines: list[str], path: str, sums: list[float]) -> Iterator[tuple[str, float]]:
+    """Yield the words and log-probabilities; append the numbers of a column `sum` to `sums`."""
     names = [name.strip().lower() for name in lines[0].split("\t")]
     values = [name for name in names if name in SCALES]
     words = [name for name in names if name in ("word", "token")]
@@ -99,6 +107,8 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
         if len(fields) != len(names):
             raise UserError(f"{path}, line {number}: {len(fields)} columns, the first line names {len(names)}")
         yield fields[word], _nats(fields[value], scale, path, number)
+        if "sum" in names:
+            sums.append(decimal(fields[names.index("sum")]))
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:

@@ -22,7 +22,7 @@ TOKENS_PER_UNIT = 20  # in text without sentences
 SUCCESSIVE_LAGS = 5  # K_N of Politis & White (2004): max(5, sqrt(log10 N)) is 5 below 10^25 sentences
 LENGTH_FACTOR = 3  # measured block lengths are multiplied by this
 MIN_UNITS = 25  # for measuring a block length
-MIN_BLOCKS = 6  # of a text: with 5, the exchange of blocks has no p below 1/16
+MIN_BLOCKS = 10  # of a text; fewer tell nothing, and the exchange of 10 blocks has no p below 1/512
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Difference:
     perplexity: the model's minus the baseline's. interval: its 95 % confidence interval, by the percentiles of the
     bootstrap. p_bootstrap, p_randomisation: two-sided p-values of the difference of mean log-probabilities, by the
     paired bootstrap and by approximate randomisation, which exchanges the two models' scores of each block at random.
-    block: mean number of units per block.
+    block: mean number of units per block. All but the first are None in a text of fewer than MIN_BLOCKS blocks.
     """
 
     perplexity: float
-    interval: tuple[float, float]
-    p_bootstrap: float
-    p_randomisation: float
-    block: int
+    interval: tuple[float, float] | None = None
+    p_bootstrap: float | None = None
+    p_randomisation: float | None = None
+    block: int | None = None
 
 
 def resampled_units(offsets: IntArray, block: int | str) -> tuple[IntArray, int | None, int]:
@@ -71,7 +71,7 @@ def compare(
     pairs with equal block lengths have the same draws. Its p-value is taken around the observed difference, as in
     Efron & Tibshirani (1993, ch. 16). Approximate randomisation (Noreen 1989) exchanges equal blocks, which holds its
     level also for few of them (Canay, Romano & Shaikh 2017). Both count the text itself as one more sample, so that no
-    p-value is 0.
+    p-value is 0. K blocks have 2^K exchanges, and neither p-value is below the 2 / 2^K that these can show.
     """
     sums = np.add.reduceat(log_prob, offsets[:-1], axis=1)  # [M, S]
     lengths = np.diff(offsets).astype(np.float64)
@@ -86,19 +86,22 @@ def _difference(
 ) -> Difference:
     differences, total = other - baseline, lengths.sum()
     observed = differences.sum() / total
+    perplexities = np.exp([-baseline.sum() / total, -other.sum() / total])
     block = _block_length(differences - observed * lengths, block)
+    if len(lengths) < MIN_BLOCKS * block:
+        return Difference(float(perplexities[1] - perplexities[0]))
     means = _drawn_means(np.column_stack([baseline, other]), lengths, resamples, seed, block)  # [B, 2]
     low, high = np.quantile(np.exp(-means[:, 1]) - np.exp(-means[:, 0]), [0.025, 0.975])
     starts = np.linspace(0, len(differences), round(len(differences) / block), endpoint=False).astype(np.int64)
     rng = np.random.default_rng([seed, len(starts)])
     flips = exchanged(np.add.reduceat(differences, starts)[:, None], resamples, rng)[:, 0] / total
+    least = 2.0 ** (1 - len(starts))
     margin = 1e-12 * (1 + abs(observed))  # rounding of the same sentences summed in another order
-    perplexities = np.exp([-baseline.sum() / total, -other.sum() / total])
     return Difference(
         float(perplexities[1] - perplexities[0]),
         (float(low), float(high)),
-        _share(np.abs(means[:, 1] - means[:, 0] - observed) >= abs(observed) - margin),
-        _share(np.abs(flips) >= abs(observed) - margin),
+        max(least, _share(np.abs(means[:, 1] - means[:, 0] - observed) >= abs(observed) - margin)),
+        max(least, _share(np.abs(flips) >= abs(observed) - margin)),
         block,
     )
 
@@ -107,7 +110,7 @@ def perplexity_interval(
     log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: int, block: int | None = None
 ) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a perplexity, by the percentiles of the bootstrap; None if a token has
-    probability 0.
+    probability 0, and in a text of fewer than MIN_BLOCKS blocks.
 
     log_prob: natural, `[N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the mean number of units
     per block; None: measured.
@@ -116,6 +119,8 @@ def perplexity_interval(
     if not np.isfinite(sums).all():
         return None
     block = _block_length(sums - sums.sum() / lengths.sum() * lengths, block)
+    if len(lengths) < MIN_BLOCKS * block:
+        return None
     means = _drawn_means(sums[:, None], lengths, resamples, seed, block)
     low, high = np.exp(-np.quantile(means, [0.975, 0.025]))
     return float(low), float(high)
@@ -127,16 +132,17 @@ def _drawn_means(sums: FloatArray, lengths: FloatArray, resamples: int, seed: in
     With b units per block the variance of the draws is too small by 2 b / S, as deviations are taken from the text's
     own mean, and is known only as well as with S / b degrees of freedom (its variance is 2 b / S: Patton et al. 2009).
     Deviations are scaled for both, which makes normal draws t-distributed: the wider critical values that long blocks
-    need (Kiefer & Vogelsang 2005; Lazarus, Lewis, Stock & Watson 2018). Draws of single units stay as they are.
+    need (Kiefer & Vogelsang 2005; Lazarus, Lewis, Stock & Watson 2018). Of single units the variance is too small by
+    1 / S, with S - 1 degrees of freedom, as in Student's test.
     """
     rng = np.random.default_rng(seed)
     drawn = draw(np.column_stack([sums, lengths]), resamples, rng, block)  # [B, K + 1]
     means: FloatArray = drawn[:, :-1] / drawn[:, -1:]
-    if block > 1:
-        free = len(sums) / block
-        centre = sums.sum(axis=0) / lengths.sum()
-        means = centre + (means - centre) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - 2 / free))
-    return means
+    units = len(sums)
+    free, bias = (units / block, 2 * block / units) if block > 1 else (units - 1, 1 / units)
+    centre = sums.sum(axis=0) / lengths.sum()
+    scaled: FloatArray = (means - centre) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - bias))
+    return centre + scaled
 
 
 def _block_length(influence: FloatArray, block: int | None) -> int:
@@ -145,7 +151,7 @@ def _block_length(influence: FloatArray, block: int | None) -> int:
     influence: `[S]`, of each unit on a mean per token: sum - mean * tokens. The length is the largest that
     `politis_white` finds in it and in sums of 2, 4, 8 ... neighbours, which reveal long dependence that is too weak to
     be significant between single sentences. That length minimises the error of a variance; with three times the length,
-    intervals have their nominal coverage (`./scripts/measure significance`).
+    intervals have their nominal coverage (`./scripts/measure significance`). A measured length leaves ten blocks.
     """
     units = len(influence)
     if block is None:
@@ -155,8 +161,8 @@ def _block_length(influence: FloatArray, block: int | None) -> int:
             if length > 1:
                 longest = max(longest, LENGTH_FACTOR * together * length)
             together *= 2
-        block = round(longest)
-    return max(1, min(block, units // MIN_BLOCKS))
+        block = max(1, min(round(longest), units // MIN_BLOCKS))
+    return block
 
 
 def politis_white(series: FloatArray) -> float:

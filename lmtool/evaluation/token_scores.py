@@ -7,8 +7,9 @@ Two files can be compared or mixed if their tokens are the same words, from whic
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from lmtool.system.checksummed_file import DamagedFile
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
 KIND = "lmtool scores"
-FORMAT = 1
+FORMAT = 2
 SCORES_FILE = "scores.h5"
 TOKENS_PER_CHUNK = 1 << 20  # tokens hashed at once
 REMEDY = "make it again with lmtool eval"
@@ -83,15 +84,40 @@ def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Natural log-probabilities float64 `[N]` of tokens.
+    """Natural log-probabilities float64 `[N]` of tokens, with all that is said of them wherever they go.
 
-    split: the name of the split or the text. normalised: whether the distributions sum to one.
+    split: the name of the split or the text. normalised: whether the distributions sum to one; None if that is unknown.
+    characters: of the text, with spaces and newlines, 0 if unknown; words: number of its words and sentence ends.
+    fitted: what was fitted or chosen on this very text. across: whether contexts crossed sentences; None if unknown.
+    dynamic: whether the model learned from the text as it read it.
     """
 
     log_prob: FloatArray
     tokens: Tokens
     split: str
-    normalised: bool
+    normalised: bool | None
+    characters: int = 0
+    words: int | None = None
+    fitted: tuple[str, ...] = ()
+    across: bool | None = None
+    dynamic: bool = False
+
+    def mixed(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
+        """Return a mixture's scores of the same tokens, with all that is known of these scores and of others.
+
+        log_prob: the mixture's, `[N]`. fitted: what was fitted for the mixture on this text.
+        """
+        each = [self, *others]
+        return replace(
+            self,
+            log_prob=log_prob,
+            normalised=all_of([scores.normalised for scores in each]),
+            characters=max(scores.characters for scores in each),
+            words=next((scores.words for scores in each if scores.words is not None), None),
+            fitted=tuple(dict.fromkeys([*fitted, *(what for scores in each for what in scores.fitted)])),
+            across=True if any(scores.across for scores in each) else all_of([scores.across for scores in each]),
+            dynamic=any(scores.dynamic for scores in each),
+        )
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all. Raises UserError if it cannot be written."""
@@ -108,8 +134,10 @@ class TokenScores:
                 file.create_dataset(name, data=part)
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT
+            about = {"normalised": self.normalised, "characters": self.characters, "words": self.words}
+            about |= {"fitted": self.fitted, "across": self.across, "dynamic": self.dynamic}
             file.attrs["split"] = self.split
-            file.attrs["normalised"] = self.normalised
+            file.attrs["about"] = json.dumps(about)
             file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
 
     @classmethod
@@ -125,7 +153,9 @@ class TokenScores:
                 offsets = sentence_offsets("offsets", file["offsets"][:], len(ids))
                 oov = whole_numbers("oov_positions", file["oov_positions"][:], ("U",), below=len(ids))
                 tokens = Tokens(ids, words, offsets, oov)
-                scores = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), bool(file.attrs["normalised"]))
+                about = json.loads(str(file.attrs["about"]))
+                about["fitted"] = tuple(about["fitted"])
+                scores = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), **about)
                 expected = str(file.attrs["tokens_fingerprint"])
         except FileNotFoundError:
             raise UserError(f"no file {path}: {REMEDY}") from None
@@ -136,6 +166,11 @@ class TokenScores:
         if len(scores.log_prob) != tokens.count or tokens.fingerprint != expected:
             raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
         return scores
+
+
+def all_of(known: Sequence[bool | None]) -> bool | None:
+    """Return whether all are true: False if one is False, else None if one is unknown."""
+    return False if False in known else None if None in known else True
 
 
 def shown(tokens: Tokens, token: int) -> str:

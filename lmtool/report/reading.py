@@ -54,7 +54,7 @@ class Entry:
     parameters: int | None = None
     seconds: float | None = None
     cloze: dict[str, float] | None = None
-    normalised: bool = True
+    normalised: bool | None = True
     text: str = ""
     tokens: int = 0
     run: Run | None = None
@@ -131,7 +131,7 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
         entry.per_word = float(result["perplexity_per_word"])
     if result.get("bits_per_character") is not None:
         entry.bits_per_character = float(result["bits_per_character"])
-    entry.normalised = bool(result.get("normalised", True))
+    entry.normalised = result.get("normalised", True)
     entry.seconds = None if result.get("seconds") is None else float(result["seconds"])
     entry.parameters = None if result.get("parameters") is None else int(result["parameters"])
     if result.get("cloze") is not None:

@@ -69,7 +69,7 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name),
+        ("run", False, lambda e: e.name if e.normalised is not None else f"{e.name}, sum unknown"),
         ("model", False, lambda e: e.model or None),
         ("perplexity", True, lambda e: number(e.perplexity, 2)),
         ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
@@ -90,7 +90,7 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
 
     def rows(normalised: bool) -> list[list[Cell]]:
-        chosen = [entry for entry in entries if entry.normalised is normalised]
+        chosen = [entry for entry in entries if (entry.normalised is True) is normalised]
         chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
         return [[of(entry) for _, _, of in columns] for entry in chosen]
 
@@ -176,15 +176,18 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
             interval = None if member["from"] is None else between(member["from"], member["to"])
             p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
-            normalised = bool(member.get("normalised", True))
+            normalised = member.get("normalised", True)
+            name += ", sum unknown" * (normalised is None)
             (rows if normalised else unnormalized).append(
                 [name, number(perplexity, 2), number(difference, 2), interval, *p]
             )
-            if difference is not None and normalised:
+            if interval is not None and normalised:
                 ends = float(member["from"]), float(member["to"])
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
         section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
+        if any(m["difference"] is not None and m["from"] is None for m in members):
+            section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
         section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
         baseline = short[members[0]["run"]]
         if dots:

@@ -1,6 +1,7 @@
 """Results of the commands: small typed objects, readable when printed and in notebooks."""
 
 from lmtool.results.base import NOT_COMPARABLE as NOT_COMPARABLE
+from lmtool.results.base import SUM_UNKNOWN as SUM_UNKNOWN
 from lmtool.results.base import BuiltTree as BuiltTree
 from lmtool.results.base import Result as Result
 from lmtool.results.base import Written as Written

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree
 
 NOT_COMPARABLE = "do not compare this perplexity with others"
+SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,13 +145,15 @@ class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
     folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
-    scored split, None if unknown. evaluation: evaluation of the mixture on this split.
+    scored split, None if unknown. evaluation: evaluation of the mixture on this split. unknown: the members of which it
+    is unknown whether their scores sum to one.
     """
 
     names: list[str]
     weights: list[float]
     perplexities: list[float | None]
     evaluation: Evaluation
+    unknown: list[str] = field(default_factory=list)
 
     @property
     def metric(self) -> float | None:
@@ -169,7 +171,8 @@ class MixedRun(RunResult):
         return f"mixture {self.folder} on {self.evaluation.split}"
 
     def _table(self) -> Table:
-        rows: list[list[Cell]] = [list(row) for row in zip(self.names, self.weights, self.perplexities, strict=True)]
+        names = [f"{name}, sum unknown" if name in self.unknown else name for name in self.names]
+        rows: list[list[Cell]] = [list(row) for row in zip(names, self.weights, self.perplexities, strict=True)]
         return ["run", "weight", "perplexity"], [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
 
 

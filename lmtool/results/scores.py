@@ -30,8 +30,8 @@ FIGURES = (
 class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
-    run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one. scores:
-    log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens then raise
+    run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one, None if
+    unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens then raise
     UserError. characters: number in the words, with one between two words and one per line, 0 if unknown;
     words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that are the
     most likely word. log_z: mean and standard deviation of the log of the scores' sum. cloze: results of the split's
@@ -42,7 +42,7 @@ class Evaluation(Figures):
 
     run: str
     split: str
-    normalised: bool
+    normalised: bool | None
     scores: TokenScores | None = None
     characters: int = 0
     words_and_ends: int | None = None
@@ -56,7 +56,8 @@ class Evaluation(Figures):
     @classmethod
     def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
         """Return the evaluation of scores. known: other attributes."""
-        return cls(run, scores.split, scores.normalised, scores, **known)
+        of_scores = {"characters": scores.characters, "words_and_ends": scores.words, "dynamic": scores.dynamic}
+        return cls(run, scores.split, scores.normalised, scores, **of_scores | known)
 
     @property
     def tokens(self) -> int:
@@ -177,9 +178,10 @@ class Evaluation(Figures):
         if self.scores is None:
             return {"split": self.split, "cloze": self.cloze}
         cloze = None if self.cloze is None else finite_or_null(self.cloze)
-        last = {"accuracy": self.accuracy, "cloze": cloze, "normalised": self.normalised, "log_z": self.log_z or None}
+        last = {"accuracy": self.accuracy, "cloze": cloze, "log_z": self.log_z or None}
         last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
         known = {key: value for key, value in last.items() if value is not None}
+        known |= {"normalised": self.normalised}
         return finite_or_null({name: getattr(self, name) for name in FIGURES} | known)
 
     def _figures(self) -> list[tuple[str, Cell]]:
@@ -210,6 +212,7 @@ class Evaluation(Figures):
             spread = f"{log_z['mean']:.4f} +- {log_z['std']:.4f} ({log_z['contexts']:,} contexts)"
             rows.append(("log Z of the scores", spread))
         rows.append(("contexts", CONTEXTS.get(self.across_sentences)))
+        rows.append(("sum over all words", "unknown" if self.normalised is None else None))
         return [(name, value) for name, value in rows if value is not None]
 
     def heading(self) -> str:

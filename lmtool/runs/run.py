@@ -180,6 +180,17 @@ def text_key(fingerprint: str) -> str:
     return f"text:{fingerprint}"
 
 
+def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...]:
+    """Return what a run fitted or chose on a split (None: a text that is none) or on its tokens as a text.
+
+    path: a run folder; nothing is known of other files. fingerprint: of the tokens.
+    """
+    if not (path / "run.json").is_file():
+        return ()
+    known = Run.open(path).fitted_on
+    return tuple(dict.fromkeys([*known.get(split or "", ()), *known.get(text_key(fingerprint), ())]))
+
+
 def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
     """Return the note on models that a split favors, if any. found: the parts fitted or chosen on it, by model."""
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)

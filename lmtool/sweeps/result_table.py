@@ -1,7 +1,7 @@
 """The tables of a sweep: its jobs, and, if jobs differ only in the seed, their mean and standard deviation.
 
-Models whose scores do not sum to one come last, below a note. Their rows have `no` in a column `normalised`, which
-other tables do not have.
+Models whose scores do not sum to one come last, below a note. Their rows have `no`, or `unknown`, in a column
+`normalised`, which other tables do not have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
 CLOZE_METRIC = "cloze_perplexity"  # metric if there is no text to score
 NORMALISED = "normalised"
-NOTE = "scores that do not sum to one: not comparable"
+NOTE = "scores that do not sum to one, or whose sum is unknown: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 
@@ -32,7 +32,7 @@ class Row:
     """The outcome of a job. value: the metric's value, math.inf if infinite, None for a failed job. code: the exit code
     that its command would have. split: the scored split, if recorded. cloze: results of its cloze questions.
     normalised: whether the scores of its model sum to one. tied: whether a network's output vectors are its embeddings,
-    and parameters: its number of weights; None if unknown.
+    and parameters: its number of weights; each None if unknown.
     """
 
     job: str
@@ -44,7 +44,7 @@ class Row:
     code: int
     split: str = ""
     cloze: dict[str, float] = field(default_factory=dict)
-    normalised: bool = True
+    normalised: bool | None = True
     tied: bool | None = None
     parameters: int | None = None
 
@@ -157,15 +157,15 @@ def seeds_table(rows: list[Row]) -> Table | None:
         values = [row.value for row in group if row.value is not None]
         mean = statistics.fmean(values) if values else None
         spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
-        normalised = all(row.normalised for row in group)
+        normalised = next((sums for sums in (False, None) if sums in {row.normalised for row in group}), True)
         line: list[Cell] = [*settings, len(values), mean, spread, *_normalised(apart, normalised)]
         ranked.append(((not normalised, mean is None, mean or 0.0), line))
     header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALISED] * apart]
     return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _normalised(shown: bool, normalised: bool) -> list[Cell]:
-    return ["yes" if normalised else "no"] if shown else []
+def _normalised(shown: bool, normalised: bool | None) -> list[Cell]:
+    return [{True: "yes", False: "no", None: "unknown"}[normalised]] if shown else []
 
 
 def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[str]:

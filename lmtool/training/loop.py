@@ -145,7 +145,9 @@ class _Training:
         over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
             self.end_early(int(signal))
-        if progress.since and (over or progress.since >= self.per_evaluation):
+        remaining = progress.step * (1 / done - 1) if done else math.inf  # steps; under half an interval joins this one
+        due = progress.since >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
+        if progress.since and (over or due):
             self.evaluate(done, stop)
             return True
         if over or save:
@@ -184,7 +186,7 @@ class _Training:
         now = time.perf_counter()
         progress.clock += now - start
         if self.reporter.due(now):
-            mean, share = progress.loss_sum / progress.since, progress.since / self.per_evaluation
+            mean, share = progress.loss_sum / progress.since, min(1, progress.since / self.per_evaluation)
             self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock, share)
         return True
 

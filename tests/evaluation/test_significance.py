@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -19,43 +18,65 @@ from lmtool.evaluation.significance import (
     politis_white,
     resampled_units,
 )
-from lmtool.system.arrays import FloatArray
+from lmtool.system.arrays import FloatArray, IntArray
 
-# Three sentences of 1, 2 and 1 tokens under two models.
-LOG_PROB = np.array([[-1.0, -2.0, -1.0, -3.0], [-2.0, -2.5, -1.0, -2.0]])
-OFFSETS = np.array([0, 1, 3, 4])
-
-
-def test_the_bootstrap_on_a_text_whose_resamples_can_be_counted_out() -> None:
-    sums, lengths = np.array([[-1.0, -3.0, -3.0], [-2.0, -3.5, -2.0]]), np.array([1, 2, 1])
-    observed = (-7.5 + 7.0) / 4
-    differences, perplexities = [], []
-    for picks in itertools.product(range(3), repeat=3):  # all 27, equally likely
-        means = sums[:, picks].sum(axis=1) / lengths[list(picks)].sum()
-        differences.append(means[1] - means[0])
-        perplexities.append(np.exp(-means[1]) - np.exp(-means[0]))
-    want = np.mean(np.abs(np.array(differences) - observed) >= abs(observed) - 1e-12)
-    (found,) = compare(LOG_PROB, OFFSETS, resamples=4_000, seed=1)
-    assert found is not None
-    assert found.perplexity == pytest.approx(np.exp(7.5 / 4) - np.exp(7 / 4))
-    assert 0.3 < want < 0.95 and found.p_bootstrap == pytest.approx(want, abs=0.03)
-    # The ends of the interval are among the 27 values, where their shares pass 2.5 and 97.5 %.
-    ranked = np.sort(perplexities)
-    assert found.interval == pytest.approx((ranked[0], ranked[-1]))  # each end has a share of 1/27 or more
+# Ten sentences of one token: the second model's log-probability is lower by 1 in seven of them, and higher in three.
+TEN = np.array([[-2.0] * 10, [-3.0] * 7 + [-1.0] * 3])
 
 
-def test_randomisation_on_a_text_whose_exchanges_can_be_counted_out() -> None:
-    # Sums differ by -1, -.5 and 1: of the 8 choices of signs |sum| >= .5 in all.
-    (found,) = compare(LOG_PROB, OFFSETS, resamples=2_000, seed=1)
-    assert found is not None and found.p_randomisation == 1
-    # By 1, 2, 4: |sum| is 7 twice, 5 twice, 3 twice and 1 twice; as large as 7: 2 of 8.
-    one_sided = np.array([[-1.0, -2.0, -4.0], [-2.0, -4.0, -8.0]])
-    (found,) = compare(one_sided, np.arange(4), resamples=4_000, seed=1)
-    assert found is not None and found.p_randomisation == pytest.approx(0.25, abs=0.03)
-    # The smallest p there can be is that of the text itself.
+def test_both_p_of_ten_sentences_whose_draws_can_be_counted_out() -> None:
+    (found,) = compare(TEN, np.arange(11), resamples=20_000, seed=1)
+    assert found is not None and found.p_bootstrap is not None and found.block == 1
+    assert found.perplexity == pytest.approx(math.exp(2.4) - math.exp(2))
+    # Of the 2^10 choices of signs |sum| >= 4 where at most 3 or at least 7 are positive: 2 (1 + 10 + 45 + 120).
+    assert found.p_randomisation == pytest.approx(352 / 1024, abs=0.01)
+    # The mean of a draw is 2 k / 10 - 1 with k ~ Bin(10, .3), and the observed one -.4. Deviations are scaled by
+    # sqrt(10/9) and by the inverse of the root of chi^2 with 9 degrees of freedom over 9.
+    chi_squared = (np.random.default_rng(2).normal(size=(400_000, 9)) ** 2).sum(axis=1)
+    want = sum(
+        math.comb(10, k)
+        * 0.3**k
+        * 0.7 ** (10 - k)
+        * (abs(k / 5 - 0.6) * np.sqrt(10 / chi_squared) >= 0.4 - 1e-9).mean()
+        for k in range(11)
+    )
+    assert 0.15 < want < 0.35 and found.p_bootstrap == pytest.approx(want, abs=0.01)
+
+
+def test_randomisation_counts_the_text_itself() -> None:
     clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
     (found,) = compare(clear, np.arange(61), resamples=999, seed=1)
     assert found is not None and found.p_randomisation == found.p_bootstrap == 1 / 1000
+
+
+def test_fewer_than_ten_blocks_tell_nothing() -> None:
+    # One sentence of three tokens had an interval of width 0, p (bootstrap) = 1e-4 and p (randomisation) = 1.
+    log_prob = np.array([[-1.0, -2.0, -1.0], [-2.0, -2.5, -1.0]])
+    nothing = (None, None, None, None)
+    for offsets in ([0, 3], [0, 1, 3]):
+        (found,) = compare(log_prob, np.array(offsets), resamples=500, seed=1)
+        assert found is not None and found.perplexity == pytest.approx(math.exp(5.5 / 3) - math.exp(4 / 3))
+        assert (found.interval, found.p_bootstrap, found.p_randomisation, found.block) == nothing
+        assert perplexity_interval(log_prob[0], np.array(offsets), resamples=500, seed=1) is None
+    nine, ten = (np.arange(sentences + 1) for sentences in (9, 10))
+    (found,) = compare(TEN[:, :9], nine, resamples=500, seed=1)
+    assert found is not None and found.interval is None
+    (found,) = compare(TEN, ten, resamples=500, seed=1)
+    assert found is not None and found.interval is not None and found.p_randomisation is not None
+    # Blocks of 7 of 60 sentences are 8, of 6 they are 10.
+    text = np.random.default_rng(0).normal(-3, 1, (2, 60))
+    for block, some in ((7, False), (6, True)):
+        (found,) = compare(text, np.arange(61), resamples=100, seed=1, block=block)
+        assert found is not None and (found.interval is not None) is (found.p_bootstrap is not None) is some
+        assert (perplexity_interval(text[0], np.arange(61), resamples=100, seed=1, block=block) is not None) is some
+
+
+def test_no_p_is_below_what_the_blocks_can_show() -> None:
+    # All signs of 10 blocks are alike in 2 of 2^10 exchanges; the bootstrap claims no more.
+    clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
+    (found,) = compare(clear, np.arange(61), resamples=20_000, seed=1, block=6)
+    assert found is not None and found.p_bootstrap == 2 / 2**10
+    assert found.p_randomisation == pytest.approx(2 / 2**10, abs=0.001)
 
 
 def test_draws_are_even_and_paired() -> None:
@@ -86,16 +107,13 @@ def test_the_sign_of_every_row_is_drawn() -> None:
 
 
 def test_the_interval_of_a_perplexity_by_hand() -> None:
-    # Sentences of 1 and 3 tokens and sums of -1 and -9: of two draws, a quarter of all are the first sentence twice, of
-    # mean -1, a quarter the second, of mean -3.
-    log_prob = np.array([-1.0, -3.0, -3.0, -3.0])
-    found = perplexity_interval(log_prob, np.array([0, 1, 4]), resamples=400, seed=1)
-    assert found == pytest.approx((math.e, math.e**3))
     # Of a hundred sentences of one token, half of them of -1 and half of -3, the mean is -2 with a deviation of .1.
     log_prob = np.tile([-1.0, -3.0], 50)
     found = perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1, block=1)
     assert found is not None
-    np.testing.assert_allclose(np.log(found), [2 - 1.96 * 0.1, 2 + 1.96 * 0.1], atol=0.04)
+    # The quantile of Student's t with 99 degrees of freedom is 1.984, and 100 deviations have 99 of them.
+    half = 1.984 * 0.1 * math.sqrt(100 / 99)
+    np.testing.assert_allclose(np.log(found), [2 - half, 2 + half], atol=0.04)
     assert found == perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1, block=1)
     log_prob[7] = -np.inf
     assert perplexity_interval(log_prob, np.arange(101), resamples=10, seed=1) is None
@@ -117,15 +135,17 @@ def test_p_is_uniform_where_there_is_no_difference() -> None:
         [found.p_bootstrap < 0.1, found.p_randomisation < 0.1]
         for _ in range(300)
         if (found := compare(rng.normal(-3, 1, (2, 200)), np.arange(0, 201, 4), resamples=200, seed=1)[0])
+        and found.p_bootstrap is not None
+        and found.p_randomisation is not None
     ]
     assert len(below) == 300
     np.testing.assert_allclose(np.mean(below, axis=0), 0.1, atol=0.06)
 
 
 def test_a_model_that_allows_not_every_token_has_no_difference() -> None:
-    log_prob = np.array([[-1.0, -2.0], [-1.0, -np.inf], [-2.0, -1.5]])
-    first, second = compare(log_prob, np.array([0, 1, 2]), resamples=100, seed=1)
-    assert first is None and second is not None and np.isfinite(second.perplexity)
+    log_prob = np.array([[-1.0, -2.0] * 5, [-1.0] * 9 + [-np.inf], [-2.0, -1.5] * 5])
+    first, second = compare(log_prob, np.arange(11), resamples=100, seed=1)
+    assert first is None and second is not None and second.interval is not None
 
 
 def test_units_of_the_setting_block() -> None:
@@ -220,7 +240,8 @@ def test_coverage_and_level_on_dependent_sentences() -> None:
         log_prob = np.repeat(np.stack([base, other]), lengths, axis=1)
         (difference,) = compare(log_prob, offsets, resamples=500, seed=1)
         interval = perplexity_interval(log_prob[0], offsets, resamples=500, seed=1)
-        assert difference is not None and interval is not None
+        assert difference is not None and interval is not None and difference.interval is not None
+        assert difference.p_bootstrap is not None and difference.p_randomisation is not None
         covered.append(
             [difference.interval[0] <= 0 <= difference.interval[1], interval[0] <= math.exp(4.6) <= interval[1]]
         )
@@ -237,7 +258,8 @@ def test_dependence_too_weak_between_neighbours_to_be_significant_is_found() -> 
     log_prob = np.stack([np.full(3_000, -4.0), weak - 4])
     (found,) = compare(log_prob, np.arange(3_001), resamples=200, seed=1)
     (single,) = compare(log_prob, np.arange(3_001), resamples=200, seed=1, block=1)
-    assert found is not None and single is not None and found.block > 100
+    assert found is not None and single is not None and found.block is not None and found.block > 100
+    assert found.interval is not None and single.interval is not None
     assert np.diff(found.interval) > 2 * np.diff(single.interval)
     # In another order the sentences are independent, and drawn one by one.
     shuffled = np.stack([log_prob[0], rng.permutation(log_prob[1])])
@@ -246,10 +268,60 @@ def test_dependence_too_weak_between_neighbours_to_be_significant_is_found() -> 
     assert found == single and single is not None and single.block == 1
 
 
-def test_a_block_is_at_most_a_sixth_of_the_text() -> None:
-    log_prob = np.random.default_rng(0).normal(-3, 1, (2, 60))
-    (found,) = compare(log_prob, np.arange(61), resamples=100, seed=1, block=1_000)
-    assert found is not None and found.block == 10
-    clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
-    (found,) = compare(clear, np.arange(61), resamples=4_000, seed=1, block=1_000)
-    assert found is not None and found.p_randomisation == pytest.approx(2 / 2**6, abs=0.01)  # all signs are the same
+def plain_interval(
+    log_prob: FloatArray, offsets: IntArray, resamples: int
+) -> tuple[tuple[float, float], tuple[float, float], int]:
+    """The interval of a difference of perplexities, its p-values without a floor, and the block length, by the papers.
+
+    Politis & White (2004, 2009) for the length, also of sums of 2, 4, 8 ... sentences, times three and at most a tenth
+    of the text; Politis & Romano (1994) for the draws, sentence by sentence; Efron & Tibshirani (1993, ch. 16) and
+    Noreen (1989) for the p-values.
+    """
+    rng = np.random.default_rng(9)
+    sums, lengths = np.add.reduceat(log_prob, offsets[:-1], axis=1), np.diff(offsets)
+    units, difference = len(lengths), sums[1] - sums[0]
+    observed = difference.sum() / lengths.sum()
+    influence = difference - observed * lengths
+    block, together = 1.0, 1
+    while units // together >= 25:
+        parts = [influence[k * together : (k + 1) * together].sum() for k in range(units // together)]
+        length = politis_white_by_the_paper(np.array(parts))
+        block = max(block, 3 * together * length) if length > 1 else block
+        together *= 2
+    b = min(round(block), units // 10)
+    means = []
+    for _ in range(resamples):
+        row, total, words = 0, np.zeros(2), 0
+        for k in range(units):
+            row = int(rng.integers(units)) if k == 0 or rng.random() < 1 / b else (row + 1) % units
+            total, words = total + sums[:, row], words + int(lengths[row])
+        means.append(total / words)
+    free = units / b
+    t = np.sqrt(free / rng.gamma(free / 2, 2, resamples) / (1 - 2 * b / units))[:, None]
+    centre = sums.sum(axis=1) / lengths.sum()
+    drawn = centre + t * (np.array(means) - centre)
+    low, high = np.quantile(np.exp(-drawn[:, 1]) - np.exp(-drawn[:, 0]), [0.025, 0.975])
+    p_bootstrap = float((np.abs(drawn[:, 1] - drawn[:, 0] - observed) >= abs(observed)).mean())
+    blocks = np.array([part.sum() for part in np.array_split(difference, round(free))])
+    flipped = np.where(rng.random((resamples, len(blocks))) < 0.5, 1, -1) @ blocks
+    return (low, high), (p_bootstrap, float((np.abs(flipped) >= abs(blocks.sum()) * (1 - 1e-9)).mean())), b
+
+
+def test_interval_and_p_are_those_of_a_plain_program() -> None:
+    rng = np.random.default_rng(21)
+    lengths = rng.integers(5, 40, 400)
+    offsets = np.append(0, lengths.cumsum())
+    shared, apart = autoregressive(rng, (2, 400), 0.6)
+    of_sentence = np.stack([0.5 * shared - 4.6, 0.5 * shared + 0.3 * apart - 4.7])
+    log_prob = np.repeat(of_sentence, lengths, axis=1)
+    (low, high), p, block = plain_interval(log_prob, offsets, 4_000)
+    (found,) = compare(log_prob, offsets, resamples=20_000, seed=1)
+    assert found is not None and found.interval is not None and 10 < block == found.block <= 40
+    assert found.interval == pytest.approx((low, high), abs=0.05 * (high - low))
+    assert 0.01 < p[0] < 0.9 and (found.p_bootstrap, found.p_randomisation) == pytest.approx(p, abs=0.03)
+
+
+def test_a_measured_block_leaves_ten_of_them() -> None:
+    drifting = np.stack([np.full(300, -3.0), -3 - np.linspace(0, 1, 300)])
+    (found,) = compare(drifting, np.arange(301), resamples=100, seed=1)
+    assert found is not None and found.block == 30

@@ -103,12 +103,17 @@ def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Besides `runs`: evaluations, mixtures, a comparison, sweeps, a tree, a range test."""
     folder = tmp_path_factory.mktemp("made")
     at, own = f"hydra.run.dir={folder}", [f"store_dir={runs}/stores", "threads=1"]
+    text = f"text={folder}/twelve.txt"  # an interval needs ten sentences
+    (folder / "twelve.txt").write_text("the cat sat\na dog ran\nthe dog\n" * 4)
     for line in (
         ["eval", f"run={runs}/kn3", "split=test", f"{at}/eval-kn3"],
         ["eval", f"run={runs}/nplm", "split=test", f"{at}/eval-nplm"],
         ["ensemble", f"runs=[{runs}/kn3,{runs}/nplm]", "method=classes", "split=test", f"{at}/classes"],
         ["ensemble", f"runs=[{runs}/kn3,{folder}/eval-kn3]", "split=test", "fit_split=test", f"{at}/scores"],
-        ["compare", f"runs=[{runs}/kn3,{runs}/nplm]", "split=test", "resamples=100", f"{at}/compare"],
+        ["compare", f"runs=[{runs}/kn3,{runs}/nplm]", text, "resamples=100", f"{at}/compare"],
+        ["compare", f"runs=[{runs}/kn3,{runs}/nplm]", "split=test", "resamples=100", f"{at}/few"],
+        ["eval", f"run={runs}/kn3", text, f"{at}/twelve-kn3"],
+        ["eval", f"run={runs}/nplm", text, f"{at}/twelve-nplm"],
         ["tree", "data=toy", "tree=huffman", "levels=3", f"{at}/tree"],
         ["train", "model=nplm", *NEURAL, "lr_range=true", "lr_range_steps=30", f"{at}/rates"],
         ["train", "-m", "model=ngram", "data=toy", *ALPHAS, f"hydra.sweep.dir={folder}/alphas"],
@@ -126,6 +131,7 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
         "Runs",
         "Perplexities with their intervals",
         "Comparison: compare",
+        "Comparison: few",
         "Sweep: alphas",
         "Sweep: lrs",
         "Learning curves",
@@ -148,6 +154,7 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
     text = page.text.replace("<wbr>", "")
     assert "modified_kneser_ney of order 3" in text and "nplm + hierarchical (union)" in text
     assert "smoother.alpha=0.001" in text and " to " in text
+    assert text.count("too few sentences to tell") == 1
 
 
 def test_an_ngram_run_has_no_curves(runs: Path, lmtool: Run) -> None:
@@ -222,10 +229,11 @@ def test_a_sweep_without_records_says_so(made: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_folder_is(runs: Path, made: Path, tmp_path: Path) -> None:
-    kinds = {path.name: kind_of(path) for path in made.iterdir()}
+    kinds = {path.name: kind_of(path) for path in made.iterdir() if path.is_dir()}
     assert kinds == {
         **{"eval-kn3": Kind.scores, "eval-nplm": Kind.scores, "scores": Kind.scores, "classes": Kind.run},
-        **{"compare": Kind.compare, "tree": Kind.tree, "rates": Kind.rates},
+        **{"compare": Kind.compare, "few": Kind.compare, "tree": Kind.tree, "rates": Kind.rates},
+        **{"twelve-kn3": Kind.scores, "twelve-nplm": Kind.scores},
         **dict.fromkeys(("alphas", "lrs"), Kind.sweep),
     }
     found, unfinished = find_folders([made / "alphas", runs / "kn3", runs / "kn3"])
@@ -366,7 +374,7 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     assert isinstance(jobs, Table) and (jobs.title, jobs.folded) == ("", "1 jobs of sweeps: toy, test")
     text = page("t", "i", [Section("Runs", [valid])])
     assert "<h3>toy, valid</h3>" in text
-    note = '<th scope="rowgroup" colspan="2">Scores that do not sum to one: not comparable.</th>'
+    note = '<th scope="rowgroup" colspan="2">Scores that do not sum to one, or whose sum is unknown: not comparable.</th>'
     assert text.index(">none<") < text.index(note) < text.index(">stupid<")
 
 
