@@ -152,7 +152,7 @@ class Evaluation(Figures):
         return None if self.scores is None else self.perplexity
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob, oov.
+        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
 
         Raises UserError if pandas is not installed.
         """
@@ -162,7 +162,7 @@ class Evaluation(Figures):
         outside = set(self.oov_positions.tolist())
         lines = zip(sentences, self.words, self.log_probs.tolist(), strict=True)
         return frame(
-            [{"sentence": s, "word": w, "log_prob": p, "oov": k in outside} for k, (s, w, p) in enumerate(lines)]
+            [{"sentence": s, "word": w, "log_prob_nats": p, "oov": k in outside} for k, (s, w, p) in enumerate(lines)]
         )
 
     def as_json(self) -> dict[str, Any]:
