@@ -24,7 +24,7 @@ from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.word_rows import WordRows
 from lmtool.errors import UserError, named
-from lmtool.evaluation.metrics import require_across
+from lmtool.evaluation.metrics import require_across, with_unk_as_oov
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
@@ -87,6 +87,7 @@ def score_words(
     begins = np.cumsum(lengths) - lengths
     starts, empty = begins[~is_end], lengths[~is_end] == 0
     text = _text(form, tokens, np.repeat(is_end, lengths), starts[segments[:-1]], starts[rows.item_starts[:-1]], across)
+    text = with_unk_as_oov(text, model, vocabulary)
     unit_of = np.repeat(np.arange(len(is_end)), lengths)
     log_prob = np.bincount(unit_of, model.score_text(text, progress=progress), len(is_end)).astype(np.float64)
     entropies = None
