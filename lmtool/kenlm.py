@@ -1,30 +1,35 @@
 """The interface of KenLM's Python module: a program changes only its import, to `import lmtool.kenlm as kenlm`.
 
 `Model` takes an ARPA file, compressed or not, or the run folder of any n-gram model, network or mixture. Numbers are
-KenLM's: log10 probabilities; a word outside the vocabulary counts as `<unk>`.
+KenLM's: log10 probabilities; a word outside the vocabulary counts as `<unk>`. The run's data say what is a token.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import os
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import EOS, SpecialTokens
+from lmtool.data.vocabulary import BOS, EOS, SpecialTokens
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import gives_unk
 from lmtool.language_model import LanguageModel as Contract
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.single_state import SingleStates
 from lmtool.runs.load import load
 from lmtool.system.arrays import LN10
+
+log = logging.getLogger(__name__)
 
 _OWNERS = itertools.count(1)  # numbers of models, by which they know their states
 
@@ -127,17 +132,22 @@ class _OtherStates:
         log_prob, rows = self._model.advance(row[None, :-2], np.array([index]), self._special_tokens)
         del row  # a bytearray has a fixed size as long as an array shows it
         after[:] = np.append(rows[0], self._end).tobytes()
-        return float(log_prob[0]) / LN10
+        return -math.inf if index == self._special_tokens.bos else float(log_prob[0]) / LN10
 
 
 class Model:
     """A language model: `kenlm.Model`."""
 
-    def __init__(self, path: str | bytes | os.PathLike[str], config: Config | None = None) -> None:
-        """path: an ARPA file or a run folder.
+    def __init__(
+        self, path: str | bytes | os.PathLike[str], config: Config | None = None, *, unk_log10: float = -100.0
+    ) -> None:
+        """path: an ARPA file or a run folder. unk_log10: log10 p, before back-off weights, of words that have
+        probability 0: those outside the vocabulary of a model without `<unk>`, and `<s>`; KenLM's is -100.
 
         Raises OSError if it is missing or damaged, and for a model with a cache, which has no states.
         """
+        if not unk_log10 <= 0:
+            raise ValueError(f"unk_log10={unk_log10}: must be a number, 0 or less")
         name = os.fsdecode(path)
         try:
             loaded = load(name)
@@ -146,38 +156,45 @@ class Model:
             owner, changes = next(_OWNERS), loaded.form.lowercase or loaded.form.normalise is not None
             if isinstance(model, NgramModel):
                 # Other words are <unk>, unless they are in the vocabulary once they are normalized.
-                self._states = SingleStates(model.lookup, special_tokens, State, ids, owner, scores_oov=not changes)
+                lookup, scores_oov = model.with_floor(unk_log10 * LN10).lookup, not (changes or loaded.form.chars)
+                self._states = SingleStates(lookup, special_tokens, State, ids, owner, scores_oov=scores_oov)
             else:
                 self._states = _OtherStates(model, special_tokens, ids, owner)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from None
+        if not gives_unk(model, loaded.vocabulary):
+            log.warning("note: %s gives OOVs probability 0: here unk_log10=%g and back-off weights", name, unk_log10)
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
         self.order = self._states.order  # words that a score depends on, with the scored one
-        self._ids, self._unk, self._owner = ids, special_tokens.unk, owner
+        self._ids, self._unk, self._owner, self._unk_log10 = ids, special_tokens.unk, owner, unk_log10
         self._unk_word = loaded.vocabulary.words[self._unk]
-        self._log10_prob = self._states.log10_prob
+        # Words that have pieces are left to _score_other, also if a piece has the name of one.
+        self._log10_prob = self._states.log10_prob if loaded.form.subwords is None else (lambda *_: math.nan)
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Return log10 p of a sentence, its words separated by white space.
 
-        bos: whether it begins after `<s>`. eos: whether `</s>` follows and is scored.
+        bos: whether it begins after `<s>`. eos: whether `</s>` follows and is scored, if the model has it.
         """
         return sum(log_prob for log_prob, _, _ in self.full_scores(sentence, bos, eos))
 
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """Yield the score of each word and, with eos, of the sentence's end."""
+        """Yield the score of each word, letter or piece, and, with eos, of the sentence's end; `<s>` is an OOV."""
         state = State()
         state[:] = self._states.first(sentence_start=bos)
-        for word in [*self._words(sentence), *([EOS] if eos else [])]:
-            log_prob, length, oov = self.BaseFullScore(state, word, state)
-            yield log_prob, length, oov
+        for token in [*self._tokens(sentence), *([EOS] if eos and EOS in self._ids else [])]:
+            is_oov = token == BOS or self._ids.get(token, self._unk) == self._unk
+            log_prob = self._states.log10_prob(state, self._unk_word if is_oov else token, state)
+            yield self._floored(log_prob), int.from_bytes(state[-16:-8], sys.byteorder), is_oov
 
     def perplexity(self, sentence: str | bytes) -> float:
-        """Return the perplexity of a sentence with its end."""
-        return float(10.0 ** (-self.score(sentence) / (len(self._words(sentence)) + 1)))
+        """Return the perplexity of a sentence with its end, per token."""
+        scores = [log_prob for log_prob, _, _ in self.full_scores(sentence)]
+        log10 = -sum(scores) / max(len(scores), 1)
+        return 10.0**log10 if log10 < sys.float_info.max_10_exp else math.inf
 
     def BeginSentenceWrite(self, state: State) -> None:
         """Reset a state to the beginning of a sentence."""
@@ -188,9 +205,12 @@ class Model:
         state[:] = self._states.first(sentence_start=False)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
-        """Return log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself."""
+        """Return log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself.
+
+        A word has the sum of its pieces' scores; of a model of letters it is one letter. `<s>` begins a sentence.
+        """
         log_prob = self._log10_prob(in_state, word, out_state)
-        return log_prob if log_prob == log_prob else self._score_other(in_state, word, out_state)
+        return self._floored(log_prob) if log_prob == log_prob else self._score_other(in_state, word, out_state)
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
         """Return the score of a word after in_state; out_state becomes the state after the word."""
@@ -198,10 +218,10 @@ class Model:
         return FullScoreReturn(log_prob, int.from_bytes(out_state[-16:-8], sys.byteorder), word not in self)
 
     def _score_other(self, in_state: State, word: str, out_state: State) -> float:
-        """Score after a new state, and words that are not in the vocabulary as they stand.
+        """Score after a new state, and words that are not in the vocabulary as they stand, or have pieces.
 
         Raises TypeError for other arguments, BufferError if out_state cannot be written, and ValueError if in_state
-        belongs to another model or none.
+        belongs to another model or none, and for several letters as a word of a model of letters.
         """
         for what, value, kind in (("a state", in_state, State), ("a state", out_state, State), ("a word", word, str)):
             if not isinstance(value, kind):
@@ -211,28 +231,42 @@ class Model:
         elif int.from_bytes(in_state[-8:], sys.byteorder) != self._owner:
             raise ValueError("in_state is a state of another model")
         word = str.__str__(word)  # of a subclass, the text alone
-        if word not in self._ids:
-            word = self._text_form.normalized(word)
+        tokens = self._tokens_of_word(word)
+        if self._text_form.chars and tokens[0] not in self._ids and len(tokens[0]) != 1:
+            raise ValueError(f"{word!r} is not one letter: this model is of letters; give them one by one")
         if len(out_state) != len(in_state):
             self.NullContextWrite(out_state)  # which raises BufferError where the compiled call gives nan
-        log_prob = self._log10_prob(in_state, word if word in self._ids else self._unk_word, out_state)
-        if math.isnan(log_prob):
-            raise ValueError("in_state is not a state as this model wrote it")
-        return log_prob
+        total, before = 0.0, in_state
+        for token in tokens:
+            log_prob = self._states.log10_prob(before, token if token in self._ids else self._unk_word, out_state)
+            if math.isnan(log_prob):
+                raise ValueError("in_state is not a state as this model wrote it")
+            total, before = total + self._floored(log_prob), out_state
+        return total
 
-    def _words(self, sentence: str | bytes) -> list[str]:
-        text = sentence.decode() if isinstance(sentence, bytes) else sentence
-        text = self._text_form.normalized(text)
-        return list(text) if self._text_form.chars else split_words(text)
+    def _floored(self, log_prob: float) -> float:
+        return log_prob if log_prob > -math.inf else self._unk_log10
+
+    def _tokens(self, sentence: str | bytes) -> list[str]:
+        text = self._text_form.normalized(sentence.decode() if isinstance(sentence, bytes) else sentence)
+        if self._text_form.subwords is None:
+            return list(text) if self._text_form.chars else split_words(text)
+        return [token for word in split_words(text) for token in self._tokens_of_word(word)]
+
+    def _tokens_of_word(self, word: str) -> list[str]:
+        if self._text_form.subwords is not None and word not in (BOS, EOS):
+            return self._text_form.tokens([self._text_form.normalized(word)])
+        return [word if word in self._ids else self._text_form.normalized(word)]
 
     def __contains__(self, word: str) -> bool:
-        return self._ids.get(word, self._unk) != self._unk
+        tokens = self._tokens_of_word(word) if isinstance(word, str) else []
+        return bool(tokens) and all(self._ids.get(token, self._unk) != self._unk for token in tokens)
 
     def __repr__(self) -> str:
         return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
 
-    def __reduce__(self) -> tuple[type[Model], tuple[str]]:
-        return type(self), (os.fsdecode(self.path),)
+    def __reduce__(self) -> tuple[partial[Model], tuple[str]]:
+        return partial(type(self), unk_log10=self._unk_log10), (os.fsdecode(self.path),)
 
 
 class LanguageModel(Model):

@@ -18,7 +18,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache
+from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
@@ -192,7 +192,8 @@ class TextModel:
         """
         if across_sentences:
             require_across(self.model, self.vocabulary.eos, self.name)
-        return self.form.as_split(sentences, one_text=across_sentences)
+        text, sizes = self.form.as_split(sentences, one_text=across_sentences)
+        return with_unk_as_oov(text, self.model, self.vocabulary), sizes
 
     def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
         if isinstance(sentence, str):
@@ -288,10 +289,10 @@ class TextModel:
         """Return natural log p(word | state) and the state after the word; for N words after N states, log p as float64
         `[N]` and N states.
 
-        Words are strings, including `</s>`, or int64 ids `[N]`. A word outside the vocabulary counts as `<unk>`; after
-        `</s>` a new sentence begins. States are hashable, and equal if all further log-probabilities are, so that a
-        decoder may recombine hypotheses. Raises ValueError for a state of another model, and unless there are as many
-        words as states.
+        Words are strings, including `</s>`, or int64 ids `[N]`; in a model of pieces or letters, single ones. A word
+        outside the vocabulary counts as `<unk>`; after `</s>` a new sentence begins. States are hashable, and equal if
+        all further log-probabilities are, so that a decoder may recombine hypotheses. Raises ValueError for a state of
+        another model, and unless there are as many words as states, and UserError for several pieces or letters.
         """
         if isinstance(state, State):
             log_prob, after = self.advance([state], [words])  # type: ignore[list-item]
@@ -299,12 +300,9 @@ class TextModel:
         states = state if isinstance(state, States) else States.of(state)
         if states.model is not self.model:
             raise ValueError(f"advance: these are states of another model than {self.name}")
-        ids = words if isinstance(words, np.ndarray) else self._ids_of(words)
+        ids = words if isinstance(words, np.ndarray) else self.vocabulary.encode(self.form.single_tokens(words))
         log_probs, rows = self.model.advance(states.rows, ids, self.vocabulary.special_tokens)
         return log_probs, States(rows, self.model)
-
-    def _ids_of(self, words: Sequence[str]) -> IntArray:
-        return self.vocabulary.encode(self.form.normalized_words(words))
 
     @property
     def network(self) -> NeuralModel:

@@ -82,7 +82,7 @@ def test_accuracies_by_hand(files: Run) -> None:
     items = [json.loads(line) for line in gzip.decompress(Path("items.jsonl.gz").read_bytes()).splitlines()]
     assert [item["correct"] for item in items] == [1, 0.5, 0, 0, 1]
     assert items[4].items() >= {"run": "de", "UID": "three", "tokens_bad": 4, "oov_good": 0, "oov_bad": 1}.items()
-    assert items[4]["log_prob_bad"] == pytest.approx(-3.9 * math.log(10))
+    assert items[4]["log_prob_nats_bad"] == pytest.approx(-3.9 * math.log(10))
 
 
 def test_means_per_token(files: Run) -> None:
@@ -131,7 +131,7 @@ def test_printed_sentences_are_cut_as_the_model_needs_them(files: Run) -> None:
     files("pairs", "arpa=de.arpa", "text=printed.jsonl", *settings, "items=items.jsonl")
     items = [json.loads(line) for line in Path("items.jsonl").read_text().splitlines()]
     assert items[0]["sentence_good"] == "A b." and items[1]["tokens_good"] == 3
-    found = [items[0][key] / math.log(10) for key in ("log_prob_good", "log_prob_bad")]
+    found = [items[0][key] / math.log(10) for key in ("log_prob_nats_good", "log_prob_nats_bad")]
     assert found == pytest.approx([-1.1, -2.7], abs=1e-5), "those of a b and b a"
     assert (items[1]["oov_good"], items[1]["oov_bad"]) == (1, 0)
 
@@ -237,7 +237,7 @@ def test_items_are_json_and_keep_the_records_and_the_input(files: Run) -> None:
     )
     files("pairs", "arpa=never.arpa", "text=odd.jsonl", "items=items.jsonl")
     (line,) = Path("items.jsonl").read_text().splitlines()
-    assert '"year": null' in line and '"log_prob_bad": null' in line and "\\ud800 a" in line
+    assert '"year": null' in line and '"log_prob_nats_bad": null' in line and "\\ud800 a" in line
     for name, key in (("pairs.jsonl", "items"), ("out.csv", "items"), ("pairs.jsonl", "to")):
         said = files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "to=out.csv", f"{key}={name}", code=2)
         assert f"{key}={name}" in said

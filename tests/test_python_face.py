@@ -171,6 +171,8 @@ def test_evaluate_a_split(bigram: lmtool.results.TrainedRun) -> None:
     assert scored.perplexity == pytest.approx(math.exp(-scored.log_probs.mean()))
     frame = scored.tokens_to_pandas()
     assert frame["oov"].tolist() == [False] * 5 + [True, False] and frame["sentence"].tolist() == [0] * 4 + [1] * 3
+    assert list(frame) == ["sentence", "word", "log_prob_nats", "oov"]
+    assert frame["log_prob_nats"].tolist() == scored.log_probs.tolist()
     assert {row[""]: row["value"] for row in scored.rows}["perplexity"] == scored.perplexity
     assert not Path("outputs").exists()
 

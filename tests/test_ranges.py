@@ -78,13 +78,14 @@ ZERO = {
     "temperature": "the likeliest word",
     "nbest_weight": "the model is not asked",
     "nbest_word_penalty": "none",
+    "unk_log10": "a word of probability 0 has 1",
     "cache_theta": "all contexts are as alike",
     "dynamic_lr": "the weights stay as they are",
     "dynamic_decay": "the weights are not pulled back",
     "training.accuracy_tokens": "not taken",
     "training.save_every": "after every step",
 }
-NEGATIVE = {"nbest_word_penalty": "longer hypotheses are favored"}
+NEGATIVE = {"nbest_word_penalty": "longer hypotheses are favored", "unk_log10": "the logarithm of a probability"}
 # Numbers with a fraction that may be as large as one likes, and why that does no harm.
 UNBOUNDED = {
     "optim.lr": "the loss is lost, and says so",

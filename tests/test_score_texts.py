@@ -51,7 +51,7 @@ def files(lmtool: Run) -> Run:
 def test_documents_by_hand(files: Run) -> None:
     files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv", "hydra.run.dir=out")
     header, *rows = table("out.tsv")
-    assert header == ["tokens", "oov", "log_prob", "perplexity"]
+    assert header == ["tokens", "oov", "log_prob_nats", "perplexity"]
     perplexities = [f"{10 ** (-total / max(n, 1)):.4f}" if n else "" for total, n in zip(LOG10, TOKENS, strict=True)]
     assert [row[0] for row in rows] == ["3", "0", "4", "7"] and [row[1] for row in rows] == ["0", "0", "1", "1"]
     assert [row[3] for row in rows] == perplexities
@@ -126,7 +126,10 @@ def test_columns_of_records_come_before_the_scores(files: Run) -> None:
     assert [row[:5] for row in rows] == [["7", "x\\ty", "", "3", "0"], ["", "", '{"k": "\u00e9"}', "4", "1"]]
     files(*words, "columns=[id]", "to=out.jsonl.gz")
     found = [json.loads(line) for line in gzip.decompress(Path("out.jsonl.gz").read_bytes()).splitlines()]
-    assert list(found[0]) == ["id", "tokens", "oov", "log_prob", "perplexity"] and [x["id"] for x in found] == [7, None]
+    assert list(found[0]) == ["id", "tokens", "oov", "log_prob_nats", "perplexity"] and [x["id"] for x in found] == [
+        7,
+        None,
+    ]
     assert [x["perplexity"] for x in found] == pytest.approx([10 ** (1.1 / 3), 10 ** (3.9 / 4)])
     for given in ("columns=[tokens]", "columns=[id,id]"):
         assert "is a column of the scores, or occurs twice" in files(*words, given, "to=out.tsv", code=2)
@@ -140,7 +143,7 @@ def test_records_with_their_scores_in_json_lines(files: Run) -> None:
     scores = [{key: each[key] for key in ("tokens", "oov", "perplexity", "bucket")} for each in found]
     assert [{**record, **each} for record, each in zip(WITH_IDS, found, strict=False)] == found[:2]
     assert [each["tokens"] for each in scores] == [3, 4, 2, 0] and found[2]["text"] == "\ud800"
-    assert found[3] == {"tokens": 0, "oov": 0, "log_prob": 0.0, "perplexity": None, "bucket": None}
+    assert found[3] == {"tokens": 0, "oov": 0, "log_prob_nats": 0.0, "perplexity": None, "bucket": None}
     kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
     assert kept[0] == {key: value for key, value in found[1].items() if key != "bucket"}
     Path("t.txt").write_text("a b\r\n\n")
@@ -156,7 +159,7 @@ def test_columns_in_parquet_keep_their_types(files: Run) -> None:
     files(*words, "columns=[day]", "to=out.parquet", "filter=kept.parquet", "most=6", "filter_scores=true")
     assert pq.read_table("out.parquet")["day"].to_pylist() == [day, None, day, day]
     kept = pq.read_table("kept.parquet")
-    assert kept.schema.names == ["text", "day", "tokens", "oov", "log_prob", "perplexity"]
+    assert kept.schema.names == ["text", "day", "tokens", "oov", "log_prob_nats", "perplexity"]
     assert kept["day"].to_pylist() == [day, day] and kept["tokens"].to_pylist() == [3, 7]
     files(*words, "columns=[day]", "to=out.tsv")
     assert [row[0] for row in table("out.tsv")[1:]] == ["2026-11-25", "", "2026-11-25", "2026-11-25"]

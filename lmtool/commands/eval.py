@@ -32,6 +32,7 @@ from lmtool.evaluation.metrics import (
     score_questions,
     scores_by,
     split_accuracy,
+    with_unk_as_oov,
 )
 from lmtool.evaluation.nbest import (
     chosen,
@@ -45,13 +46,13 @@ from lmtool.evaluation.nbest import (
 from lmtool.evaluation.other_tools import detail_lines
 from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.language_model import LanguageModel
-from lmtool.ngram.models.ngram_model import evenly, quantized_notes
+from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model, load_named
 from lmtool.runs.run import Run, fitted_note, fitted_on, run_folder
 from lmtool.session import Session
-from lmtool.system.arrays import FloatArray
+from lmtool.system.arrays import LN10, FloatArray
 from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
 
@@ -188,6 +189,7 @@ def evaluate_split(
     unnormalised, detail: as in EvalConfig. cloze: results of the text's questions. dynamic: settings of dynamic
     evaluation; None for the model as it is. Raises UserError for unnormalised scores of a model that has none.
     """
+    split = with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
     if dynamic is not None:
         log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
@@ -248,7 +250,7 @@ def _print_detail(
 def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
     """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
 
-    Raises UserError for a dynamic model, for lists that cannot be read, and if a hypothesis has probability 0.
+    Raises UserError for a dynamic model, and for lists that cannot be read.
     """
     if loaded.dynamic:
         raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
@@ -257,9 +259,15 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
     start = time.perf_counter()
     log_prob = hypothesis_log_prob(nbest, loaded.score)
     seconds = time.perf_counter() - start
-    if np.isneginf(log_prob).any():
-        words = nbest.texts[int(np.isneginf(log_prob).argmax())]
-        raise UserError(f"{loaded.name} gives {words!r} of {nbest_file} probability 0: take a smoothed model")
+    if zeros := int(np.isneginf(log_prob).sum()):
+        log10, model = -100.0 if config.unk_log10 is None else config.unk_log10, loaded.model
+        if isinstance(model, NgramModel):
+            loaded = replace(loaded, model=model.with_floor(log10 * LN10))
+        log_prob = hypothesis_log_prob(nbest, loaded.score, log10 * LN10)
+        session.note(
+            f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
+            f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
+        )
     rates: dict[str, float] = {}
     sizes = np.array([len(split_words(text)) for text in nbest.texts])
     given, weight, tuned = config.nbest_word_penalty, config.nbest_weight, False

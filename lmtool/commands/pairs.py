@@ -23,7 +23,8 @@ from lmtool.session import Session
 from lmtool.system.terminal import Cell
 from lmtool.text_model import TextModel
 
-ITEM = ["run", "correct", *(f"{key}_{which}" for which in ("good", "bad") for key in TEXT.names or ())]  # of items=
+FIGURES = {"tokens": "tokens", "oov": "oov", "log_prob": "log_prob_nats"}  # of a sentence: fields of TEXT, and columns
+ITEM = ["run", "correct", *(f"{name}_{which}" for which in ("good", "bad") for name in FIGURES.values())]  # of items=
 
 
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
@@ -55,7 +56,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         columns |= {key if config.runs is None else f"{name} {key}": values for key, values in figures.items()}
         runs[name] = {key: values[0] for key, values in figures.items()}
         own = [[name] * len(pairs), outcome.tolist()]
-        own += [rows[key].tolist() for rows in (good, bad) for key in TEXT.names or ()]
+        own += [rows[key].tolist() for rows in (good, bad) for key in FIGURES]
         for column, values in zip(items.values(), own, strict=True):
             column += values
         ties, with_oov = figures["ties"][0], figures["oov"][0]

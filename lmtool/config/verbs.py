@@ -246,6 +246,7 @@ class EvalConfig(ModelUserConfig):
     nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
     nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
     nbest_reference: str | None = setting(needs=("nbest=FILE",))
+    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=FILE",))
 
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)

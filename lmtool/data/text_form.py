@@ -102,6 +102,16 @@ class TextForm:
             self.require_known(words)
         return self.vocabulary.encode(words)
 
+    def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
+        """Return words as in `normalized_words`. Raises UserError for one that is several letters, or not a piece."""
+        words = self.normalized_words(words)
+        if self.chars or self.subwords is not None:
+            for word in words:
+                if word not in self.vocabulary.ids and (not self.chars or len(word) != 1):
+                    what = "one letter" if self.chars else "a piece"
+                    raise UserError(f"{word!r} is not {what} of this model: cut words by form.split, and give each")
+        return words
+
     def require_known(self, words: list[str]) -> None:
         """Raise UserError for words out of the vocabulary, naming the most similar ones."""
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
@@ -165,12 +175,11 @@ def visible(word: str) -> str:
 
 class EncodedTexts(NamedTuple):
     """D texts as ids. split: their tokens, whose contexts do not cross texts. documents: int64 `[D + 1]`, the first
-    token of each text, and N. oov: int64 `[D]`, the number of OOVs in each.
+    token of each text, and N.
     """
 
     split: Split
     documents: IntArray
-    oov: IntArray
 
 
 class TextEncoder:
@@ -193,12 +202,11 @@ class TextEncoder:
         else:
             ids, documents = self._tokenizer.texts(block, "text")
         unknown = ids == OOV
-        oov = np.diff(np.concatenate([[0], np.cumsum(unknown)])[documents])
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
         split = Split(ids, offsets, np.flatnonzero(unknown), 0, vocabulary.bos, documents=starts)
-        return EncodedTexts(split, documents, oov)
+        return EncodedTexts(split, documents)
 
     def _pieces(self, block: TextBlock) -> tuple[IntArray, IntArray]:
         subwords = self._form.subwords

@@ -8,6 +8,7 @@ p(<unk>) equally.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,17 @@ import numpy as np
 from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
+from lmtool.data.vocabulary import UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray, IntArray, in_chunks
+from lmtool.system.arrays import LN10, FloatArray, IntArray, in_chunks
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import token_bar
 
 CLOZE_FILE = "cloze.csv"
 QUESTIONS_PER_CHUNK = 1024  # questions scored at once
+LEAST_UNK = -90 * LN10  # log p; KenLM's module gives 1e-99 or 1e-100 and back-off weights in the place of 0
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
 READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
 DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it with dynamic models"
@@ -45,6 +48,25 @@ def require_no_cache(model: LanguageModel, name: str) -> None:
             f"{name} has a cache, which learns from the texts before: their scores would depend on their order; take "
             "the mixture without it"
         )
+
+
+def gives_unk(model: LanguageModel, vocabulary: Vocabulary) -> bool:
+    """Return whether a model gives `<unk>` a probability, at the beginning of a sentence or after `<unk>`."""
+    if model.dynamic:
+        return True
+    size = 1 if model.context_size is None else model.context_size
+    contexts = np.repeat(np.array([[vocabulary.bos], [vocabulary.unk]]), size, axis=1)
+    return bool((model.log_prob(contexts, np.full(2, vocabulary.unk)) > LEAST_UNK).any())
+
+
+def with_unk_as_oov(text: Split, model: LanguageModel, vocabulary: Vocabulary) -> Split:
+    """Return a text whose `<unk>` are OOVs, as in SRILM, if a model gives `<unk>` no probability; else the text."""
+    places = np.flatnonzero(text.ids == vocabulary.unk)
+    if len(places) == len(text.oov_positions) or gives_unk(model, vocabulary):
+        return text
+    words = dict(zip(text.oov_positions.tolist(), text.oov_words or (), strict=False))
+    named = [words.get(place, UNK) for place in places.tolist()]
+    return replace(text, oov_positions=places, oov_words=None if text.oov_words is None else named)
 
 
 def reads_across(model: LanguageModel, split: Split) -> bool | None:

@@ -139,14 +139,18 @@ def read_references(path: str, nbest: NBest) -> list[str]:
     return [references[name] for name in nbest.lists]
 
 
-def hypothesis_log_prob(nbest: NBest, score: Callable[[list[str]], list[FloatArray]]) -> FloatArray:
+def hypothesis_log_prob(
+    nbest: NBest, score: Callable[[list[str]], list[FloatArray]], floor: float = -math.inf
+) -> FloatArray:
     """Return log p `[H]`, natural, of each hypothesis as a separate sentence, including its end.
 
-    score: TextModel.score; equal hypotheses are scored once. Raises UserError for a hypothesis that it rejects.
+    score: TextModel.score; equal hypotheses are scored once. floor: log p of tokens that have probability 0. Raises
+    UserError for a hypothesis that it rejects.
     """
     distinct = list(dict.fromkeys(nbest.texts))
     try:
-        of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in score(distinct)), strict=True))
+        scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
+        of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in scores), strict=True))
     except UserError as error:
         marked = (f", line {line}" for line, text in enumerate(nbest.texts, 1) if {BOS, EOS} & {*split_words(text)})
         raise UserError(f"{nbest.path}{next(marked, '')}: {error}") from None
@@ -160,7 +164,8 @@ def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt; return the paths.
+    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt, with the ids of the
+    lists in the same order as best-ids.txt; return the paths.
 
     log_prob: `[H]`, natural, of the language model. Raises UserError if a file cannot be written.
     """
@@ -172,7 +177,7 @@ def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: Flo
         files["nbest.txt"] = [" ".join(nbest.fields[k]).rstrip(" ") for k in order]
         files["nbest-costs.txt"] = [f"{nbest.fields[k][0]} {-new_total[k]:.9g}" for k in order]
     firsts = [order[at] for at in nbest.offsets[:-1].tolist()]
-    files["best.txt"] = [f"{name} {nbest.texts[k]}".rstrip(" ") for name, k in zip(nbest.lists, firsts, strict=True)]
+    files |= {"best.txt": [nbest.texts[k] for k in firsts], "best-ids.txt": nbest.lists}
     for name, lines in files.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -27,7 +27,8 @@ from lmtool.system.arrays import LN10, Array, FloatArray, IntArray, decimal
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
 ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context
-SCALES = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "log_prob": 1.0, "p": None}
+SCALES: dict[str, float | None] = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "p": None}
+SCALES |= {"log_prob": 1.0, "log_prob_nats": 1.0}
 FORMATS = (
     "use the output of KenLM's query -v word or SRILM's -debug 2, or a TSV with the columns word and log10p, lnp or p"
 )

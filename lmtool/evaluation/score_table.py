@@ -46,7 +46,7 @@ def _perplexities_out(rows: Rows) -> FloatArray:
 COLUMNS = (
     Column("tokens", lambda rows: rows["tokens"], 0),
     Column("oov", lambda rows: rows["oov"], 0),
-    Column("log_prob", lambda rows: rows["log_prob"], 4),
+    Column("log_prob_nats", lambda rows: rows["log_prob"], 4),
     Column("perplexity", perplexities, 4),
 )
 OF_TWO = (

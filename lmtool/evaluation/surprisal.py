@@ -25,7 +25,7 @@ from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.word_rows import WordRows
 from lmtool.errors import UserError, named
-from lmtool.evaluation.metrics import require_across
+from lmtool.evaluation.metrics import require_across, with_unk_as_oov
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
@@ -96,6 +96,7 @@ def score_words(
     closes = np.zeros(int(lengths.sum()), dtype=bool)
     closes[(begins + lengths - 1)[is_end]] = True
     text = _text(form, units, closes, starts[segments[:-1]], starts[rows.item_starts[:-1]], across)
+    text = with_unk_as_oov(text, model, vocabulary)
     unit_of = np.repeat(np.arange(len(is_end)), lengths)
     log_prob = np.bincount(unit_of, model.score_text(text, progress=progress), len(is_end)).astype(np.float64)
     entropies, odd_starts = None, 0

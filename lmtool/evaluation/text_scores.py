@@ -23,7 +23,7 @@ from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import RecordBlock, blocks_of
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import require_across, require_no_cache
+from lmtool.evaluation.metrics import require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write, read_json, write_json
@@ -103,22 +103,28 @@ class TextsScorer:
         """Return a row for each text, in order. progress: whether slow models show bars."""
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
-        rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
+        rows["tokens"], rows["oov"] = np.diff(texts.documents), self._oov(0, texts)
         if rows["oov"].any() and len(self.unknown) < MAX_EXAMPLES:
             self.unknown += unknown_words(block.content[:EXAMPLE_BYTES], self._models[0].form)
         rows["log_prob"] = self._log_probs(0, texts, progress)
         if len(self._models) == 2:
             texts = texts if self._shared else self._encoders[1](block)
-            rows["oov_out"] = texts.oov
+            rows["oov_out"] = self._oov(1, texts)
             rows["log_prob_out"] = self._log_probs(1, texts, progress)
         return rows
+
+    def _oov(self, k: int, texts: EncodedTexts) -> IntArray:
+        """Return the number of OOVs of each text for model k, `[D]`."""
+        model, form, _ = self._models[k]
+        places = with_unk_as_oov(texts.split, model, form.vocabulary).oov_positions
+        return np.diff(np.searchsorted(places, texts.documents))
 
     def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
         """Return log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
         (model, form, _), before = self._models[k], self._before[k]
         split = replace(texts.split, independent_sentences=not self._across)
         if not split.tokens:
-            return np.zeros(len(texts.oov))
+            return np.zeros(len(texts.documents) - 1)
         if self.one_text:
             ids = np.concatenate([before, split.ids])
             size = len(ids) if model.context_size is None else model.context_size

@@ -31,13 +31,13 @@ class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
     run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one, None if
-    unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens then raise
-    UserError. characters: number in the words, with one between two words and one per line, 0 if unknown;
-    words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that are the
-    most likely word. log_z: mean and standard deviation of the log of the scores' sum. cloze: results of the split's
-    questions, named as in result.json. across_sentences: whether contexts crossed the sentences of the text; None for a
-    model that reads single sentences. dynamic: whether the model learned from the text as it read it. Unknown figures
-    are None.
+    unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of
+    tokens then raise UserError. characters: number in the words, with one between two words and one per line, 0 if
+    unknown; words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that
+    are the most likely word. log_z: mean and standard deviation of the log of the scores' sum. cloze: results of the
+    split's questions, named as in result.json. across_sentences: whether contexts crossed the sentences of the text;
+    None for a model that reads single sentences. dynamic: whether the model learned from the text as it read it.
+    Unknown figures are None.
     """
 
     run: str
@@ -160,7 +160,7 @@ class Evaluation(Figures):
         return None if self.scores is None else self.perplexity
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob, oov.
+        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
 
         Raises UserError if pandas is not installed.
         """
@@ -170,7 +170,7 @@ class Evaluation(Figures):
         outside = set(self.oov_positions.tolist())
         lines = zip(sentences, self.words, self.log_probs.tolist(), strict=True)
         return frame(
-            [{"sentence": s, "word": w, "log_prob": p, "oov": k in outside} for k, (s, w, p) in enumerate(lines)]
+            [{"sentence": s, "word": w, "log_prob_nats": p, "oov": k in outside} for k, (s, w, p) in enumerate(lines)]
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Save and load the corpus of a run: the vocabulary as a text file, the tokenizer if it has one, and its store.
 
 Without its store, a model needs only the first two. The vocabulary has one line per word, in the order of the ids:
-the word, a tab, its count in train. In a word, backslashes, tabs and line ends are written \\\\, \\t, \\n and \\r.
+the word, a tab, its count in train. In a word that has a tab or line end, or a backslash before t, n, r or a
+backslash, these letters and backslashes are written \\t, \\n, \\r and \\\\; other words stand as they are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from lmtool.system.files import atomic_write
 _WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _LETTERS = str.maketrans(_WRITTEN)
 _MEANT = {written: letter for letter, written in _WRITTEN.items()}
+_ESCAPE = re.compile(r"\\[\\tnr]")
+_AMBIGUOUS = re.compile(r"[\t\n\r]|\\[\\tnr]")  # in a word that does not stand as it is
 
 
 def save_words(folder: Path, vocabulary: Vocabulary, tokeniser: str | None) -> None:
@@ -68,7 +71,8 @@ def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     """Write a vocabulary, completely or not at all. Raises UserError if the file cannot be written."""
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
-    lines = (f"{word.translate(_LETTERS)}\t{count}\n" for word, count in pairs)
+    written = ((word.translate(_LETTERS) if _AMBIGUOUS.search(word) else word, count) for word, count in pairs)
+    lines = (f"{word}\t{count}\n" for word, count in written)
     with atomic_write(path) as temporary:
         temporary.write_bytes("".join(lines).encode())
 
@@ -86,7 +90,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text with counts"
         raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
     if "\\" in text:
-        words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]
+        words = [_ESCAPE.sub(lambda match: _MEANT[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
     if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
         raise UserError(

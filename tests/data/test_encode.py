@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 import pytest
 
 from lmtool.data import tokenizer
-from lmtool.data.text_form import TextEncoder, TextForm, split_of_text
+from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm, split_of_text
 from lmtool.data.text_records import block_of
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -22,13 +23,20 @@ def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: boo
     return TextForm(vocabulary, **({"chars": False, "lowercase": False, "tags": False} | rules))
 
 
+def oov_of(texts: EncodedTexts) -> list[int]:
+    """The number of OOVs of each text."""
+    places = texts.split.oov_positions.tolist()
+    limits = itertools.pairwise(texts.documents.tolist())
+    return [sum(first <= place < last for place in places) for first, last in limits]
+
+
 def test_texts_by_hand() -> None:
     """ids: </s> 0, a 1, b 2, ä 3, c/d 4, <unk> 5. The texts: two lines, none, only an empty line, one line."""
     texts = TextEncoder(form())(block_of(["a zz\nä\tb\n", "", "\n", "<unk> </s> <s> c/d"]))
     assert texts.split.ids.tolist() == [1, 5, 0, 3, 2, 0, 5, 5, 5, 4, 0]
     assert texts.split.offsets.tolist() == [0, 3, 6, 11]
     assert texts.documents.tolist() == [0, 6, 6, 6, 11]
-    assert texts.oov.tolist() == [1, 0, 0, 2], "<unk> in the text is a word; marks of sentences are none"
+    assert oov_of(texts) == [1, 0, 0, 2], "<unk> in the text is a word; marks of sentences are none"
     assert texts.split.oov_positions.tolist() == [1, 7, 8]
     assert texts.split.documents is not None and texts.split.documents.tolist() == [0, 6, 11]
 
@@ -81,7 +89,7 @@ def test_the_same_as_the_plain_tokeniser(
         plain = split_of_text([block], "text", by)[0]
         first, last = found.documents[number], found.documents[number + 1]
         assert found.split.ids[first:last].tolist() == plain.ids.tolist(), repr(text)
-        assert found.oov[number] == len(plain.oov_positions)
+        assert oov_of(found)[number] == len(plain.oov_positions)
         inside = found.split.offsets[(found.split.offsets >= first) & (found.split.offsets <= last)] - first
         assert inside.tolist() == np.unique(plain.offsets).tolist()
 
@@ -90,13 +98,13 @@ def test_letters_that_are_no_utf8_are_out_of_the_vocabulary() -> None:
     """A lone surrogate, as JSON may have it, and a NUL byte."""
     for rules in ({}, {"chars": True}):
         texts = TextEncoder(form(**rules))(block_of(["\ud800", "\0"]))
-        assert texts.oov.tolist() == [1, 1] and texts.split.tokens == 4
+        assert oov_of(texts) == [1, 1] and texts.split.tokens == 4
 
 
 def test_no_texts() -> None:
     for rules in ({}, {"chars": True}):
         texts = TextEncoder(form(**rules))(block_of([]))
-        assert texts.split.tokens == 0 and len(texts.oov) == 0
+        assert texts.split.tokens == 0 and oov_of(texts) == []
 
 
 def test_a_block_of_lines() -> None:
@@ -121,7 +129,7 @@ def test_pieces_of_words() -> None:
     for text, first, last in zip(texts, encoded.documents[:-1], encoded.documents[1:], strict=True):
         alone = split_of_text([f"{text}\n".encode()], "text", rules)[0].ids if text else np.empty(0)
         np.testing.assert_array_equal(encoded.split.ids[first:last], alone)
-    assert encoded.oov.tolist() == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
+    assert oov_of(encoded) == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
     with pytest.raises(UserError, match="<s> is in the text"):
         TextEncoder(rules)(block_of(["a <s> b"]))
 
@@ -136,4 +144,4 @@ def test_half_a_surrogate_pair_in_pieces() -> None:
     vocabulary = Vocabulary((EOS, *subwords.names, UNK, BOS), np.ones(len(subwords.names) + 3, dtype=np.int64), 0, 259)
     encoder = TextEncoder(TextForm(vocabulary, chars=False, lowercase=False, subwords=subwords))
     halves, replaced = encoder(block_of(["\ud800 ab"])), encoder(block_of(["\ufffd\ufffd\ufffd ab"]))
-    assert halves.split.ids.tolist() == replaced.split.ids.tolist() and halves.oov.tolist() == [0]
+    assert halves.split.ids.tolist() == replaced.split.ids.tolist() and oov_of(halves) == [0]

@@ -51,7 +51,8 @@ def test_moses_there_and_back(tmp_path: Path) -> None:
         "0 ||| a b ||| d= 0 lm= -2 lmtool= -4 ||| -3.5 ||| 0-0\n"
         "3 ||| b b ||| d= 1 lm= -3 lmtool= -3 ||| -2 ||| 0-1\n"
     )
-    assert (tmp_path / "best.txt").read_text() == "0 a\n3 b b\n"
+    assert (tmp_path / "best.txt").read_text() == "a\nb b\n"  # as jiwer and sacrebleu read it: no ids
+    assert (tmp_path / "best-ids.txt").read_text() == "0\n3\n"
     assert read_nbest(str(tmp_path / "nbest.txt"), None).total.tolist() == [-2.5, -3.5, -2]
     assert read_references(files(tmp_path, right="x\n\n\nb a\n")[0], found) == ["x", "b a"]
 
@@ -77,7 +78,8 @@ def test_kaldi_there_and_back(tmp_path: Path) -> None:
     write_nbest(tmp_path, found, np.array([-4.0, -1.0, -3.0]), np.array([-6.0, -4.5, -2.0]))
     assert (tmp_path / "nbest.txt").read_text() == "u-1-2\nu-1-1 a b\nv-1 b\n"
     assert (tmp_path / "nbest-costs.txt").read_text() == "u-1-2 4.5\nu-1-1 6\nv-1 2\n"
-    assert (tmp_path / "best.txt").read_text() == "u-1\nv b\n"
+    assert (tmp_path / "best.txt").read_text() == "\nb\n"
+    assert (tmp_path / "best-ids.txt").read_text() == "u-1\nv\n"
     assert read_nbest(lists, None).total.tolist() == [0, 0, 0]
 
 
@@ -131,7 +133,7 @@ def test_no_break_spaces_stay_where_they_stand(tmp_path: Path) -> None:
     found = read_nbest(files(tmp_path, lists="0 ||| \N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n")[0], None)
     assert found.texts == ["\N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}"]
     write_nbest(tmp_path, found, np.zeros(1), np.zeros(1))
-    assert (tmp_path / "best.txt").read_text() == "0 \N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n"
+    assert (tmp_path / "best.txt").read_text() == "\N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n"
 
 
 def test_a_hypothesis_with_a_mark_of_sentences_is_refused(tmp_path: Path) -> None:

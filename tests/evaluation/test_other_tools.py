@@ -57,6 +57,7 @@ FILES = {
     "tsv-log10_p": TSV10.replace("log10p", "log10_p"),
     "tsv-logprob": TSV10.replace("log10p", "logprob"),  # SRILM's word for log10 p
     "tsv-log_prob": TSVE.replace("lnp", "log_prob"),
+    "tsv-log_prob_nats": TSVE.replace("lnp", "log_prob_nats"),
     "tsv-ln_p": TSVE.replace("lnp", "ln_p"),
 }
 

@@ -128,7 +128,7 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
     buckets = Buckets(["low", "high"], [4.5])
     write_table([(ROWS, None), (large, None)], TEXT, buckets, tmp_path / "t", "t.tsv")
     assert (tmp_path / "t").read_text() == (
-        "tokens\toov\tlog_prob\tperplexity\tbucket\n"
+        "tokens\toov\tlog_prob_nats\tperplexity\tbucket\n"
         "3\t1\t-4.1589\t4.0000\tlow\n"
         "0\t0\t0.0000\t\t\n"
         "2\t0\t-4.6052\t10.0000\thigh\n"
@@ -150,7 +150,7 @@ def test_tables_without_buckets_by_hand(tmp_path: Path) -> None:
     two = np.array([(2, 1, -2 * math.log(4), 0, -2 * math.log(8)), (0, 0, 0, 0, 0)], dtype=TWO)
     write_table([(two, None)], TWO, None, tmp_path / "two", "two.tsv")
     assert (tmp_path / "two").read_text() == (
-        "tokens\toov\tlog_prob\tperplexity\toov_out\tperplexity_out\tdifference\n"
+        "tokens\toov\tlog_prob_nats\tperplexity\toov_out\tperplexity_out\tdifference\n"
         "2\t1\t-2.7726\t4.0000\t0\t8.0000\t-0.693147\n"  # ln 4 - ln 8
         "0\t0\t0.0000\t\t0\t\t\n"
     )
@@ -181,7 +181,7 @@ def test_a_table_in_parquet(tmp_path: Path) -> None:
     assert rows[0] == {
         "tokens": 3,
         "oov": 1,
-        "log_prob": -3 * math.log(4),
+        "log_prob_nats": -3 * math.log(4),
         "perplexity": pytest.approx(4),
         "bucket": "low",
     }

@@ -53,6 +53,14 @@ class NgramModel(LanguageModel):
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
+    def with_floor(self, log_prob: float) -> NgramModel:
+        """Return the model with this log p for `<s>` and for words whose 1-gram has probability 0, as in KenLM."""
+        model = NgramModel(self.table, self.vocabulary)
+        unigrams = model.lookup.compiled.unigrams
+        unigrams[self.table.bos] = -math.inf
+        unigrams[np.isneginf(unigrams)] = log_prob
+        return model
+
     @property
     def vocabulary_size(self) -> int:
         """V."""
