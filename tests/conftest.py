@@ -24,6 +24,11 @@ from lmtool.neural.encoders.options import Activation, NplmModel
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.outputs.softmax import Precision
 from lmtool.system import parallel
+from tests.skips import (  # noqa: F401
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 of_torch_2_13 = pytest.mark.skipif(
@@ -56,6 +61,13 @@ def without_syncing() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # an error for what is not open
         yield
+
+
+@pytest.fixture(autouse=True)
+def without_corpora(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMTOOL_DATA is set for the tests of its corpora alone: others must not read them, and messages name it."""
+    if "real_data" not in request.fixturenames:
+        monkeypatch.delenv("LMTOOL_DATA", raising=False)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -131,11 +130,9 @@ def test_a_binary_of_the_model(files: Run, module: None) -> None:  # noqa: F811
     require_ccnets()
 
 
+@pytest.mark.tool("kenlm", "build_binary")
 @pytest.mark.parametrize("kind", ["probing", "trie"])
 def test_a_binary_of_kenlm(files: Run, kind: str) -> None:
-    pytest.importorskip("kenlm", reason="needs KenLM's module (pip install lmtool[kenlm])")
-    if shutil.which("build_binary") is None:
-        pytest.skip("needs KenLM's build_binary in PATH")
     subprocess.run(["build_binary", kind, "en.arpa", "en.arpa.bin"], check=True, capture_output=True)
     files(*LINE, "arpa=en.arpa.bin")
     require_ccnets()

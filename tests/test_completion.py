@@ -96,8 +96,7 @@ def test_bash_replaces_the_end_of_a_word(folder: Path, lmtool: Run) -> None:
 def shell(name: str, script: str, folder: Path) -> list[str]:
     """The lines that a script prints in a shell, where `lmtool` is this one."""
     program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"needs {name}")
+    assert program is not None
     (folder / "bin").mkdir()
     (folder / "bin" / "lmtool").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m lmtool "$@"\n')
     (folder / "bin" / "lmtool").chmod(0o755)
@@ -109,6 +108,7 @@ def shell(name: str, script: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.tool("bash")
 def test_in_bash(folder: Path) -> None:
     script = """source <(lmtool completion bash)
 ask() { COMP_LINE="$1" COMP_POINT=${#1}; _lmtool lmtool "$2" ""; printf '%s\\n' "${#COMPREPLY[@]}" "${COMPREPLY[@]}"; }
@@ -124,6 +124,7 @@ complete -p lmtool"""
     ]
 
 
+@pytest.mark.tool("zsh")
 def test_in_zsh(folder: Path) -> None:
     script = """compdef() { :; }; compset() { :; }; _files() { print FILES; }; compadd() { print -rl -- "${@[5,-1]}"; }
 source <(lmtool completion zsh)
@@ -132,6 +133,7 @@ words=(lmtool eval text=x); PREFIX=text=x; _lmtool"""
     assert shell("zsh", script, folder) == ["--", "run=runs/my\\ run/", "FILES"]
 
 
+@pytest.mark.tool("fish")
 def test_in_fish(folder: Path) -> None:
     script = """lmtool completion fish | source
 complete -C 'lmtool eval run=runs/m'

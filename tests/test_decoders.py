@@ -1,7 +1,6 @@
 """Real decoders: pyctcdecode and flashlight-text find the same beams and scores with our model as with KenLM's.
 
-pyctcdecode wants numpy below 2, so these run in an environment of their own, `pip install "lmtool[decoders]"`, where
-torch need not be: `python -m pytest --noconftest tests/test_decoders.py`.
+pyctcdecode wants numpy below 2, so these run in an environment of their own, by `./scripts/test tools`.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ def emissions() -> np.ndarray:
     return (scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)).astype(np.float32)
 
 
+@pytest.mark.tool("kenlm", "pyctcdecode")
 def test_pyctcdecode(folder: Path, emissions: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     """`import lmtool.kenlm as kenlm` is the whole change; a mixture decodes, too."""
-    kenlm = pytest.importorskip("kenlm", reason="needs KenLM's module")
-    pytest.importorskip("pyctcdecode", reason="needs pyctcdecode (numpy below 2)")
+    import kenlm
     import pyctcdecode
     from pyctcdecode import language_model
 
@@ -72,9 +71,9 @@ def test_pyctcdecode(folder: Path, emissions: np.ndarray, monkeypatch: pytest.Mo
     assert mixed[0][0].startswith("the cat sat on") and mixed[0][2] != got[0][2]
 
 
+@pytest.mark.tool("flashlight.lib.text")
 def test_flashlight(folder: Path, emissions: np.ndarray) -> None:
     """The lexicon decoder with docs/examples/flashlight_lm.py beside its own KenLM."""
-    pytest.importorskip("flashlight.lib.text", reason="needs flashlight-text")
     from flashlight.lib.text import decoder as flashlight
     from flashlight.lib.text.decoder.kenlm import KenLM
     from flashlight.lib.text.dictionary import Dictionary

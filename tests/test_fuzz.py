@@ -122,6 +122,23 @@ def test_a_bad_item_is_named(item: str, signature: str | None, fuzzing: Any, tmp
 
 @needs_scripts
 @pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        (f"{ROOT}/lmtool/api/a.py", " in api/a.py:fails"),
+        ("/x/lmtool/scripts/a.py", ""),
+        ("/x/lmtool/.venv/lib/torch/a.py", ""),
+    ],
+)
+def test_a_clone_named_lmtool_is_not_the_package(file: str, place: str, fuzzing: Any) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def fails(): {}['a']", file, "exec"), names)
+    with pytest.raises(KeyError) as found:
+        names["fails"]()
+    assert fuzzing.campaign.signature_of(found.value) == f"KeyError{place}"
+
+
+@needs_scripts
+@pytest.mark.parametrize(
     ("code", "err", "wrong"),
     [
         (2, "lmtool: no\n", None),
@@ -132,8 +149,9 @@ def test_a_bad_item_is_named(item: str, signature: str | None, fuzzing: Any, tmp
         (-11, "", "signal 11"),
         (
             1,
-            'Traceback (most recent call last):\n  File "/x/lmtool/a.py", line 3\nKeyError: 3\n',
-            "lmtool/a.py:3 KeyError",
+            f'Traceback (most recent call last):\n  File "{ROOT}/lmtool/a.py", line 3\n'
+            '  File "/x/lmtool/.venv/torch/b.py", line 4\nKeyError: 3\n',
+            "traceback lmtool/a.py:3 KeyError",
         ),
         (None, "", "does not end"),
         (0, "x.py:3: RuntimeWarning: divide\n", "a warning"),

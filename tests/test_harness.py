@@ -8,7 +8,6 @@ import runpy
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from tests.test_arpa_alone import ARPA
 from tests.test_pairs import PAIRS, lines
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the harness and what it imports
-needs_harness = pytest.mark.skipif(find_spec("lm_eval") is None, reason='pip install "lmtool[harness]"')
+needs_harness = pytest.mark.tool("lm_eval")
 
 Run = Callable[..., str]
 # The template of lm-eval's tasks of BLiMP, on a local file.

@@ -9,7 +9,6 @@ import os
 import posix
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -95,7 +94,7 @@ def test_a_state_is_laid_out_over_what_is_there(kills: Any, tmp_path: Path) -> N
 
 
 @needs_scripts
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.tool("strace")
 def test_strace_explains_what_a_command_leaves(kills: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file at the end of a training is that of the replayed calls; `watched` raises where one is not."""
     monkeypatch.setattr(os, "fsync", posix.fsync)  # other tests wait for no disk

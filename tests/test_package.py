@@ -86,7 +86,7 @@ def checkout(tmp_path: Path) -> Path:
     script = tmp_path / "scripts/install"
     script.write_text(script.read_text().replace("/proc/driver/nvidia", "no-driver"))
     program(tmp_path / "bin/uname", "#!/bin/sh\necho Linux\n")
-    for name in ("bash", "cat", "cksum", "dirname", "find", "grep", "mv", "sort", "timeout", "xargs"):
+    for name in ("bash", "cat", "cksum", "dirname", "find", "grep", "mkdir", "mv", "sort", "timeout", "xargs"):
         os.symlink(str(shutil.which(name)), tmp_path / "bin" / name)
     (tmp_path / "lmtool").mkdir()
     (tmp_path / "lmtool/loops.py").write_text("from numba import njit\n")
@@ -99,14 +99,18 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+def run_install(folder: Path, *words: str, torch: str = "", stdout: int = -1) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": str(folder / "bin"), "PYTHON": sys.executable, "LMTOOL_TORCH": torch}
+    line = [str(shutil.which("bash")), "scripts/install", *words]
+    return subprocess.run(line, cwd=folder, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
 def install(folder: Path, torch: str = "", *, missing: bool = True, silent: bool = False, stdout: int = -1) -> str:
     """Run ./scripts/install with a Python that notes what pip is asked for; return that and what is printed."""
     program(folder / ".venv/bin/python", PIP.format(missing=int(missing), silent=int(silent)))
     (folder / "asked").unlink(missing_ok=True)
     (folder / ".venv/lmtool-installed").unlink(missing_ok=True)
-    variables = {"PATH": str(folder / "bin"), "PYTHON": sys.executable, "LMTOOL_TORCH": torch}
-    line = [str(shutil.which("bash")), "scripts/install", "plots"]
-    done = subprocess.run(line, cwd=folder, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    done = run_install(folder, "plots", torch=torch, stdout=stdout)
     if done.returncode:
         return f"{done.returncode} {done.stderr}"
     assert done.stderr.endswith("installing lmtool[plots] into .venv ...\n")
@@ -132,6 +136,29 @@ def test_install_takes_the_cpu_build_of_torch_where_it_can(checkout: Path) -> No
     os.close(terminal), os.close(other)
 
 
+@pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="not a checkout")
+@pytest.mark.parametrize("name", ["lmtool", "other name"])
+@pytest.mark.parametrize(("data", "read"), [(None, "{top}/shared/data"), ("", ""), ("/x", "/x")])
+def test_continuous_integration_runs_in_a_folder_named_lmtool(
+    name: str, data: str | None, read: str, tmp_path: Path
+) -> None:
+    program(tmp_path / name / "scripts/test", '#!/bin/sh\necho "$PWD|$LMTOOL_DATA|$LMTOOL_SKIPS|$*"\n')
+    program(tmp_path / name / "scripts/campaigns", "#!/bin/sh\nexit 3\n")
+    program(tmp_path / name / ".ci/run", (ROOT / ".ci/run").read_text())
+    (tmp_path / "shared/data").mkdir(parents=True)
+    (tmp_path / name / ".venv").mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LMTOOL_")}
+    environment |= {"TMPDIR": str(tmp_path)} | ({} if data is None else {"LMTOOL_DATA": data})
+    done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path / name, env=environment, capture_output=True, text=True)
+    lines = [line.split("|") for line in done.stdout.splitlines()]
+    corpora = read.format(top=tmp_path)
+    assert [line[1:] for line in lines] == [[corpora, "", "tools"], [corpora, "suite", ""]], done.stderr
+    assert done.returncode == 3, "of the campaigns"
+    folders = {Path(line[0]) for line in lines}
+    assert {folder.name for folder in folders} == {"lmtool"} and folders.isdisjoint({tmp_path / "other name"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "shared"]), "the copy is removed"
+
+
 @pytest.mark.skipif(not (ROOT / ".github").is_dir(), reason="not a checkout")
 def test_files_of_other_services_name_what_exists() -> None:
     """The YAML of workflows, templates and hooks, and the Dockerfile."""
@@ -148,6 +175,32 @@ def test_files_of_other_services_name_what_exists() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     check = (ROOT / "scripts/check").read_text()
     assert all(hook["entry"].removesuffix(" --fix") in check for hook in hooks) and len(hooks) == 3
+
+
+@pytest.mark.skipif(not shutil.which("timeout"), reason="needs coreutils, as Linux has them")
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ([], " -e .\n"),
+        (["dev"], " -e .[dev]\n"),
+        (["dev", "plots"], " -e .[dev,plots]\n"),
+        (["dev,plots"], " -e .[dev,plots]\n"),
+    ],
+)
+def test_install_takes_any_number_of_extras(words: list[str], asked: str, checkout: Path) -> None:
+    program(checkout / ".venv/bin/python", PIP.format(missing=0, silent=0))
+    done = run_install(checkout, *words)
+    assert done.returncode == 0 and (checkout / "asked").read_text().endswith(asked), done.stderr
+    assert done.stderr == f"installing lmtool{asked[5:-1]} into .venv ...\n"
+
+
+@pytest.mark.parametrize("words", [["dve"], ["--help"], ["plots", "dve"], ["dev", "tools"]])
+def test_install_refuses_what_is_no_extra(words: list[str], checkout: Path) -> None:
+    done = run_install(checkout, *words)
+    assert done.returncode == 2 and done.stderr.startswith(
+        "usage: ./scripts/install tools, or [EXTRA ...] of download, "
+    )
+    assert done.stderr.endswith(f": no extra {words[-1]}\n") and not (checkout / ".venv").exists()
 
 
 @pytest.mark.skipif(not shutil.which("timeout"), reason="needs coreutils, as Linux has them")

@@ -133,9 +133,9 @@ def test_the_fingerprint_is_that_of_the_weights() -> None:
 # The real packages, offline
 
 
+@pytest.mark.tool("mlflow")
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow", reason="needs mlflow (pip install lmtool[mlflow])")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd()}/tracked.db")
     words = "training.trackers=[{kind:mlflow,experiment:toy}]"
     lmtool(*LINE, ONE, words, "hydra.run.dir=net")
@@ -151,9 +151,9 @@ def test_mlflow(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps == [json.loads(line)["step"] for line in Path("net/metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.tool("wandb")
 @pytest.mark.filterwarnings("ignore")
 def test_wandb(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="needs wandb (pip install lmtool[wandb])")
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert "warning" not in lmtool(*LINE, ONE, "training.trackers=[wandb]", "hydra.run.dir=net")
     (file,) = Path("net/wandb").glob("offline-run-*/run-*.wandb")
@@ -161,10 +161,12 @@ def test_wandb(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(Path("net/trackers.json").read_text())["wandb"] in file.name
 
 
+@pytest.mark.tool("trackio")
 @pytest.mark.filterwarnings("ignore")
 def test_trackio(lmtool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio", reason="needs trackio (pip install lmtool[trackio])")
+    import trackio
+
     lmtool(*LINE, ONE, "training.trackers=[trackio]", "hydra.run.dir=net")
     lmtool("train", "resume=net", TWO)
     (run,) = trackio.Api().runs("lmtool")

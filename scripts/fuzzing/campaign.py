@@ -24,11 +24,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
+import lmtool
 from fuzzing.child import End, forked
 
 ROUND = 200  # cases of one seed of Hypothesis
 SHRINKING = 8.0  # seconds for one fault
 MAX_FAULTS = 20
+PACKAGE = Path(lmtool.__file__).resolve().parent
 REFUSED = "refused: "  # begins the line that a child prints for a UserError
 
 
@@ -218,10 +220,20 @@ def _try_all(
     return 0
 
 
+def is_of_lmtool(name: str) -> bool:
+    """Return whether a file is in the folder of the package, whatever the folders above it are called."""
+    return Path(name).resolve().is_relative_to(PACKAGE)
+
+
+def frames_of_lmtool(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of an error's traceback that are in lmtool."""
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_lmtool(frame.filename)]
+
+
 def signature_of(error: BaseException) -> str:
     """Return the type of an error, the function of lmtool it comes from, and what is wrong: equal for equal faults."""
-    where = [f for f in traceback.extract_tb(error.__traceback__) if "/lmtool/" in f.filename]
-    last = f" in {where[-1].filename.rpartition('/lmtool/')[2]}:{where[-1].name}" if where else ""
+    where = frames_of_lmtool(error)
+    last = f" in {Path(where[-1].filename).resolve().relative_to(PACKAGE)}:{where[-1].name}" if where else ""
     what = str(error).partition(":")[0][:80] if isinstance(error, Wrong | AssertionError) else ""
     return f"{type(error).__name__}{last} {without_names(what)}".strip()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
-from fuzzing.campaign import Fault, without_names
+from fuzzing.campaign import PACKAGE, Fault, is_of_lmtool, without_names
 from fuzzing.child import End, command_line, damaged, files_of, forked, quietly
 
 LIMIT = 12.0  # seconds, of some tenths that a case takes, until SIGINT, which must end it
@@ -144,9 +144,9 @@ def wrong_end(end: End) -> tuple[str, str] | None:
 
 def _last_frame(text: str) -> str:
     """Return the last line of lmtool's in a traceback, and the type of the exception."""
-    frames = re.findall(r'File "[^"]*?(lmtool/[^"]+)", line (\d+)', text)
+    frames = [(name, line) for name, line in re.findall(r'File "([^"]+)", line (\d+)', text) if is_of_lmtool(name)]
     kinds = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)", text, re.MULTILINE)
-    place = ":".join(frames[-1]) if frames else ""
+    place = f"{Path(frames[-1][0]).resolve().relative_to(PACKAGE.parent)}:{frames[-1][1]}" if frames else ""
     return f"{place} {kinds[-1] if kinds else ''}".strip()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-import traceback
 from collections.abc import Callable
 from contextlib import chdir
 from functools import cache, cached_property
@@ -20,7 +19,7 @@ import yaml
 from hypothesis import strategies as st
 
 from fuzzing import commands
-from fuzzing.campaign import Generator, Wrong, try_all
+from fuzzing.campaign import Generator, Wrong, frames_of_lmtool, try_all
 from fuzzing.lines import typed_setting
 from lmtool.config.options import yaml_files
 
@@ -273,7 +272,7 @@ def answer(call: str) -> None:
     try:
         value = evaluated(call)
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
+        frames = frames_of_lmtool(error)
         if (
             (isinstance(error, IndexError) and frames and frames[-1].name == "__getitem__")  # as sequences raise it
             or (isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)))

@@ -255,8 +255,10 @@ def test_user_defined_symbols_are_cut_out_whole(folder: Path) -> None:
     assert unigram.pieces(["bxx", "bcxxxx"]) == ["\u2581", "b", "xx", "\u2581", "bc", "xx", "xx"]
 
 
+@pytest.mark.tool("sentencepiece")
 def test_user_defined_symbols_are_those_of_the_package() -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
+    import sentencepiece
+
     rng = np.random.default_rng(0)
     for file, unit in ((BPE_SYMBOLS, Unit.bpe), (UNIGRAM_SYMBOLS, Unit.unigram)):
         ours, theirs = subwords_of_model(file, "m.model", unit), sentencepiece.SentencePieceProcessor(model_proto=file)
@@ -283,9 +285,11 @@ def test_lines_are_written_as_spm_encode_writes_them(kind: int) -> None:
     assert [line.replace("\u2581", "_") for line in lines] == wanted  # of SentencePiece 0.2.3
 
 
+@pytest.mark.tool("sentencepiece")
 @pytest.mark.parametrize("kind", [1, 2])
 def test_lines_are_written_as_the_package_writes_them(kind: int) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
+    import sentencepiece
+
     lines = piece_lines(model_without_bytes(kind), "m.model")(LINES)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model_without_bytes(kind))
     assert lines == [" ".join(theirs.encode(line, out_type=str)) for line in LINES]

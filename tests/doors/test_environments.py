@@ -16,10 +16,10 @@ from tests.conftest import ROOT
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
     """A line of the shell, in which `lmtool` is this checkout's."""
-    lmtool = f"{shlex.quote(sys.executable)} -m lmtool"
+    lmtool = f'lmtool() {{ {shlex.quote(sys.executable)} -m lmtool "$@"; }}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     return subprocess.run(
-        ["sh", "-c", line.replace("lmtool", lmtool)], cwd=folder, capture_output=True, timeout=120, env=environment
+        ["sh", "-c", f"{lmtool}\n{line}"], cwd=folder, capture_output=True, timeout=120, env=environment
     )
 
 

@@ -137,7 +137,7 @@ def test_the_page_is_text_and_markup_of_ours(hostile: Path) -> None:
     assert all(re.fullmatch(r"[\w-]+\.png", name) for name in result["pictures"]) and len(result["pictures"]) >= 4
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.tool(CHROMIUM or "chromium")
 def test_a_browser_runs_nothing_and_asks_for_nothing(
     hostile: Path, server: tuple[str, list[str]], tmp_path: Path
 ) -> None:

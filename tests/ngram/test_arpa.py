@@ -265,8 +265,10 @@ def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
         read_arpa(str(tmp_path / "bad.arpa.gz"))
 
 
+@pytest.mark.tool("kenlm")
 def test_kenlm_reads_what_is_written(tmp_path: Path) -> None:
-    kenlm = pytest.importorskip("kenlm")
+    import kenlm
+
     table, vocabulary = made(4)
     write_arpa(table, vocabulary, tmp_path / "model.arpa")
     model, theirs = NgramModel(table, vocabulary), kenlm.Model(str(tmp_path / "model.arpa"))

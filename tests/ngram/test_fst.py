@@ -167,9 +167,11 @@ def test_paths_cost_what_the_model_says(name: str, tmp_path: Path, monkeypatch: 
     assert better == 0 if name in ("order 1", "order 2") else better < len(sentences)
 
 
+@pytest.mark.tool("kaldilm")
 @pytest.mark.parametrize("name", some_models())
 def test_best_paths_are_those_of_kaldilm(name: str, tmp_path: Path) -> None:
-    kaldilm = pytest.importorskip("kaldilm", reason="needs kaldilm (pip install kaldilm)")
+    import kaldilm
+
     model, vocabulary = some_models()[name]
     write_fst(model.table, vocabulary, tmp_path / "G.fst.txt")
     write_arpa(model.table, vocabulary, tmp_path / "model.arpa")

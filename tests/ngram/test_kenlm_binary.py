@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import struct
 import subprocess
 import sys
@@ -120,12 +119,12 @@ def test_words_that_end_as_the_first_one_and_a_count_without_it(files: Run) -> N
     assert python.load("de.bin").words == ("<unk>", "a<unk>", "b", "</s>")
 
 
+needs_build_binary = pytest.mark.tool("kenlm", "build_binary")
+
+
 @pytest.fixture
 def built(lmtool: Run) -> TextModel:
     """The model of toy.arpa, of which KenLM's build_binary has made each kind of binary."""
-    pytest.importorskip("kenlm", reason="needs KenLM's module (pip install lmtool[kenlm])")
-    if shutil.which("build_binary") is None:
-        pytest.skip("needs KenLM's build_binary in PATH")
     lmtool("train", "model=ngram", "data=toy", "model.order=4", "hydra.run.dir=kn4")
     lmtool("convert", "run=kn4", "to=toy.arpa")
     return python.load("toy.arpa")
@@ -134,6 +133,7 @@ def built(lmtool: Run) -> TextModel:
 KINDS = {"probing": [], "trie": ["trie"], "array": ["-a", "22", "trie"], "quantized": ["-q", "16", "-b", "16", "trie"]}
 
 
+@needs_build_binary
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_kenlms_formats(built: TextModel, kind: str, lmtool: Run) -> None:
     subprocess.run(["build_binary", *KINDS[kind], "toy.arpa", "toy.bin"], check=True, capture_output=True)
@@ -156,6 +156,7 @@ def test_all_of_kenlms_formats(built: TextModel, kind: str, lmtool: Run) -> None
     assert result("toy.bin.out")["perplexity"] == pytest.approx(result("toy.arpa.out")["perplexity"], rel=tolerance)
 
 
+@needs_build_binary
 def test_a_file_that_kenlm_cannot_read(built: TextModel) -> None:
     subprocess.run(["build_binary", "toy.arpa", "toy.bin"], check=True, capture_output=True)
     Path("toy.bin").write_bytes(Path("toy.bin").read_bytes()[:1000])
@@ -163,6 +164,7 @@ def test_a_file_that_kenlm_cannot_read(built: TextModel) -> None:
         python.load("toy.bin")
 
 
+@needs_build_binary
 def test_a_file_that_never_ends_a_sentence_is_of_running_text(built: TextModel) -> None:
     arpa = ARPA.replace("-0.7\t</s>", "-99\t</s>").replace("ngram 2=3", "ngram 2=2").replace("-0.6\tb </s>\n", "")
     Path("x.arpa").write_text(arpa)

@@ -16,10 +16,7 @@ from lmtool.trees.builders import huffman_tree
 from lmtool.trees.wordnet import USUAL_FOLDER, binary_hierarchy, find_wordnet, wordnet_groups, wordnet_tree
 from tests.trees.checks import check, codes
 
-needs_wordnet = pytest.mark.skipif(
-    importlib.util.find_spec("nltk") is None or not (USUAL_FOLDER / "data.noun").is_file(),
-    reason=f"needs NLTK (pip install nltk) and WordNet in {USUAL_FOLDER} (Debian: wordnet-base)",
-)
+needs_wordnet = pytest.mark.tool("nltk", f"{USUAL_FOLDER}/data.noun")  # Debian: wordnet-base
 
 
 def test_a_small_hierarchy_by_hand() -> None:
