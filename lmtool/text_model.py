@@ -177,8 +177,8 @@ class TextModel:
         """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
         words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
-        skips = not self.form.blank_lines
-        words = (words for words in map(self._words_of, sentences) if not skips or any(map(split_words, words)))
+        every = self.form.blank_lines
+        words = (words for words in map(self._words_of, sentences) if every or any(map(split_words, words)))
         text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")

@@ -297,19 +297,14 @@ class CharTokenizer(Tokenizer):
             self.empty_lines += int(empty.sum())
             kept = np.repeat(~empty, np.diff(lines, prepend=0))
             points, newline, ends = points[kept], newline[kept], np.append(0, np.cumsum(kept))[ends]
-        if self._grows:
-            self._add(points[~newline] if self.sentences else points)
+        for point in np.unique(points[~newline] if self.sentences else points) if self._grows else ():
+            if self._ids[point] < 0:
+                self._ids[point] = len(self._types)
+                self._types.append(chr(point))
         ids = self._ids[points]
         if self.sentences:
             ids[newline] = self._eos
         return ids, ends
-
-    def _add(self, points: npt.NDArray[np.uint32]) -> None:
-        """Add the new types among code points."""
-        for point in np.unique(points):
-            if self._ids[point] < 0:
-                self._ids[point] = len(self._types)
-                self._types.append(chr(point))
 
     def types(self, first: int = 0) -> list[str]:
         return self._types[first:]

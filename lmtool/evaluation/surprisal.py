@@ -78,18 +78,11 @@ def score_words(
     if not any(tokens):
         raise UserError("no word has a token: set marks=true, or another rule by words=")
     segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
-    tails: list[list[str]] = [[] for _ in segments[1:]]  # the white space behind the last word of each segment
-    if form.chars:
-        spaces = rows.spaces if form.normalise is None else None
-        tails = _add_separators(tokens, segments, rows.starts, spaces or [("", "")] * len(tokens))
-    # The units of the text are its words and, after each segment, what follows its last word and </s>, or, in pieces
-    # and letters without sentences, a token that counts nowhere, so that there is a distribution at the end.
-    is_end = np.zeros(len(tokens), dtype=bool)
-    units = tokens
+    # The units of the text are its words and, after each segment, white space and </s>, or, in pieces and letters
+    # without sentences, a token that counts nowhere, so that there is a distribution at the end.
+    units, is_end = tokens, np.zeros(len(tokens), dtype=bool)
     if vocabulary.eos is not None or spaced:
-        is_end = np.insert(is_end, segments[1:], True)
-        parts = zip(pairwise(segments.tolist()), tails, strict=True)
-        units = [unit for (first, last), tail in parts for unit in (*tokens[first:last], tail)]
+        units, is_end = _units(tokens, segments, rows, form), np.insert(is_end, segments[1:], True)
     lengths = np.array(list(map(len, units))) + is_end
     begins = np.cumsum(lengths) - lengths
     starts, empty = begins[~is_end], lengths[~is_end] == 0
@@ -106,8 +99,7 @@ def score_words(
         places = np.minimum(begins, text.tokens - 1)
         found, mass = _of_distributions(model, text, places, _masks(form) if spaced else None, fresh)
         entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
-        odd = at_start & ~is_end & (lengths > 0) & (mass < math.log(0.5))
-        odd_starts = int(odd.sum()) if form.chars else 0
+        odd_starts = int((at_start & (lengths > is_end) & (mass < math.log(0.5))).sum()) if form.chars else 0
         with np.errstate(invalid="ignore"):  # of a context after which no word can begin
             log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
     surprisal = 0.0 - np.where(np.isnan(log_prob), -np.inf, log_prob)  # nan: after a text of probability 0
@@ -155,25 +147,26 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
     return found
 
 
-def _add_separators(
-    tokens: list[list[str]], segments: IntArray, sentences: IntArray, spaces: list[tuple[str, str]]
-) -> list[list[str]]:
-    """Put the white space of the text before each word of letters, and return that behind each segment's last word.
+def _units(tokens: list[list[str]], segments: IntArray, rows: WordRows, form: TextForm) -> list[list[str]]:
+    """Return the tokens of words, and after each segment those of white space behind its last word.
 
-    spaces: as of WordRows. A space separates words between which there is none, and a line end sentences.
+    Before each word of letters is put the white space of its line; a space between words in a table, and a line end
+    between sentences.
     """
-    lines, ends = set(sentences.tolist()), []
+    units, lines = [], set(rows.starts.tolist())
+    spaces = rows.spaces if form.chars and form.normalise is None else None
     for first, last in pairwise(segments.tolist()):
         behind = None
         for row in range(first, last):
-            if tokens[row]:
-                before, after = spaces[row]
+            if form.chars and tokens[row]:
+                before, after = spaces[row] if spaces is not None else ("", "")
                 if behind is not None:
                     before = f"{behind}\n{before}" if row in lines else behind + before or " "
                 tokens[row] = [*before, *tokens[row]]
                 behind = after
-        ends.append([*(behind or "")])
-    return ends
+            units.append(tokens[row])
+        units.append([*(behind or "")])
+    return units
 
 
 def _masks(form: TextForm) -> tuple[Mask, Mask]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -58,12 +57,12 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
         same = {id(groups[text]): groups[text] for text in entry.texts if text in groups}
         merged = [*chain(*same.values()), entry]
         groups |= {text: merged for each in merged for text in each.texts}
-    tables, seen = [], Counter[str]()
+    tables, names = [], list[str]()
     for group in {id(group): group for group in groups.values()}.values():
-        name = text_name(group)
-        seen[name] += 1
-        number = f" ({seen[name]}: another text or vocabulary)" if seen[name] > 1 else ""
-        tables.append(_table(group, f"{name}{number}", folded))
+        names.append(text_name(group))
+        again = names.count(names[-1])
+        number = f" ({again}: another text or vocabulary)" if again > 1 else ""
+        tables.append(_table(group, f"{names[-1]}{number}", folded))
     return tables
 
 

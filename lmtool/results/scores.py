@@ -95,8 +95,8 @@ class Evaluation(Figures):
     def perplexity_per_word(self) -> float | None:
         """exp(-log_prob / words_and_ends), to compare models with different tokens."""
         log_prob, words = self.log_prob, self.words_and_ends
-        if words is None or words == self.tokens:
-            return None if words is None else self.perplexity
+        if not words or words == self.tokens:
+            return self.perplexity if words else None
         return math.exp(-log_prob / words) if -log_prob / words < MAX_NATS else math.inf
 
     @property
@@ -108,7 +108,7 @@ class Evaluation(Figures):
     def bits_per_word(self) -> float | None:
         """Bits per word or sentence end, to compare models with different tokens."""
         words = self.words_and_ends
-        return None if words is None else -self.log_prob / words / math.log(2)
+        return -self.log_prob / words / math.log(2) if words else None
 
     @property
     def bits_per_character(self) -> float | None:

@@ -150,6 +150,8 @@ def test_what_is_not_known_of_a_text() -> None:
     found = evaluation(replace(SPLIT, words=None, characters=0, oov_positions=np.arange(4)))
     assert found.perplexity_per_word is found.bits_per_word is found.bits_per_character is None
     assert found.perplexity_without_oov is None
+    of_white_space = evaluation(replace(SPLIT, words=0, characters=0))  # the end of a stream of letters
+    assert of_white_space.perplexity_per_word is of_white_space.bits_per_word is None
     assert found.oov == 4 and evaluation(replace(SPLIT, words=4)).perplexity_per_word == found.perplexity
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import BITS, MISSING, Settings, is_number, require, setting
@@ -143,7 +142,6 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
 
 LINES_PER_BLOCK = 1 << 14
 SIZE = "a share between 0 and 1, e.g. 0.8, or, together with data.split.unit=lines or tokens, a whole number of these"
-WITH_WORDS = re.compile(rb"\n(?=[ \t\v-\r]*[^ \t-\r])")  # the end before a line with words
 
 
 class SplitUnit(Enum):
@@ -237,20 +235,11 @@ def cut_by_lines(
 
 
 def _lines(blocks: Blocks, blank: bool) -> Iterator[bytes]:
-    """Yield the lines with words, each with the empty lines around it, or all if `blank` is true, without newlines."""
-    waiting = b""
-    for block in blocks:
-        if waiting and not waiting.isspace() and not block.isspace():
-            yield from _pieces(waiting, blank)
-            waiting = b""
-        waiting += block
-    yield from _pieces(waiting, blank)
-
-
-def _pieces(block: bytes, blank: bool) -> list[bytes]:
-    if blank:
-        return block.split(b"\n")[:-1]
-    if not block or block.isspace():
-        return []
-    first, *others = WITH_WORDS.split(block[:-1])
-    return [first, *others] if first.strip() else [b"\n".join([first, *others[:1]]), *others[1:]]
+    """Yield the lines with words, each with the empty ones around it, or all if `blank` is true, without newlines."""
+    waiting: list[bytes] = []
+    for line in chain.from_iterable(block.split(b"\n")[:-1] for block in blocks):
+        if blank or (line.strip() and any(map(bytes.strip, waiting))):
+            yield from [b"\n".join(waiting)] if waiting else []
+            waiting = []
+        waiting.append(line)
+    yield from [b"\n".join(waiting)] if waiting else []
