@@ -19,12 +19,11 @@ import numpy.typing as npt
 
 from lmtool.data.readers import JSON_LINES, PACKED, PARQUET, form_of, read_text
 from lmtool.data.text_lines import text_lines
-from lmtool.data.text_records import packed_file
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray, decimal
-from lmtool.system.files import cannot_write
+from lmtool.system.files import cannot_write, packed_file
 
 NONE = -1  # the bucket of a text without tokens
 
