@@ -41,13 +41,11 @@ from lmtool.ngram.files.counts_read import CountFiles, counted_train, read_count
 from lmtool.ngram.files.counts_write import write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
-from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
-from lmtool.ngram.smoothers.base import PerOrder, Smoother
-from lmtool.ngram.smoothers.interpolation import WittenBell
-from lmtool.ngram.smoothers.relative_frequencies import AddedCounts, GoodTuring
+from lmtool.ngram.query.sums import checked_sums, renormalized
+from lmtool.ngram.smoothers.of_srilm import smoother_of
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import LN10, IntArray, decimal
-from lmtool.system.files import atomic_write, opened
+from lmtool.system.files import atomic_write, packed_file
 from lmtool.text_model import TextModel
 
 Options = dict[str, Any]
@@ -67,7 +65,7 @@ OPTIONS: dict[str, dict[Any, str]] = {
         str: "lm mix-lm mix-lm# ppl write-lm vocab map-unk rescore nbest",
         int: "order debug bayes gen seed",
         float: "prune lambda mix-lambda# rescore-lmw rescore-wtw",
-        bool: "unk limit-vocab tolower prune-lowprobs memuse",
+        bool: "unk limit-vocab renorm tolower prune-lowprobs memuse",
     },
     "compute-best-mix": {str: "lambda", float: "precision"},
 }
@@ -159,15 +157,19 @@ def ngram_count(given: Options) -> None:
         counts, vocabulary, places = _read_counts(given, rules)
     named = _named(vocabulary, given)
     if "write_vocab" in given:
-        with _written(given["write_vocab"]) as path, atomic_write(path) as temporary:
-            ordered = dict.fromkeys([named.words[vocabulary.unk], BOS, EOS, *named.words])
-            temporary.write_text("\n".join([*ordered, ""]), encoding="utf-8")
+        ordered = dict.fromkeys([named.words[vocabulary.unk], BOS, EOS, *named.words])
+        with (
+            _written(given["write_vocab"]) as path,
+            atomic_write(path) as temporary,
+            packed_file(temporary, path) as file,
+        ):
+            file.write("\n".join([*ordered, ""]).encode())
     if "write" in given:
         with _written(given["write"]) as path:
             write_counts(counts, named, places, path, folder=False)
             if "sort" in given:
                 lines = sorted(_lines(str(path)), key=lambda line: line.split()[:-1])
-                with opened(path, packed=path.suffix == ".gz") as file:
+                with atomic_write(path) as temporary, packed_file(temporary, path) as file:
                     file.writelines(lines)
     if "lm" in given:
         closed = "unk" not in given
@@ -179,37 +181,6 @@ def ngram_count(given: Options) -> None:
             table = prune_by_entropy(table, given["prune"], vocabulary.eos)
         with _written(given["lm"]) as path:
             write_arpa(table, named, path, closed=closed)
-
-
-def smoother_of(given: Options, order: int, types: int) -> PerOrder:
-    """Return the smoother that the options choose. types: number of words that can be predicted."""
-    orders = range(1, order + 1)
-    return PerOrder(
-        [_of_order(k, given, order, types) for k in orders],
-        ["interpolate" in given or f"interpolate{k}" in given for k in orders],
-        [max(1, given.get(f"gt{k}min", 1 if k < 3 else 2)) for k in orders],
-    )
-
-
-def _of_order(k: int, given: Options, order: int, types: int) -> Smoother:
-    method, value, names = "", 0.0, ("kndiscount", "ukndiscount", "wbdiscount", "cdiscount", "addsmooth")
-    for suffix in ("", k):  # a method given for an order replaces that for all orders
-        if len(found := [name for name in names if f"{name}{suffix}" in given]) > 1:
-            raise UserError(f"ngram-count -{found[0]}{suffix} -{found[1]}{suffix}: give one of the two")
-        method, value = (found[0], given[f"{found[0]}{suffix}"]) if found else (method, value)
-    if method.endswith("kndiscount"):
-        return KneserNey(order) if method[0] == "u" else ModifiedKneserNey(order, kenlm_compatible=False)
-    if method == "wbdiscount":
-        return WittenBell(order)
-    if method == "cdiscount":
-        require(0 <= value <= 1, f"ngram-count -cdiscount{k}", value, "a number from 0 to 1")
-        return Absolute(order, discounts=[value] * order)
-    if method == "addsmooth":
-        require(value > 0, f"ngram-count -addsmooth{k}", value, "a number above 0")
-        return AddedCounts(order, alpha=value, types=types)
-    largest = given.get(f"gt{k}max", 1 if k == 1 else 7)
-    require(0 <= largest <= 9, f"ngram-count -gt{k}max", largest, "a whole number from 0 to 9")
-    return GoodTuring(order, gt_max=largest, gt_max_unigram=largest)
 
 
 def _read_counts(given: Options, rules: VocabularyConfig) -> tuple[Counts, Vocabulary, IntArray]:
@@ -245,6 +216,11 @@ def ngram(given: Options) -> None:
             total += weight
             shares = np.array([1 - weight / total, weight / total] if total else [1.0, 0.0])
             table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
+        if "renorm" in given:
+            table = renormalized(table)
+        if not table.normalised:
+            low, high = checked_sums(table, vocabulary.eos)[1:]
+            print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
         if "prune" in given:
             table = prune_by_entropy(table, given["prune"], vocabulary.eos)
         if "prune_lowprobs" in given:
@@ -254,8 +230,8 @@ def ngram(given: Options) -> None:
             with _written(given["write_lm"]) as path:
                 write_arpa(table, _named(vocabulary, given), path, closed=bool(closed))
         model = NgramModel(table, vocabulary)
-    elif given.keys() & {"write_lm", "prune", "prune_lowprobs"}:
-        raise UserError("ngram -bayes 0: makes no single model: leave -write-lm, -prune and -prune-lowprobs out")
+    elif given.keys() & {"write_lm", "prune", "prune_lowprobs", "renorm"}:
+        raise UserError("ngram -bayes 0: makes no single model, as -write-lm, -prune, -prune-lowprobs and -renorm need")
     text_model = TextModel(model, TextForm(vocabulary, chars=False, lowercase="tolower" in given))
     if "gen" in given:
         print(*text_model.generate(count=given["gen"], length=1000, seed=given.get("seed")), sep="\n")
@@ -287,14 +263,8 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     listed = _listed(given) or []
     words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
     vocabulary = vocabulary_of(list(words), sentences=True)
-    tables = [arpa_table(arpa, vocabulary) for arpa in arpas]
-    if "limit_vocab" in given:
-        is_known = np.array([word in {*listed, *RESERVED} for word in vocabulary.words])
-        for k, trie in enumerate([table.trie for table in tables]):
-            longer = [is_known[trie.ngrams(n, 0, trie.sizes[n - 1])].all(axis=1) for n in range(2, trie.order + 1)]
-            tables[k] = tables[k].select(np.concatenate([is_known, *longer]))
-        vocabulary = vocabulary_of(list(itertools.compress(vocabulary.words, is_known)), sentences=True)
-    return [NgramModel(table, vocabulary) for table in tables], weights
+    models = [NgramModel(arpa_table(arpa, vocabulary), vocabulary) for arpa in arpas]
+    return [model.limited(listed) for model in models] if "limit_vocab" in given else models, weights
 
 
 def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> None:
@@ -302,8 +272,9 @@ def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> N
     hypotheses: list[tuple[float, str]] = []
     for line in b"".join(_blocks(name)).decode().splitlines():
         acoustic, *rest = line.split() or [""]
-        if np.isnan(decimal(acoustic)) or len(rest) < 2:
-            raise UserError(f"{name}: {line!r} is not ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words")
+        if len(rest) < 2 or np.isnan([decimal(acoustic), decimal(rest[0])]).any() or not rest[1].isdecimal():
+            what = "ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words; lmtool eval nbest= reads Moses's files"
+            raise UserError(f"{name}: {line!r} is not {what}")
         log_prob, words = model.score([rest[2:]])[0], len(rest) - 2
         score = float(log_prob[log_prob > -np.inf].sum()) / LN10  # words with probability 0 are left out, as in SRILM
         total = decimal(acoustic) + given.get("rescore_lmw", 8.0) * score + given.get("rescore_wtw", 0.0) * words

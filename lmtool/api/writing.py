@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
     """Write a run's model or word vectors for other programs, like `lmtool export`.
 
-    to: a file whose suffix decides the format: .txt, .vec and .bin for word vectors, .arpa and .arpa.gz for n-grams,
+    to: a file whose suffix decides the format: .txt, .vec and .bin for word vectors, .arpa and .lm for n-grams,
     .safetensors for weights, .tsv.gz and .parquet for counts. settings: any other setting of `lmtool export`.
     """
     return call(Written, "export", named_run(run) | {"to": str(to), **settings}, None, False)
@@ -45,7 +45,8 @@ def convert(
 
     arpa: an ARPA file, whose run has the words of `data`. run: a run to make smaller, or to write to `to`. runs,
     weights: as in `merge`. to: an ARPA file, or G.fst.txt for a speech recognizer, to write instead of a run. out: the
-    run folder; None: a new one. overwrite: as in `train`. settings: prune_entropy, prune_to, quantize, symbol_table.
+    run folder; None: a new one. overwrite: as in `train`. settings: prune_entropy, prune_to, quantize,
+    renormalize, limit_vocabulary, symbol_table.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}

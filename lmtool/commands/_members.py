@@ -24,12 +24,11 @@ from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
 from lmtool.runs.corpus import open_run_corpus, tokeniser_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
-from lmtool.runs.run import Run, fitted_on
+from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
 from lmtool.session import Session
 from lmtool.system.files import read_json
 from lmtool.system.terminal import cell_text
 
-ARPA = tuple(f".arpa{end}" for end in ("", ".gz", ".xz", ".bz2", ".zst"))
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
 
 
@@ -133,7 +132,7 @@ def require_one_unit(names: list[str], text: str | None) -> None:
     """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words, and for
     an ARPA file or a KenLM binary without text= to score.
     """
-    files = [name for name in names if name.endswith(ARPA) or is_kenlm_binary(Path(name))]
+    files = [name for name in names if name.endswith(ARPA_NAMES) or is_kenlm_binary(Path(name))]
     if text is None and files:
         raise UserError(f"{files[0]} comes without data: set text=FILE, on which models are scored and weights fitted")
     runs = {name: run for name in names if (run := _run_behind(Path(name))) is not None}

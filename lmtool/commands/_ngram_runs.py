@@ -142,7 +142,7 @@ def prune(
         name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)
         why = "the model is quantized already: prune the one it was made from"
         if table.quantized_bits is None:
-            why = "the model's scores do not sum to one, and pruning takes them for probabilities: use another smoother"
+            why = "the model's scores do not sum to one: use another smoother, or lmtool convert renormalize=true"
         raise UserError(f"{name}={value}: {why}")
     if entropy is not None:
         return prune_by_entropy(table, entropy, eos)

@@ -1,4 +1,4 @@
-"""`lmtool convert`: ARPA file, run or several -> mixed, pruned, quantized -> ARPA file, G.fst.txt or run."""
+"""`lmtool convert`: ARPA file, run or several -> mixed, limited, renormalized, pruned, quantized -> file or run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ import numpy as np
 from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
+from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import origin
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, UNION, ConvertConfig
+from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.mixtures.static import mix_static
 from lmtool.mixtures.vocabularies import union_note, union_vocabulary
-from lmtool.ngram.files.arpa_model import arpa_model, arpa_table
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
+from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
 from lmtool.runs.corpus import save_words, tokeniser_in
 from lmtool.runs.load import load_neural, run_vocabulary
@@ -43,7 +46,7 @@ def run(config: ConvertConfig, session: Session) -> Written:
     if form not in (None, *OF_MODELS, *OF_COUNTS):
         raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA, G.fst.txt and counts")
     if form in OF_COUNTS and (config.runs or config.arpa or config.changes()):
-        raise UserError(f"to={config.to}: counts are those of run=PATH, neither pruned nor quantized; use to=FILE.arpa")
+        raise UserError(f"to={config.to}: counts are those of run=PATH, none of which is changed; use to=FILE.arpa")
     require(config.symbol_table is None or form == FST, "symbol_table", config.symbol_table, "null unless to=G.fst.txt")
     if form is None:
         session.require_new()
@@ -54,7 +57,8 @@ def run(config: ConvertConfig, session: Session) -> Written:
     if to is None and not config.changes():
         raise UserError(
             "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B] weights=[.6,.4]: say what to make of it, by "
-            "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to= or quantize= (into hydra.run.dir=)"
+            "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to=, quantize= or renormalize=true (into "
+            "hydra.run.dir=)"
         )
     source = Run.open(run_folder(config.run))
     if to is None or form is None:
@@ -72,6 +76,8 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
     arpa = read_arpa(source)
+    if config.data.vocabulary.unit is Unit.char:
+        arpa = letters_of(arpa)
     data, store = store_with_words(config.data, arpa.words, config.store_dir, session, source)
     with Corpus.open(store) as corpus:
         text = Text.of_corpus(data, corpus, {})
@@ -81,13 +87,19 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
 
 def _smaller(config: ConvertConfig, session: Session, model: NgramModel) -> NgramModel:
-    """Return the model, pruned and then quantized as the settings say."""
-    table = prune(model.table, model.vocabulary.eos, session, to=config.prune_to, entropy=config.prune_entropy)
+    """Return the model, limited, renormalized, pruned and then quantized as the settings say."""
+    if config.limit_vocabulary is not None:
+        model = model.limited(read_limit_words(config.limit_vocabulary))
+    table = renormalized(model.table) if config.renormalize or config.limit_vocabulary is not None else model.table
+    table = prune(table, model.vocabulary.eos, session, to=config.prune_to, entropy=config.prune_entropy)
     if config.quantize is not None:
         require_whole("quantize", config.quantize, *BITS)
         table = table.quantized(config.quantize)
     small = NgramModel(table, model.vocabulary)
     session.note(*quantized_notes(small))
+    if not small.normalised:
+        _, low, high = checked_sums(table, model.vocabulary.eos)
+        session.note(f"scores whose sums are {low:.4g} to {high:.4g}, not 1: renormalize=true divides by these")
     return small
 
 
@@ -113,7 +125,8 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
             f"{source.folder} is a mixture, which is not made smaller itself: prune or quantize its members"
         )
     vocabulary = run_vocabulary(source, config.store_dir)
-    pruned = [f"{name}={value}" for name, value in config.changes().items() if name in PRUNING]
+    changes = config.changes()
+    pruned = [f"{name}={value}" for name, value in changes.items() if name in (*PRUNING, "renormalize")]
     if isinstance(settings, CountModelConfig):
         refusal = f"{source.folder} is not an n-gram model of words or a neural one: only these are made smaller"
         small = _smaller(config, session, load_ngram_model(source, vocabulary, refusal))
@@ -124,17 +137,17 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
         assert isinstance(settings, EncoderConfig)
         bits, rule = config.quantize or 0, f"8 or 16 for the weights of model={settings.kind}"
         if pruned:
-            raise UserError(f"{pruned[0]}: model={settings.kind} is not pruned; use quantize=8 or 16")
+            raise UserError(f"{pruned[0]}: model={settings.kind} is not pruned or renormalized; use quantize=8 or 16")
         require(bits in WEIGHT_BITS, "quantize", config.quantize, rule)
         name, parameters = _quantise_weights(source, settings, vocabulary, bits, session)
     size = (session.out / name).stat().st_size
-    result = {"run": str(source.folder), **config.changes(), "parameters": parameters, "bytes": size}
+    result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
     save_words(session.out, vocabulary, tokeniser_in(source.folder))
     former = {name: None for name in PRUNING if pruned and name in source.config}
-    replace(source, folder=session.out, config=source.config | former | config.changes()).save()
+    replace(source, folder=session.out, config=source.config | former | changes).save()
     before = (source.folder / name).stat().st_size
-    how = ", ".join(f"{name}={value}" for name, value in config.changes().items())
+    how = ", ".join(f"{name}={value}" for name, value in changes.items())
     about = f"the model of {source.folder} with {how}: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
     session.say(f"{about}\nrun={session.out}")
     return Written(session.out, about, notes=session.notes)
@@ -176,6 +189,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
     config = replace(config, weights=shares(config.weights, session))
     alone = len(runs) == 1
     members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight, alone)]
+    members = [replace(member, model=_normalised(member.name, member.model, config.renormalize)) for member in members]
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]
@@ -219,7 +233,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
     as its members' `<unk>` would be shared by the words that they lack of a larger union.
     """
     if Path(name).is_file():
-        return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
+        return [_Member(name, arpa_model(name), weight, None)]
     if not (Path(name) / "run.json").is_file() and (mixed := evaluation_of(Path(name))).get("models"):
         return _members_of_scores(name, weight, mixed)
     run = Run.open(Path(name))
@@ -235,7 +249,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
         parts = zip(run.members, run.weights, strict=True)
         return [member for each, share in parts for member in _members_of(each, weight * share)]
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
-    return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
+    return [_Member(name, load_ngram_model(run, None, refusal), weight, run)]
 
 
 def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[_Member]:
@@ -250,10 +264,10 @@ def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[
     return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
 
 
-def _normalised(name: str, model: NgramModel) -> NgramModel:
-    if not model.normalised:
-        raise UserError(f"{name} gives scores that do not sum to one: no mixture of them does; use another smoother")
-    return model
+def _normalised(name: str, model: NgramModel, renormalize: bool) -> NgramModel:
+    if not model.normalised and not renormalize:
+        raise UserError(f"{name} gives scores that do not sum to one, and so would the mixture: set renormalize=true")
+    return model if model.normalised else NgramModel(renormalized(model.table), model.vocabulary)
 
 
 def _text(

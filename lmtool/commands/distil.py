@@ -42,7 +42,8 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         refusal = f"like={config.like} is not an n-gram model: name a run that has the n-grams of the new model"
         like = load_ngram_model(like_run, corpus.vocabulary, refusal)
         if not like.normalised:
-            raise UserError(f"like={config.like} gives scores that do not sum to one: use another smoother")
+            remedy = f"lmtool convert run={config.like} renormalize=true makes a run that gives probabilities"
+            raise UserError(f"like={config.like} gives scores that do not sum to one: {remedy}")
         teacher = load_model(teacher_run, corpus.vocabulary, config.device)
         if teacher.dynamic:
             raise UserError(f"run={config.run} learns from the text as it reads it (a cache): mix the runs without one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,11 @@ from lmtool.commands._ngram_runs import load_ngram_model
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
 from lmtool.data.corpus import Corpus
+from lmtool.data.readers import PACKED
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import first_places_of
-from lmtool.ngram.files.arpa_model import arpa_form, write_arpa
+from lmtool.ngram.files.arpa_model import arpa_form, arpa_word, write_arpa
 from lmtool.ngram.files.counts_write import write_counts
 from lmtool.ngram.files.fst import write_fst
 from lmtool.ngram.models.ngram_model import NgramModel
@@ -69,24 +70,28 @@ def format_of(name: str) -> str:
     """Return the format of a file or folder by its name. Raises UserError for an unknown suffix."""
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
-    match Path(name).suffixes[-2:]:
+    path = PurePosixPath(name)
+    packed, plain = path.suffix in PACKED, path.with_suffix("") if path.suffix in PACKED else path
+    match plain.suffixes[-2:]:
+        case [*_, ".arpa" | ".lm"]:
+            return "ARPA"
+        case [*_, ".tsv"]:
+            return "counts in text"
+        case _ if packed:
+            pass
         case [*_, ".fst", ".txt"]:
             return FST
         case [*_, ".txt" | ".vec"]:
             return "word2vec text"
         case [*_, ".bin"]:
             return "word2vec binary"
-        case [*_, ".arpa"] | [".arpa", ".gz"]:
-            return "ARPA"
-        case [*_, ".tsv"] | [".tsv", ".gz"]:
-            return "counts in text"
         case [*_, ".parquet"]:
             return "counts in Parquet"
         case [*_, ".safetensors"]:
             return "safetensors"
     raise UserError(
-        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .arpa.gz, .fst.txt, .safetensors, or for counts "
-        ".tsv, .tsv.gz, .parquet or FOLDER/"
+        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv, "
+        ".parquet or FOLDER/; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
     )
 
 
@@ -110,9 +115,14 @@ def write_model(model: NgramModel, to: Path, form: str, session: Session, symbol
     """Write an n-gram model in one of the formats OF_MODELS; return a description. symbol_table: as in write_fst."""
     if form == FST:
         if without := write_fst(model.table, model.vocabulary, to, symbol_table):
-            session.note(f"left out n-grams with {len(without):,} words not in {symbol_table}, such as {without[0]}")
+            share = 100 * len(without) / (len(model.vocabulary) - 2)  # without <s> and </s>
+            example = f"such as {without[0]}: {share:.3g} % of the model's words"
+            session.note(f"left out n-grams with {len(without):,} words not in {symbol_table}, {example}")
         return f"the grammar of a model of {_in_words(model.table.sizes)}"
     write_arpa(model.table, model.vocabulary, to)
+    if spaced := [word for word in model.vocabulary.words if arpa_word(word) != word]:
+        how = f"written as code points, such as {arpa_word(spaced[0])}: write them so in text for other tools"
+        session.note(f"{len(spaced):,} words have white space, which separates words in ARPA files: {how}")
     return _in_words(model.table.sizes)
 
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
+from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
-from lmtool.data.normalizing import normalized
 from lmtool.data.oov import report_splits
-from lmtool.data.readers import read_text
 from lmtool.data.split import Split
-from lmtool.data.text_files import text_file
-from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
@@ -67,9 +64,8 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         require_splits(whole, "train")
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
-            text = read_text(text_file(config.limit_vocabulary, "limit_vocabulary"))
-            lowercase, normalise = config.data.vocabulary.lowercase, config.data.normalises()
-            corpus = limited(whole, split_words(normalized(text, lowercase=lowercase, normalise=normalise)))
+            rules, normalise = config.data.vocabulary, config.data.normalises()
+            corpus = limited(whole, read_limit_words(config.limit_vocabulary, rules.lowercase, normalise))
             listed = ~corpus.oov
         if finished:
             return _finished(config, corpus, session)

@@ -189,6 +189,8 @@ class ConvertConfig(VerbConfig):
     vocabulary: str | None = setting(words=(UNION,), needs=("runs=[A,B]",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
+    limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
+    renormalize: bool = False
     prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = MISSING
@@ -205,8 +207,9 @@ class ConvertConfig(VerbConfig):
         require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
 
     def changes(self) -> dict[str, Any]:
-        """Return the settings that make a model smaller, as far as they are set."""
-        settings = {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
+        """Return the settings that change a model, as far as they are set."""
+        settings: dict[str, Any] = {"limit_vocabulary": self.limit_vocabulary, "renormalize": self.renormalize or None}
+        settings |= {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
         settings["prune_method"] = None if self.prune_to is None else self.prune_method
         return {name: value for name, value in settings.items() if value is not None}
 

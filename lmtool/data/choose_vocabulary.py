@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.config.data import Normalise, Unit, VocabularyConfig
+from lmtool.data.normalizing import normalized
 from lmtool.data.readers import read_bytes, read_text
 from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
+from lmtool.data.text_files import text_file
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, ends_in, line_ends, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -76,6 +78,19 @@ def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
 def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:
     """Return the listed words of the vocabulary in their order, or None if train decides."""
     return read_word_list(source.word_list, rules) if isinstance(source.word_list, str) else source.word_list
+
+
+def read_limit_words(path: str, lowercase: bool = False, normalise: Normalise | None = None) -> list[str]:
+    """Return the words of the file limit_vocabulary=, separated by white space.
+
+    Raises UserError if each line has a word and a number, as in Google's lists: the numbers would be words.
+    """
+    text = normalized(read_text(text_file(path, "limit_vocabulary")), lowercase=lowercase, normalise=normalise)
+    rows = [row for line in text.split("\n") if (row := split_words(line))]
+    if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
+        what = "each line has a word and a number, as in Google's lists of words with counts"
+        raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
+    return [word for row in rows for word in row]
 
 
 def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:

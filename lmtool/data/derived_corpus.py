@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,12 +120,8 @@ class TextCorpus(DerivedCorpus):
 
 def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """Return the corpus with `<unk>` for each word except `words`, whose ids keep their order, `<s>` and `</s>`."""
-    known, chosen = corpus.vocabulary, {*words}
-    listed = [word in chosen or i in known.special_tokens for i, word in enumerate(known.words)]
-    new = np.cumsum(listed) - 1
-    eos, unk = None if known.eos is None else int(new[known.eos]), int(new[known.unk])
-    units = Vocabulary(tuple(itertools.compress(known.words, listed)), known.counts[listed], eos, unk)
-    return MappedCorpus(corpus, np.where(listed, new, unk), units)
+    units, listed = corpus.vocabulary.limited(words)
+    return MappedCorpus(corpus, np.where(listed, np.cumsum(listed) - 1, units.unk), units)
 
 
 def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -5,15 +5,13 @@ The same files always give the same blocks, so that work on them can be resumed 
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -40,7 +38,7 @@ from lmtool.data.remote import is_address
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
-from lmtool.system.files import cannot_write, opened
+from lmtool.system.files import cannot_write, packed_file
 
 BLOCK_BYTES = 1 << 22  # of text per block, about
 SETTING = "column"
@@ -242,23 +240,3 @@ def _write_errors(name: str) -> Iterator[None]:
         raise UserError(
             f"{name}: the files have different columns: score them separately ({first_line(error)})"
         ) from error
-
-
-@contextmanager
-def packed_file(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all."""
-    match PurePosixPath(name).suffix:
-        case ".xz":
-            with lzma.open(path, "wb") as packed:
-                yield packed
-        case ".bz2":
-            with bz2.open(path, "wb") as packed:
-                yield packed
-        case ".zst":
-            import pyarrow as pa
-
-            with pa.OSFile(str(path), "wb") as raw, pa.CompressedOutputStream(raw, "zstd") as file:
-                yield file
-        case suffix:
-            with opened(path, packed=suffix == ".gz") as plain:
-                yield plain

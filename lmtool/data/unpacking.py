@@ -1,4 +1,4 @@
-"""Unpack files as they are read: .gz, .xz, .bz2, .zst, and the members of a .zip.
+"""Unpack files as they are read: .gz, .xz, .bz2, .zst, recognized by their first bytes, and the members of a .zip.
 
 All streams of a file are read, and bytes after the last one are an error: a damaged stream would otherwise silently end
 the text. A file that unpacks to more than RATIO times its size is rejected once it has reached FLOOR bytes: text packs
@@ -30,6 +30,8 @@ FLOOR = 64 << 20  # bytes to which any file may unpack
 RATIO = 200  # maximum unpacked size over packed size beyond FLOOR, unless RATIO_VARIABLE is set
 RATIO_VARIABLE = "LMTOOL_UNPACK_RATIO"
 DICTIONARY = 1 << 30  # maximum bytes of memory for a .xz; `xz -9` needs 65 MiB
+HEAD = 256  # bytes by which a file is recognized
+FIRST_BYTES = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh91AY&SY": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
 
 
@@ -40,7 +42,7 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
     """
     with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
         packed = _Counted(raw)
-        match PurePosixPath(path).suffix:
+        match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
                 with gzip.open(packed) as handle:
                     yield _limited(handle, packed, path)
@@ -55,6 +57,16 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
                 yield from _members(packed, path, member)
             case _:
                 yield raw
+
+
+def _packing(suffix: str, head: bytes) -> str:
+    """Return how a file is packed, as a suffix, given its first bytes: plain text may be named .gz, and a gzip file
+    anything; what is neither packed nor text is unpacked as its name says, for the error.
+    """
+    found = [packing for first, packing in FIRST_BYTES.items() if head.startswith(first) and suffix != ".zip"]
+    letters = head.decode(errors="ignore").encode()  # the last one of the head may be cut
+    is_text = b"\0" not in head and head.startswith(letters) and letters[:1] == head[:1]
+    return found[0] if found else "" if is_text and suffix in FIRST_BYTES.values() else suffix
 
 
 class _Counted(io.BufferedReader):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -58,6 +59,16 @@ class Vocabulary:
     def encode(self, words: Iterable[str]) -> IntArray:
         """Return the ids of words, int64 `[N]`; words out of the vocabulary have the id of `<unk>`."""
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
+
+    def limited(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
+        """Return the vocabulary of those of `words` that it has, in its order, and of `<s>`, `</s>` and `<unk>`; and
+        which of its words these are, bool `[V]`.
+        """
+        chosen = {*words}
+        listed = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
+        new = np.cumsum(listed) - 1
+        eos, unk = None if self.eos is None else int(new[self.eos]), int(new[self.unk])
+        return Vocabulary(tuple(itertools.compress(self.words, listed)), self.counts[listed], eos, unk), listed
 
     def fingerprint(self) -> str:
         """SHA-256 of the words in their order: the same where all ids mean the same."""

@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of, read_text
 from lmtool.data.text_lines import text_lines
-from lmtool.data.text_records import STANDARD, packed_file
+from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray, decimal
-from lmtool.system.files import atomic_write, cannot_write
+from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
 
 NONE = -1  # the bucket of a text without tokens

@@ -26,8 +26,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.linear import checked_weights, mix
 from lmtool.mixtures.vocabularies import shares_of_unk
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.pruning.entropy import renormalised
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
+from lmtool.ngram.query.sums import checked_sums, with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
@@ -39,13 +39,11 @@ def mix_static(
     """Return the linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
 
     vocabulary: has all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
-    instead of 0. The table has every n-gram of the models whose weight is not 0. Raises ValueError unless there is one
-    weight per model, 0 or more, of sum 1, for scores that do not sum to one, and for a vocabulary without a word of
-    theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    instead of 0. The table has every n-gram of the models whose weight is not 0; if the scores of a model do not sum to
+    one, its own may not either. Raises ValueError unless there is one weight per model, 0 or more, of sum 1, and
+    for a vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
-    if not all(model.normalised for model in models):
-        raise ValueError("mix_static: models must give probabilities that sum to one")
     if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):
         raise ValueError("mix_static: vocabulary must have all words of the models")
     members = [_Member(model, vocabulary, union) for model, weight in zip(models, weights, strict=True) if weight > 0]
@@ -72,7 +70,9 @@ def mix_static(
         unseen=float(mix(np.array([[member.table.unseen] for member in members]), shares)[0]),
         suffix_closed=all(bool((nodes >= 0).all()) for nodes in suffix),
     )
-    return renormalised(table, suffix)
+    mixed = with_new_backoffs(table, suffix)
+    normalised = all(model.normalised for model in models)
+    return mixed if normalised else checked_sums(mixed, vocabulary.eos)[0]
 
 
 def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:

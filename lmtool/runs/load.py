@@ -29,7 +29,7 @@ from lmtool.mixtures.fit import build_mixture
 from lmtool.mixtures.vocabularies import over
 from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.hub import local_run
-from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
+from lmtool.runs.run import ARPA_NAMES, REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
 from lmtool.text_model import TextModel
 from lmtool.trees.tree import TreeWords
@@ -103,7 +103,8 @@ def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
 
 
 def _short_name(path: str) -> str:
-    return Path(path).name.removesuffix(".gz").removesuffix(".arpa")
+    name = Path(path).name
+    return next((name.removesuffix(end) for end in ARPA_NAMES if name.endswith(end)), name.removesuffix(".gz"))
 
 
 def text_model_of(

@@ -14,7 +14,7 @@ from typing import Any
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.settings import saved_settings
-from lmtool.data.readers import is_kenlm_binary
+from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
@@ -22,6 +22,7 @@ from lmtool.system.files import read_json, write_json
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
 Fits = dict[str, list[str]]  # what was fitted or chosen, by split
+ARPA_NAMES = tuple(f".{name}{end}" for name in ("arpa", "lm") for end in ("", *PACKED))
 SPLITS = ("train", "valid", "test")
 METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
 TRACKED = "trackers.json"  # identifier of the training's run in each of its experiment trackers
@@ -232,7 +233,7 @@ def _require_no_model_file(path: Path) -> None:
     """Raise UserError for a file that arpa= takes."""
     if is_kenlm_binary(path):
         raise UserError(f"{path} is a KenLM binary: use arpa={path}, in lmtool eval, score or predict")
-    if path.is_file() and ".arpa" in path.suffixes:
+    if path.is_file() and path.name.endswith(ARPA_NAMES):
         raise UserError(f"{path} is an ARPA file: use arpa={path}, in lmtool eval, score, predict or convert")
 
 

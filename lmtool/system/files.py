@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import glob
 import gzip
 import json
+import lzma
 import os
 import re
 import socket
@@ -14,11 +16,12 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
 
+NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz")  # suffixes of packed files
 CHECKSUM = "checksum"  # key of the checksum of an object
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
@@ -130,14 +133,31 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
-    """Open a file to write; packed: by gzip, without a time, so that the same text gives the same bytes."""
-    if packed:
-        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:
-            yield file  # type: ignore[misc]
-    else:
-        with path.open("wb") as file:
-            yield file
+def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
+    """Open a file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all.
+
+    .gz has no time in it, so that the same text gives the same bytes. Raises UserError for the suffixes of other ways
+    to pack, and for .zst without pyarrow.
+    """
+    match PurePosixPath(name).suffix:
+        case ".gz":
+            with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as zipped:
+                yield zipped  # type: ignore[misc]
+        case ".xz" | ".bz2" as suffix:
+            with (lzma.open if suffix == ".xz" else bz2.open)(path, "wb") as packed:
+                yield packed
+        case ".zst":
+            try:
+                import pyarrow as pa
+            except ImportError:
+                raise UserError(f'{name}: .zst needs pyarrow: pip install "lmtool[arrow]", or use .gz') from None
+            with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, "zstd") as stream:
+                yield stream
+        case suffix if suffix in NOT_WRITTEN:
+            raise UserError(f"{name}: lmtool writes no {suffix} file: use .gz, .xz, .bz2, .zst, or none of these")
+        case _:
+            with path.open("wb") as plain:
+                yield plain
 
 
 def reserve(path: Path, size: int) -> None:

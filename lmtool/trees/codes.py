@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError
-from lmtool.system.files import atomic_write
+from lmtool.system.files import atomic_write, packed_file
 from lmtool.trees.tree import Tree, require_tree, require_words
 
 
@@ -98,8 +99,8 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
     require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
     lines = [f"{_escaped(words[word])}\t{code}\n" for word, code in leaves]
-    with atomic_write(Path(path)) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
+    with atomic_write(Path(path)) as temporary, packed_file(temporary, Path(path)) as file:
+        file.write("".join(lines).encode())
 
 
 def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
@@ -110,9 +111,10 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     """
     path = Path(path)
     try:
-        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
-    except OSError as error:
-        raise UserError(f"cannot read the tree {path}: {error.strerror}; give the path of a tree file") from error
+        lines = b"".join(file.read() for file in open_files(str(path), "")).removeprefix(codecs.BOM_UTF8).splitlines()
+    except (OSError, *DAMAGES) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"cannot read the tree {path}: {reason}; give the path of a tree file") from error
     ids = {_escaped(word): index for index, word in enumerate(words)}
     codes: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):

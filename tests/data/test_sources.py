@@ -101,9 +101,10 @@ def test_read_text_has_line_ends_of_one_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zip"])
-def test_files_that_are_not_archives(suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"neither \xff text\n", b"nor\0this\n"])
+def test_files_that_are_not_archives(suffix: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
-    path.write_bytes(b"this is plain text\n")
+    path.write_bytes(content)
     with pytest.raises(UserError, match=r"a\.\w+"):
         list(read_blocks(str(path)))
     path.write_bytes(gzip.compress(TEXT * 50)[:-20])

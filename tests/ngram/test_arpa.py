@@ -206,10 +206,10 @@ BAD = {
     "long text": ("a b\n" * 2000, ["is not an ARPA file", "first 1,001 lines"]),
     "fewer than told": (
         SRILM.replace("ngram 2=3", "ngram 2=4"),
-        ["line 18", "the 2-grams end after 3", "there are 4 by the counts"],
+        ["line 19", "the 2-grams end after 3", "there are 4 by the counts"],
     ),
     "more than told": (SRILM.replace("ngram 2=3", "ngram 2=2"), ["line 17", "the 2-grams should end here"]),
-    "fewer words than told": (SRILM.replace("ngram 1=5", "ngram 1=6"), ["line 13", "the 1-grams end after 5"]),
+    "fewer words than told": (SRILM.replace("ngram 1=5", "ngram 1=6"), ["line 14", "the 1-grams end after 5"]),
     "more words than told": (SRILM.replace("ngram 1=5", "ngram 1=4"), ["line 12", "the 1-grams should end here"]),
     "twice": (SRILM.replace("-0.6\tb </s>", "-0.6\ta b"), ["line 17", "also in line 16"]),
     "a word twice": (SRILM.replace("-inf\tc", "-1\ta"), ["line 12", "'a' is also in line 10"]),
@@ -345,11 +345,14 @@ def test_words_with_white_space_that_is_not_ascii(tmp_path: Path) -> None:
     assert arpa.words == ["</s>", "<s>", "a", "b\u00a0\u2028c"] and arpa.grams[1][0].tolist() == [[1, 2], [2, 3]]
 
 
-@pytest.mark.parametrize(("b", "normalised"), [("-0.7", True), ("-0.3", False), ("-99", False)])
+UNIGRAMS = "\\data\\\nngram 1=4\n\n\\1-grams:\n-0.5 </s>\n-99 <s>\n-0.3 a\n-0.7 b\n\n\\end\\\n"
+
+
+@pytest.mark.parametrize(("b", "normalised"), [("-0.74", True), ("-0.7", False), ("-0.3", False), ("-99", False)])
 def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalised: bool, tmp_path: Path) -> None:
     """10^-.5 + 10^-.3 is .8174; b's 10^-.7 is .1995, 1.0169 in all; so -0.74, .1820, makes .9994."""
     path = tmp_path / "a.arpa"
-    path.write_text(SRILM_3.replace("-0.7 b", f"{'-0.74' if normalised else b} b"))
+    path.write_text(UNIGRAMS.replace("-0.7 b", f"{b} b"))
     vocabulary = Vocabulary(("a", "b", "</s>", "<unk>", "<s>"), np.ones(5, int), 2, 3)
     assert arpa_table(read_arpa(str(path)), vocabulary).normalised is normalised
 

@@ -21,7 +21,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.pruning.entropy import renormalised
+from lmtool.ngram.query.sums import with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import borrowed, read
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
@@ -85,7 +85,7 @@ class ExpectedProbabilities:
             met = contexts > 0
             p: FloatArray = self.sums[nodes][met] / contexts[met]
             log_prob[nodes][met] = log(p)
-        return renormalised(replace(table, log_prob=log_prob, notes=()))
+        return with_new_backoffs(replace(table, log_prob=log_prob, notes=()))
 
 
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:

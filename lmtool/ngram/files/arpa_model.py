@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,16 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.query.sums import checked_sums
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 from lmtool.system.arrays import LN10
-from lmtool.system.files import atomic_write, opened
+from lmtool.system.files import atomic_write, packed_file
 
 log = logging.getLogger(__name__)
 
 NGRAMS_PER_PIECE = 1 << 20  # whose contexts are looked up at once
 NGRAMS_PER_WRITE = 1 << 17
-SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
 
 
 def arpa_model(path: str) -> NgramModel:
@@ -74,16 +74,16 @@ def _ends_sentences(arpa: Arpa) -> bool:
     if EOS not in arpa.words:
         return False
     eos = arpa.words.index(EOS)
-    _, log_prob, _, _ = arpa.grams[0]
+    _, log_prob, _ = arpa.grams[0]
     return bool(log_prob[eos] > -np.inf) or any((words[:, -1] == eos).any() for words, *_ in arpa.grams[1:])
 
 
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     """Return the back-off table of an ARPA file, with the ids of a vocabulary that has all words of the file.
 
-    Words of the vocabulary that are not in the file get probability 0. A file whose 1-grams do not sum to one gives
-    scores, not probabilities. Raises UserError, naming the line, for a word that is not in the vocabulary, an
-    n-gram that occurs twice, and one whose context is not an n-gram of the file.
+    Words of the vocabulary that are not in the file get probability 0. A file in which the words after some context do
+    not sum to one gives scores, not probabilities, whatever its comment says. Raises UserError, naming the line, for a
+    word that is not in the vocabulary, an n-gram that occurs twice, and one whose context is not an n-gram of the file.
     """
     size = len(vocabulary)
     ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
@@ -93,17 +93,16 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     if unknown:
         word = arpa.words[unknown[0]]
         message = f"{word!r} is not in the vocabulary: choose a data set with the words of the file"
-        raise UserError(f"{arpa.path}, line {arpa.grams[0][3] + unknown[0]}: {message}")
+        raise UserError(f"{arpa.path}, line {arpa.line(1, unknown[0])}: {message}")
     log_prob = [np.full(size, -np.inf, dtype=np.float32)]
     log_backoff = [np.zeros(size, dtype=np.float32)]
-    _, p, backoff, _ = arpa.grams[0]
+    _, p, backoff = arpa.grams[0]
     log_prob[0][ids[ids >= 0]] = p[ids >= 0]
     log_prob[0][vocabulary.bos] = -np.inf
     log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
-    total = float(np.exp(log_prob[0].astype(np.float64)).sum()) + math.exp(arpa.unseen)
     builder = TrieBuilder(size)
     suffix_closed = True
-    for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
+    for k, (words, p, backoff) in enumerate(arpa.grams[1:], start=2):
         trie = builder.finish()  # of the orders below
         key = np.empty(len(words), dtype=np.uint64)
         for at in range(0, len(words), NGRAMS_PER_PIECE):
@@ -112,17 +111,17 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
             if (context < 0).any():
                 row = at + int((context < 0).argmax())
                 shorter = " ".join(arpa.words[w] for w in words[row, :-1])
-                raise line_error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
+                raise line_error(arpa.path, arpa.line(k, row), f"{shorter!r} is not among the {k - 1}-grams")
             if (mapped < 0).any():
-                row = first_line + at + int((mapped < 0).any(axis=1).argmax())
-                raise UserError(f"{arpa.path}, line {row}: {EOS} ends sentences: set data.sentences=true")
+                line = arpa.line(k, at + int((mapped < 0).any(axis=1).argmax()))
+                raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: set data.sentences=true")
             suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
             context -= trie.first(k - 1)
             key[at : at + NGRAMS_PER_PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
         key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):
-            one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
+            one, other = (arpa.line(k, int(row)) for row in order[twice[0] : twice[0] + 2])
             raise line_error(arpa.path, other, f"the same n-gram is also in line {one}")
         builder.add(key)
         log_prob.append(p[order])
@@ -132,16 +131,16 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
             "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
         )
         log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meaning)
-    return BackoffTable(
+    table = BackoffTable(
         trie=builder.finish(),
         log_prob=np.concatenate(log_prob),
         log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
         bos=vocabulary.bos,
         unseen=arpa.unseen,
         missing=arpa.missing,
-        normalised=arpa.normalised and abs(total - 1) <= SUM_SLACK,
         suffix_closed=suffix_closed,
     )
+    return checked_sums(table, vocabulary.eos)[0]
 
 
 def arpa_form(table: BackoffTable) -> BackoffTable:
@@ -164,21 +163,35 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
     return replace(table, log_prob=log_prob, log_backoff=log_backoff, missing=0.0)
 
 
+def arpa_word(word: str) -> str:
+    """Return a word as ARPA files can hold it: each white space as its code point, e.g. <0x20>."""
+    return re.sub("[\t-\r ]", lambda match: f"<0x{ord(match[0]):02X}>", word)
+
+
+def letters_of(arpa: Arpa) -> Arpa:
+    """Return a file of letters with the white space that arpa_word has written."""
+    return replace(arpa, words=[re.sub("^<0x(09|0[A-D]|20)>$", lambda m: chr(int(m[1], 16)), w) for w in arpa.words])
+
+
 def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, closed: bool = False) -> None:
-    """Write the table, whole or not at all; compressed if the name ends in .gz.
+    """Write the table, whole or not at all, packed as the name says.
 
     closed: whether to leave out the 1-gram of `<unk>`, which must be in no longer n-gram. Values for which the format
-    has no place go into a comment, for read_arpa. Raises UserError if the file cannot be written.
+    has no place go into a comment; read_arpa reads `unseen`. White space in words is written as by arpa_word. Raises
+    UserError if the file cannot be written, and for two words that are then the same.
     """
+    words = [arpa_word(word) for word in vocabulary.words]
+    if len({*words}) < len(words):
+        raise UserError(f"{path}: the vocabulary has a space and also <0x20>, as which ARPA files have it")
     if table.missing:
         table = arpa_form(table)
-    joined = join_words(vocabulary.words)
+    joined = join_words(words)
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,
         "normalised": table.normalised,
     }
-    with atomic_write(path) as temporary, opened(temporary, packed=path.suffix == ".gz") as file:
+    with atomic_write(path) as temporary, packed_file(temporary, path) as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"ngram {k}={size + (len(extra) - closed if k == 1 else 0)}\n".encode())

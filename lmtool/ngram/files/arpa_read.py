@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from array import array
@@ -21,6 +22,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER
 from lmtool.system.arrays import LN10
 
+log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 ZERO = -99.0  # the format's log10 of 0
 COMMENT = "# lmtool "  # before the JSON of values for which the format has no place
@@ -35,11 +37,12 @@ MESSAGES = {
     POSITIVE: "has a positive log10 p, but no probability is above 1",
     LARGE: "has a log10 back-off weight above 99, which is not a weight",
 }
-
+COMMA = "has a decimal comma: write numbers with a point"
 OTHER_UNK = "<UNK>"  # some tools write it for <unk>
 NGRAMS_PER_PIECE = 1 << 20  # read at once
 SEPARATORS = re.compile("[ \t]+")  # other white space of Unicode may be part of words
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-inf")
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-(?i:inf)")
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,24 @@ class Arpa:
     """The content of an ARPA file, with words numbered in the order of the 1-grams.
 
     words: of the 1-grams. grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities
-    float32 `[M]` and log back-off weights float32 `[M]` in nats, and the line of the first n-gram. unseen, missing,
-    normalised: as in BackoffTable.
+    float32 `[M]` and log back-off weights float32 `[M]` in nats. begins: the line after each order's title. blank: the
+    blank lines, ascending. unseen, missing: as in BackoffTable.
     """
 
     path: str
     words: list[str]
-    grams: list[tuple[Array, Array, Array, int]]
+    grams: list[tuple[Array, Array, Array]]
+    begins: list[int]
+    blank: list[int]
     unseen: float
     missing: float
-    normalised: bool
+
+    def line(self, k: int, row: int) -> int:
+        """Return the line of an n-gram of order k."""
+        line = self.begins[k - 1] + row
+        for blank in self.blank:
+            line += self.begins[k - 1] <= blank <= line
+        return line
 
 
 class _Reader:
@@ -66,8 +77,8 @@ class _Reader:
         self.path = path
         self.number = 0
         self._blocks: Iterator[bytes] = read_blocks(path, tables=True)
-        self.block = b""
-        self.at = 0
+        self.block, self.at = b"", 0
+        self.blank: list[int] = []
 
     def more(self) -> bool:
         """Return whether anything is left to read."""
@@ -86,11 +97,18 @@ class _Reader:
         line = self.block[self.at : end].decode()
         self.at = end + 1
         self.number += 1
+        self.blank += [] if line.strip() else [self.number]
         return line.removesuffix("\r")
 
-    def error(self, message: str, number: int | None = None) -> UserError:
-        """Return the error of a line, by default the last one read."""
-        return line_error(self.path, number or self.number, message)
+    def next_text(self) -> str:
+        """Return the next line that is not blank, without white space around it."""
+        while not (line := self.next().strip()):
+            pass
+        return line
+
+    def error(self, message: str) -> UserError:
+        """Return the error of the last line read."""
+        return line_error(self.path, self.number, message)
 
     def cut_off(self) -> UserError:
         """Return the error of a file that ends too early."""
@@ -108,7 +126,7 @@ def read_arpa(path: str) -> Arpa:
     is not an n-gram of its section.
     """
     lines = _Reader(path)
-    extra = -math.inf, 0.0, True  # unless lmtool's comment says otherwise
+    extra = -math.inf, 0.0  # unless lmtool's comment says otherwise
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
@@ -117,34 +135,32 @@ def read_arpa(path: str) -> Arpa:
             raise UserError(f"{path} is not an ARPA file: there is no \\data\\ in its first {lines.number:,} lines")
         line = lines.next()
     sizes: list[int] = []
-    while line := lines.next().strip():
+    while not (line := lines.next_text()).startswith("\\"):
         count = re.fullmatch(r"ngram\s+([0-9]{1,9})\s*=\s*([0-9]{1,18})", line)
         if not count or int(count[1]) != len(sizes) + 1:
-            raise lines.error(f"should be ngram {len(sizes) + 1}=COUNT, or empty")
+            raise lines.error(f"should be ngram {len(sizes) + 1}=COUNT, or the 1-grams")
         sizes.append(int(count[2]))
     if not 1 <= len(sizes) <= MAX_ORDER:
         raise lines.error(f"the counts have {len(sizes)} orders; there must be 1 to {MAX_ORDER}")
-    words: list[str] = []
-    grams: list[tuple[Array, Array, Array, int]] = []
-    table = WordTable()
+    words, begins, table = list[str](), list[int](), WordTable()
+    grams: list[tuple[Array, Array, Array]] = []
     for k, size in enumerate(sizes, start=1):
-        while not (line := lines.next().strip()):
-            pass
         if line != f"\\{k}-grams:":
             raise lines.error(f"should be \\{k}-grams:, of which there are {size:,} by the counts")
+        begins.append(lines.number + 1)
         if k == 1:
             words, log_prob, log_backoff = _read_unigrams(lines, size)
             table = WordTable(words)
-            grams.append((np.arange(size, dtype=np.uint32)[:, None], log_prob, log_backoff, lines.number - size + 1))
+            grams.append((np.arange(size, dtype=np.uint32)[:, None], log_prob, log_backoff))
         else:
             grams.append(_read_section(lines, k, size, table))
-        if lines.next().strip():
+        if not (line := lines.next_text()).startswith("\\"):
             raise lines.error(f"the {k}-grams should end here: there are {size:,} by the counts")
-    while not (line := lines.next().strip()):
-        pass
     if line != "\\end\\":
         raise lines.error("should be \\end\\")
-    return Arpa(path, _marked(words, path), grams, *extra)
+    if grams[-1][2].any():
+        log.warning("note: %s has back-off weights at its %d-grams: longer n-grams were cut off", path, len(sizes))
+    return Arpa(path, _marked(words, path), grams, begins, lines.blank, *extra)
 
 
 def _marked(words: list[str], path: str) -> list[str]:
@@ -157,15 +173,15 @@ def _marked(words: list[str], path: str) -> list[str]:
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
-def _extra(text: str, lines: _Reader) -> tuple[float, float, bool]:
-    """Return unseen, missing and normalised from lmtool's comment. Raises UserError if it is damaged."""
+def _extra(text: str, lines: _Reader) -> tuple[float, float]:
+    """Return unseen and missing from lmtool's comment. Raises UserError if it is damaged."""
     try:
         values = json.loads(text)
         unseen = -math.inf if values.get("unseen") is None else float(values["unseen"])
         missing = float(values.get("missing", 0.0))
         if not unseen <= 0 or not abs(missing) <= -ZERO * LN10:
             raise ValueError("unseen or missing is not a log-probability")
-        return unseen, missing, bool(values.get("normalised", True))
+        return unseen, missing
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
 
@@ -174,8 +190,8 @@ def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
     words: dict[str, int] = {}
     log_prob, log_backoff = array("d"), array("d")
     for i in range(size):
-        line = lines.next()
-        if not line.strip() or line.startswith("\\"):
+        line = lines.next_text()
+        if line.startswith("\\"):
             raise lines.error(f"the 1-grams end after {i:,}, but there are {size:,} by the counts")
         columns = [column for column in SEPARATORS.split(line) if column]
         if not 2 <= len(columns) <= 3:
@@ -197,30 +213,25 @@ def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
 def _number(text: str, lines: _Reader) -> float:
     """Return a decimal number or -inf. Raises UserError for any other text, also if Python's float would accept it."""
     if not NUMBER.fullmatch(text):
-        raise lines.error(MESSAGES[NO_NUMBER])
+        raise lines.error(COMMA if DECIMAL_COMMA.fullmatch(text) else MESSAGES[NO_NUMBER])
     return float(text)
 
 
-def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array, int]:
-    parts: list[tuple[Array, Array]] = []
-    first = lines.number + 1
+def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array]:
+    parts = [(np.empty((0, k), dtype=np.uint32), np.empty((2, 0), dtype=np.float32))]
     done = 0
     while done < size:  # in pieces: the counts may promise more than the file has
         rows = min(NGRAMS_PER_PIECE, size - done)
         words, values = np.empty((rows, k), dtype=np.uint32), np.zeros((2, rows), dtype=np.float32)
-        _read_rows(lines, words, values, table, f"the {k}-grams end after", done, size)
+        _read_rows(lines, words, values, table, done, size)
         parts.append((words, values))
         done += rows
-    if not parts:
-        return np.empty((0, k), dtype=np.uint32), np.empty(0, np.float32), np.empty(0, np.float32), first
     values = np.concatenate([part for _, part in parts], axis=1)
-    return np.concatenate([part for part, _ in parts]), values[0], values[1], first
+    return np.concatenate([part for part, _ in parts]), values[0], values[1]
 
 
-def _read_rows(
-    lines: _Reader, words: Array, values: Array, table: WordTable, ends: str, before: int, size: int
-) -> None:
-    """Read words `[M, k]` and values `[2, M]`. ends, before, size: for the error of a section that ends too early."""
+def _read_rows(lines: _Reader, words: Array, values: Array, table: WordTable, before: int, size: int) -> None:
+    """Read words `[M, k]` and values `[2, M]`. before, size: for the error of a section that ends too early."""
     done = 0
     while done < len(words):
         if not lines.more():
@@ -233,10 +244,11 @@ def _read_rows(
         done += int(read)
         lines.at = int(at)
         if error != GOOD:
-            raise lines.error(MESSAGES[int(error)], lines.number + 1)
-        if done < len(words) and lines.at < len(lines.block):
-            lines.number += 1
-            raise lines.error(f"{ends} {before + done:,}, but there are {size:,} by the counts")
+            comma = any(map(DECIMAL_COMMA.fullmatch, lines.next().split()[:: words.shape[1] + 1]))  # p or the weight
+            raise lines.error(COMMA if comma and error in (NO_NUMBER, MANY_WORDS) else MESSAGES[int(error)])
+        if done < len(words) and lines.at < len(lines.block) and lines.next().strip():  # it begins with a backslash
+            ends = f"the {words.shape[1]}-grams end after {before + done:,}"
+            raise lines.error(f"{ends}, but there are {size:,} by the counts")
 
 
 def _natural(log10: Array) -> Array:
@@ -252,7 +264,7 @@ def _parse_number(block: Any, first: int, last: int) -> Any:
     if at < last and (block[at] == 45 or block[at] == 43):
         negative = block[at] == 45
         at += 1
-    if last - at == 3 and block[at] == 105 and block[at + 1] == 110 and block[at + 2] == 102:  # inf
+    if last - at == 3 and block[at] | 32 == 105 and block[at + 1] | 32 == 110 and block[at + 2] | 32 == 102:  # inf, Inf
         return -np.inf if negative else np.inf
     value, scale, digits = 0.0, 0, 0
     point = False
@@ -332,7 +344,7 @@ def parse_lines(
                 column += 1
             first = last + 1
         if column < k + 1:
-            return at, row, FEW_WORDS
+            return at, row, FEW_WORDS if column else GOOD
         row += 1
         at = after
     return at, row, GOOD

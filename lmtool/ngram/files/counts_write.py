@@ -18,7 +18,7 @@ from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.system.arrays import IntArray
-from lmtool.system.files import atomic_write, cannot_write, opened
+from lmtool.system.files import atomic_write, cannot_write, packed_file
 
 NGRAMS_PER_CHUNK = 1 << 17  # written at once
 CHUNKS_PER_FILE = 76  # in Google's folders: some 10 million n-grams, as in the original
@@ -30,8 +30,8 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     """Write the n-grams of all orders, whole or not at all.
 
     first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder in Google's format; otherwise a
-    name that ends in .parquet is a Parquet file, any other SRILM's text, compressed if it ends in .gz. Raises UserError
-    if it cannot be written, a word has white space, or pyarrow is needed and not installed.
+    name that ends in .parquet is a Parquet file, any other SRILM's text, packed as the name says. Raises UserError if
+    it cannot be written, a word has white space, or pyarrow is needed and not installed.
     """
     spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
     if spaced is not None:
@@ -42,7 +42,7 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     elif to.suffix == ".parquet":
         _write_parquet(rows, to)
     else:
-        with atomic_write(to) as temporary, opened(temporary, packed=to.suffix == ".gz") as file:
+        with atomic_write(to) as temporary, packed_file(temporary, to) as file:
             for k in range(1, counts.order + 1):
                 for words, values in rows.of(k):
                     file.write(rows.lines(words, values))
@@ -112,7 +112,7 @@ def _write_folder(rows: _Rows, to: Path) -> None:
             chunks, number, total = rows.of(k), 0, 0
             while (head := next(chunks, None)) is not None:
                 name = "vocab.gz" if k == 1 and number == 0 else f"{k}gm-{number:04d}.gz"
-                with opened(folder / name, packed=True) as file:
+                with packed_file(folder / name, name) as file:
                     for words, counts in itertools.chain([head], itertools.islice(chunks, CHUNKS_PER_FILE - 1)):
                         file.write(rows.lines(words, counts))
                         total += int(counts.sum())

@@ -38,11 +38,16 @@ def write_fst(table: BackoffTable, vocabulary: Vocabulary, path: Path, symbol_ta
     """Write the table as G, and words.txt beside it; or with the numbers of another words.txt, `symbol_table`.
 
     Returns the words that are not in `symbol_table`: their n-grams are left out, as by arpa2fst. Raises UserError for a
-    model of text without sentences, for a word that words.txt cannot have, and if there is a words.txt of other words.
+    model of text without sentences, for a word that words.txt cannot have, if there is a words.txt of other words, and
+    if `symbol_table` has none of the words.
     """
     if vocabulary.eos is None:
         raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: set data.sentences=true")
     numbers = _read_numbers(symbol_table) if symbol_table else _write_numbers(vocabulary, path.with_name("words.txt"))
+    words = [word for word in vocabulary.words if word not in (BOS, EOS, UNK)]
+    if words and numbers.keys().isdisjoint(words):
+        found = f"has none of the model's {len(words):,} words, such as {words[0]!r}"
+        raise UserError(f"symbol_table={symbol_table}: {found}: take the words.txt of a lexicon with these words")
     labels = np.array([NONE if word in (BOS, EOS) else numbers.get(word, NONE) for word in vocabulary.words])
     grammar = _Grammar(arpa_form(table) if table.missing else table, labels, vocabulary.eos, numbers[BACKOFF])
     with atomic_write(path) as temporary, temporary.open("wb") as file:

@@ -12,8 +12,9 @@ import numpy as np
 from lmtool.data.vocabulary import BOS, EOS
 from lmtool.errors import UserError, first_line
 from lmtool.language_model import LanguageModel
-from lmtool.ngram.files.arpa_model import SUM_SLACK, vocabulary_of
+from lmtool.ngram.files.arpa_model import vocabulary_of
 from lmtool.ngram.files.arpa_read import ZERO
+from lmtool.ngram.query.sums import SUM_SLACK
 from lmtool.system.arrays import LN10, FloatArray, IntArray
 
 # After 88 bytes of magic and test values: order, multiplier, type, whether the words are at the end, version; 1-grams.

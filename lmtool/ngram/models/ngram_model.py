@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from lmtool.ngram.query.scoring import (
     score_candidates,
     score_text,
 )
+from lmtool.ngram.query.sums import checked_sums
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
@@ -75,6 +77,16 @@ class NgramModel(LanguageModel):
     def normalised(self) -> bool:
         """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
         return self.table.normalised
+
+    def limited(self, words: Collection[str]) -> NgramModel:
+        """Return the model without n-grams of words other than `words`, `<s>`, `</s>` and `<unk>`, and without these
+        words: its scores are not probabilities unless they sum to one as they are.
+        """
+        vocabulary, listed = self.vocabulary.limited(words)
+        trie = self.table.trie
+        longer = [listed[trie.ngrams(k, 0, trie.sizes[k - 1])].all(axis=1) for k in range(2, trie.order + 1)]
+        table = self.table.select(np.concatenate([listed, *longer]))
+        return NgramModel(checked_sums(table, vocabulary.eos)[0], vocabulary)
 
     def save(self, path: Path) -> None:
         """Write the table to HDF5, whole or not at all. Raises UserError if it cannot be written."""

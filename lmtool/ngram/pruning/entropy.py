@@ -20,16 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.estimation.estimate import Selection, keep_contexts
-from lmtool.ngram.estimation.formulas import backoff_weights
-from lmtool.ngram.query.find import compiled_table
-from lmtool.ngram.query.scoring import log_prob_of_ngrams
+from lmtool.ngram.query.sums import log_lower, with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
 
 FloatArray32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
-PIECE = 1 << 20  # n-grams scored at once
 CLOSE_ENOUGH = 0.998  # fraction of the wanted size at which the search ends
 FIRST_THRESHOLD, STEP = 1e-7, 8.0  # STEP: factor between thresholds until one is too low and one high enough
 MIN_THRESHOLD = 1e-30  # the lowest one above 0 that is tried
@@ -52,7 +49,7 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
 
     def gain(k: int) -> Any:
         log_backoff = table.log_backoffs(trie.first(k - 1), trie.first(k))[trie.contexts(k)]
-        return table.log_probs(trie.first(k), trie.first(k + 1)) - log_backoff - _log_lower(table, k, None)
+        return table.log_probs(trie.first(k), trie.first(k + 1)) - log_backoff - log_lower(table, k, None)
 
     left = marked(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
     return table if left.mask.all() else prune_low_probabilities(_left(table, left))  # the weights of _left are new
@@ -115,7 +112,7 @@ def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: floa
 
 def _left(table: BackoffTable, selection: Selection) -> BackoffTable:
     """Return the table of the n-grams that stay, with new back-off weights."""
-    return renormalised(replace(table.select(selection.mask), suffix_closed=False))
+    return with_new_backoffs(replace(table.select(selection.mask), suffix_closed=False))
 
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
@@ -125,7 +122,7 @@ def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[in
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
         log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
-        change = divergences(log_prob, _log_lower(table, k, suffixes), context, table.sizes[k - 2])
+        change = divergences(log_prob, log_lower(table, k, suffixes), context, table.sizes[k - 2])
         log_h = marginals[table.trie.first(k - 1) : table.trie.first(k)]
         yield k, relative_changes(change, log_h[context])
 
@@ -155,39 +152,6 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         changes: FloatArray = np.expm1(-np.exp(log_h) * change)
     return changes
-
-
-def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
-    """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
-
-    suffixes: of its trie, as Trie.suffixes returns them, where they are known.
-    """
-    log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table.unpacked(), log_backoff=log_backoff)
-    if not table.suffix_closed:
-        suffixes = None
-    elif suffixes is None:
-        suffixes = table.trie.suffixes()
-    for k in range(2, table.order + 1):
-        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
-        p, lower = np.exp(log_prob.astype(np.float64)), np.exp(_log_lower(table, k, suffixes))
-        weight, _ = backoff_weights(p, lower, table.trie.contexts(k), table.sizes[k - 2])
-        log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
-    return table
-
-
-def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
-    """Return log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
-    if suffixes is not None:
-        below = table.trie.first(k)
-        stored = table.log_probs(0, below) if k > 2 else compiled_table(table).unigrams
-        return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
-    total = table.sizes[k - 1]
-    log_lower = np.empty(total, dtype=np.float64)
-    for at in range(0, total, PIECE):
-        words = table.trie.ngrams(k, at, min(at + PIECE, total))
-        log_lower[at : at + len(words)] = log_prob_of_ngrams(table, words[:, 1:])
-    return log_lower
 
 
 def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:

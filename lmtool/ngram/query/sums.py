@@ -1,0 +1,111 @@
+"""What the scores of all words sum to after each context of a back-off table, and tables in which that is 1.
+
+With s(w|h) the score of w after h, the sum Z(h) over all words follows from that of the shorter context h':
+
+    Z(h) = sum_w s(w|h) + backoff(h) (Z(h') - sum_w s(w|h'))      over the words w that the table has after h
+
+and p(w|h) = s(w|h) / Z(h) is a back-off table again, with the weights backoff(h) Z(h') / Z(h).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from lmtool.errors import UserError
+from lmtool.ngram.estimation.formulas import backoff_weights
+from lmtool.ngram.query.find import compiled_table
+from lmtool.ngram.query.scoring import log_prob_of_ngrams
+from lmtool.ngram.tables.backoff import BackoffTable, log
+from lmtool.system.arrays import FloatArray, IntArray
+
+NGRAMS_PER_PIECE = 1 << 20  # looked up at once
+SUM_SLACK = 0.01  # by which sums of rounded probabilities may differ from 1
+
+
+def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
+    """Return the table, marked as normalised if all sums are 1, with the lowest and the highest of them.
+
+    eos: the id of `</s>`, after which nothing is predicted.
+    """
+    total, sums, _, _ = _sums(table)
+    last = [table.trie.words(k, 0, size) for k, size in enumerate(table.sizes[:-1], start=1)]
+    used = np.append(sums[np.concatenate([np.empty(0), *last]) != (-1 if eos is None else eos)], total)
+    low, high = float(used.min()), float(used.max())
+    return replace(table, normalised=table.missing == 0 and low >= 1 - SUM_SLACK and high <= 1 + SUM_SLACK), low, high
+
+
+def renormalized(table: BackoffTable) -> BackoffTable:
+    """Return the table with each distribution divided by its sum. Raises UserError if the 1-grams have none."""
+    total, sums, shorter, rest = _sums(table)
+    if not 0 < total < np.inf:
+        raise UserError(f"the scores of the 1-grams sum to {total:g}, so that they cannot be renormalized")
+    none, log_prob = sums == 0, table.log_probs(0, sum(table.sizes)).astype(np.float64)
+    log_prob[: table.vocabulary_size] -= math.log(total)
+    for k in range(2, table.order + 1):
+        of_contexts = log(np.where(none, 1.0, sums))[table.trie.first(k - 1) : table.trie.first(k)]
+        log_prob[table.trie.first(k) : table.trie.first(k + 1)] -= of_contexts[table.trie.contexts(k)]
+    with np.errstate(divide="ignore", invalid="ignore"):  # after a context without a sum, words not seen are predicted
+        weights = np.where(none, shorter / rest, np.exp(table.log_backoffs(0, len(sums)), dtype=float) * shorter / sums)
+    table = replace(table, log_prob=log_prob.astype(np.float32), log_backoff=log(weights).astype(np.float32))
+    return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalised=True)
+
+
+def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """Return Z of the empty context; and for each node h below the highest order Z(h), Z(h'), and Z(h') without the
+    words that the table has after h.
+    """
+    trie, total = table.trie, float(np.exp(compiled_table(table).unigrams).sum())
+    suffixes = trie.suffixes() if table.suffix_closed else None
+    sums, shorter, rest = (np.full(sum(table.sizes[:-1]), total) for _ in range(3))
+    for k in range(2, table.order + 1):
+        nodes, context = slice(trie.first(k - 1), trie.first(k)), trie.contexts(k)
+        for first in range(0, table.sizes[k - 2] if k > 2 else 0, NGRAMS_PER_PIECE):
+            grams = trie.ngrams(k - 1, first, min(first + NGRAMS_PER_PIECE, table.sizes[k - 2]))
+            found = trie.find_contexts(grams[:, 1:], table.bos, k - 2)  # the last 1, 2, ... words
+            length = ((found >= 0) * np.arange(1, k - 1)).max(axis=1)
+            node = found[np.arange(len(found)), length - 1]
+            lacking = np.exp(table.missing * (k - 2 - length))
+            at = nodes.start + first
+            shorter[at : at + len(grams)] = np.where(length > 0, sums[node], total) * lacking
+        own = np.exp(table.log_probs(trie.first(k), trie.first(k + 1)), dtype=float)
+        lower = np.bincount(context, np.exp(log_lower(table, k, suffixes)), table.sizes[k - 2])
+        rest[nodes] = np.maximum(shorter[nodes] - lower, 0.0)
+        backoff = np.exp(table.log_backoffs(nodes.start, nodes.stop), dtype=float)
+        sums[nodes] = np.bincount(context, own, table.sizes[k - 2]) + backoff * rest[nodes]
+    return total, sums, shorter, rest
+
+
+def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
+    """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
+
+    suffixes: of its trie, as Trie.suffixes returns them, where they are known.
+    """
+    log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
+    table = replace(table.unpacked(), log_backoff=log_backoff)
+    if not table.suffix_closed:
+        suffixes = None
+    elif suffixes is None:
+        suffixes = table.trie.suffixes()
+    for k in range(2, table.order + 1):
+        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        p, lower = np.exp(log_prob.astype(np.float64)), np.exp(log_lower(table, k, suffixes))
+        weight, _ = backoff_weights(p, lower, table.trie.contexts(k), table.sizes[k - 2])
+        log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
+    return table
+
+
+def log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
+    """Return log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
+    if suffixes is not None:
+        below = table.trie.first(k)
+        stored = table.log_probs(0, below) if k > 2 else compiled_table(table).unigrams
+        return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
+    total = table.sizes[k - 1]
+    log_lower = np.empty(total, dtype=np.float64)
+    for at in range(0, total, NGRAMS_PER_PIECE):
+        words = table.trie.ngrams(k, at, min(at + NGRAMS_PER_PIECE, total))
+        log_lower[at : at + len(words)] = log_prob_of_ngrams(table, words[:, 1:])
+    return log_lower
