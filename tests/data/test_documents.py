@@ -13,8 +13,9 @@ import pytest
 from lmtool.data import readers, remote
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import read_blocks
-from lmtool.data.text_records import packed_file, record_blocks
+from lmtool.data.text_records import record_blocks
 from lmtool.errors import UserError
+from lmtool.system.files import packed_file
 from tests.data.servers import Failing, serving
 
 Run = Callable[..., str]

@@ -15,6 +15,7 @@ import pytest
 
 import lmtool as package
 from lmtool.cli.command_line import main
+from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.srilm import command
@@ -222,6 +223,17 @@ def test_sums_of_any_table_are_those_of_the_plain_program(closed: bool, seed: in
     for context, total in wanted.items():
         for word in ("a", "b", "c", "</s>"):
             assert score(ours, context, word) == pytest.approx(score(grams_of_file, context, word) / total, rel=1e-4)
+
+
+def test_absurd_weights_are_scores(tmp_path: Path) -> None:
+    orders = [f"\\{k}-grams:\n-0.5 {' '.join('a' * k)} 98\n" for k in range(2, 7)]
+    counts = "".join(f"ngram {k}=1\n" for k in range(2, 8))
+    head = f"\\data\\\nngram 1=3\n{counts}\\1-grams:\n-1 </s>\n-99 <s>\n-0.5 a 98\n"
+    (tmp_path / "x.arpa").write_text(f"{head}{''.join(orders)}\\7-grams:\n-0.5 a a a a a a a\n\\end\\\n")
+    model = arpa_model(str(tmp_path / "x.arpa"))
+    assert not model.normalised
+    with pytest.raises(UserError, match="back-off weights are too large"):
+        renormalized(model.table)
 
 
 def test_stupid_backoff_can_be_renormalized(lmtool: Run, tmp_path: Path) -> None:

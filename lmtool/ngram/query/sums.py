@@ -38,10 +38,12 @@ def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, fl
 
 
 def renormalized(table: BackoffTable) -> BackoffTable:
-    """Return the table with each distribution divided by its sum. Raises UserError if the 1-grams have none."""
+    """Return the table with each distribution divided by its sum. Raises UserError for 1-grams without one, and for
+    sums that are too large.
+    """
     total, sums, shorter, rest = _sums(table)
-    if not 0 < total < np.inf:
-        raise UserError(f"the scores of the 1-grams sum to {total:g}, so that they cannot be renormalized")
+    if not (total > 0 and np.isfinite(sums).all()):
+        raise UserError("these scores cannot be renormalized: the 1-grams sum to 0, or back-off weights are too large")
     none, log_prob = sums == 0, table.log_probs(0, sum(table.sizes)).astype(np.float64)
     log_prob[: table.vocabulary_size] -= math.log(total)
     for k in range(2, table.order + 1):
@@ -53,6 +55,7 @@ def renormalized(table: BackoffTable) -> BackoffTable:
     return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalised=True)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # sums of absurd weights are inf or nan
 def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArray]:
     """Return Z of the empty context; and for each node h below the highest order Z(h), Z(h'), and Z(h') without the
     words that the table has after h.
