@@ -98,7 +98,7 @@ def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowe
 
 
 def _read_answers(path: str, questions: int, candidates: int) -> list[int]:
-    rows = [line.split(",") for line in read_text(path).splitlines()[1:]]
+    rows = [line.split(",") for line in read_text(path).removesuffix("\n").split("\n")[1:]]
     if len(rows) != questions:
         raise UserError(f"{path} answers {len(rows)} questions, there are {questions}")
     columns: list[int] = []

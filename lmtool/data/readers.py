@@ -137,20 +137,17 @@ def checked_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline, and each if "\\r" ends it.
+    """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
 
-    Raises UserError if a line is too long for text.
+    In a file without newlines a carriage return ends a line. Raises UserError if a line is too long for text.
     """
-    returns: bool | None = None  # whether lines end in a carriage return alone, as in the first block
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
-    waiting_bytes = 0
+    waiting_bytes, has_newlines = 0, False
     while block := handle.read(BLOCK):
-        returns = b"\n" not in block and b"\r" in block[:-1] if returns is None else returns
-        block = block.replace(b"\r", b"\n") if returns else block
         cut = block.rfind(b"\n") + 1
         if cut:
             yield b"".join([*waiting, block[:cut]])
-            waiting, waiting_bytes = [], 0
+            waiting, waiting_bytes, has_newlines = [], 0, True
         waiting.append(block[cut:])
         waiting_bytes += len(block) - cut
         if waiting_bytes > LONGEST_LINE:
@@ -158,7 +155,8 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
                 f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
             )
     if waiting_bytes:
-        yield b"".join([*waiting, b"\n"])
+        rest = b"".join(waiting)
+        yield (rest if has_newlines else rest.removesuffix(b"\r").replace(b"\r", b"\n")) + b"\n"
 
 
 def check_text(block: bytes, name: str, line: int) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LN10 = math.log(10)
-WHITE = re.compile("[ \t-\r]+")
+WHITE, WORD = re.compile("[ \t-\r]+"), re.compile("[^ \t-\r]+")
 OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 DECIMAL = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 SMALL = ("the", "cat", "</s>", "a", "sat", "dog", "on", "mat", "ran", "ünï", "<unk>", "<s>")  # all words of the cases
@@ -41,8 +41,9 @@ class Given(NamedTuple):
 
     @property
     def contents(self) -> list[bytes]:
-        """Its unpacked contents. Raises ValueError if it is damaged."""
-        return unpacked(self.raw, self.suffix)
+        """Its unpacked contents, with LF for CR where there is no LF. Raises ValueError if it is damaged."""
+        contents = unpacked(self.raw, self.suffix)
+        return [each if b"\n" in each else each.removesuffix(b"\r").replace(b"\r", b"\n") for each in contents]
 
     @property
     def lines(self) -> list[str]:
@@ -114,7 +115,9 @@ def text_of(given: Given) -> list[str]:
     text = text.lower() if given.lower else text
     if given.chars:
         text = text.replace("\r\n", "\n")
-        lines = [line for line in text.split("\n") if line]
+        if given.tags:
+            text = WORD.sub(lambda word: word[0].rpartition("/")[0] or word[0], text)
+        lines = [line for line in text.split("\n") if words_in(line)]
         return [token for line in lines for token in [*line, "</s>"]] if given.sentences else list(text)
     tokens = []
     for line in text.split("\n"):

@@ -42,7 +42,7 @@ def text(given: Given) -> list[str]:
     """Return tokens of words, characters, streams, lower case and tags as `preprocess` reads them."""
     tokeniser: WordTokenizer | CharTokenizer
     if given.chars:
-        tokeniser = CharTokenizer(sentences=given.sentences, lowercase=given.lower)
+        tokeniser = CharTokenizer(sentences=given.sentences, tags=given.tags, lowercase=given.lower)
     else:
         tokeniser = WordTokenizer(sentences=given.sentences, tags=given.tags, lowercase=given.lower)
     ids = [tokeniser(block, "text") for block in read_blocks(str(given.path))]

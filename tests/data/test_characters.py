@@ -180,7 +180,9 @@ def test_letters_of_a_stream_keep_their_empty_lines_where_train_is_cut(folder: P
         assert "".join(corpus.vocabulary.words[k] for k in corpus.split("train").ids) == "a\n\nb\n"
 
 
-def test_carriage_returns_alone_end_lines(folder: Path) -> None:  # noqa: F811
+@pytest.mark.parametrize("block", [2, 1 << 20])
+def test_carriage_returns_alone_end_lines(block: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("lmtool.data.readers.BLOCK", block)
     (folder / "train.txt").write_bytes(b"\xef\xbb\xbfa b\rc\r\rd\r")
     (folder / "valid.txt").write_bytes(b"a\rb\nc\n")  # other lines end in \n: white space, as in KenLM
     prepared = preprocess(text(), folder / "stores", progress=False)

@@ -45,6 +45,7 @@ def test_reads_questions(tmp_path: Path) -> None:
         ("Q a b\nC a\n", "ID,1,2\n1,0,1\n", "line 2: 'b', but .* has 'a'"),
         ("Q a b\nC a\n", "ID,1,2\n1,1,1\n", "line 2: should be a number and 2 classes"),
         ("Q a b\nC a\n", "ID,1,2\n", "answers 0 questions, there are 1"),
+        ("Q a b\nC a\nQ a b\nC b\n", "ID,1,2\n1,1,0\u20282,0,1\n", "answers 1 questions, there are 2"),
     ],
 )
 def test_bad_questions(text: str, answers: str | None, said: str, tmp_path: Path) -> None:
