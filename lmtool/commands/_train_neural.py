@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lmtool.config.groups import EncoderConfig
+from lmtool.config.groups import EncoderConfig, is_tied
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
@@ -174,6 +174,7 @@ def _run(
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
             result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
+            result["tied"] = is_tied(model, config.output)
             if processes.first:
                 _save(result, config, model, settings, corpus, session)
                 if trackers.running and can_plot():
@@ -268,8 +269,9 @@ def _save(
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png
+        from lmtool.report.reading import model_name
 
-        title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
+        title = f"{model_name(Run.open(out))}, data={config.data.name}"
         history = read_history(out / METRICS, config.output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(
@@ -322,7 +324,7 @@ def _try_rates(
         from lmtool.plots.charts import loss_against_rate
         from lmtool.plots.style import save_png
 
-        title = f"optim={config.optim.kind}, data={config.data.name}"
+        title = f"optim={session.choices.get('optim', config.optim.kind)}, data={config.data.name}"
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title, start_of(test.rates))
         save_png(figure, session.out / "lr_range.png")
         session.say(f"drawn in {session.out / 'lr_range.png'}")

@@ -125,18 +125,27 @@ def _scored_run(result: dict[str, Any]) -> Run | None:
 
 
 def model_name(run: Run) -> str:
-    """Return the model of a run in words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear."""
+    """Return the model of a run in words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear.
+
+    Options have the names by which they were chosen, e.g. gru, which presets the settings of lstm.
+    """
     config = run.config
     if run.kind == "ensemble":
         forms = {"classes": ", by class of context", "log_linear": ", log-linear"}
         cache = run.mixture.get("cache")
         text = f"mixture of {len(run.members)}" + forms.get(str(run.mixture.get("method")), "")
         return f"{text}, with a {cache['kind']} cache" if cache else text
-    model, smoother, output, tree = (config.get(key) or {} for key in ("model", "smoother", "output", "tree"))
-    if not output:  # count-based
-        return f"{smoother.get('kind', 'n-gram')} of order {model.get('order', '?')}"
-    text = " + ".join(str(part["kind"]) for part in (model, output) if part.get("kind"))
-    return f"{text} ({tree['kind']})" if tree.get("kind") else text
+    settings = {group: config.get(group) or {} for group in ("model", "smoother", "output", "tree")}
+    kinds = {group: str(values["kind"]) for group, values in settings.items() if values.get("kind")}
+    names = {group: run.choices.get(group, kind) for group, kind in kinds.items()}
+    model = settings["model"]
+    if not settings["output"]:  # count-based
+        text = f"{names.get('smoother', 'n-gram')} of order {model.get('order', '?')}"
+        return text if names.get("model", "ngram") == "ngram" else f"{names['model']}, {text}"
+    if "cell" in model and names["model"] == kinds["model"]:  # model=lstm model.cell=gru
+        names["model"] = str(model["cell"])
+    text = " + ".join(dict.fromkeys(names[group] for group in ("model", "output") if group in names))
+    return f"{text} ({names['tree']})" if "tree" in names else text
 
 
 def read_rates(folder: Path) -> RangeTest:

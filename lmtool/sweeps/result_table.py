@@ -31,7 +31,8 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 class Row:
     """The outcome of a job. value: the metric's value, math.inf if infinite, None for a failed job. code: the exit code
     that its command would have. split: the scored split, if recorded. cloze: results of its cloze questions.
-    normalised: whether the scores of its model sum to one.
+    normalised: whether the scores of its model sum to one. tied: whether a network's output vectors are its embeddings,
+    and parameters: its number of weights; None if unknown.
     """
 
     job: str
@@ -44,6 +45,8 @@ class Row:
     split: str = ""
     cloze: dict[str, float] = field(default_factory=dict)
     normalised: bool = True
+    tied: bool | None = None
+    parameters: int | None = None
 
 
 def rows_of(sweep: Path) -> list[Row]:
@@ -101,6 +104,8 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         str(result.get("split", "")),
         cloze,
         result.get("normalised", True),
+        result.get("tied"),
+        result.get("parameters"),
     )
 
 
@@ -113,20 +118,25 @@ def exit_code(rows: list[Row]) -> int:
 def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status.
 
-    swept: settings whose several values were tried, which are shown even if all jobs got the same one.
+    If model.tied=null ties some networks and not others, also whether each is tied, and its number of weights. swept:
+    settings whose several values were tried, which are shown even if all jobs got the same one.
     """
     varied, metric = varied_settings(rows, swept), metric_of(rows)
     split = SPLIT not in varied and any(row.split for row in rows)
     cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
     apart = not all(row.normalised for row in rows)
+    unlike = "model.tied" not in varied and {row.tied for row in rows} >= {True, False}
     lines: list[list[Cell]] = []
     for row in rows:
-        line: list[Cell] = [row.job, *(row.settings.get(key) for key in varied), *[row.split or None] * split]
+        line: list[Cell] = [row.job, *(row.settings.get(key) for key in varied)]
+        line += [None if row.tied is None else "yes" if row.tied else "no", row.parameters] if unlike else []
+        line += [row.split or None] * split
         line.append(row.value if row.metric in (metric, None) else None)
         line += [row.cloze.get(key) for key in cloze]
         lines.append([*line, *_normalised(apart, row.normalised), row.seconds, row.status])
     extra = [f"cloze_{key}" for key in cloze] + [NORMALISED] * apart
-    return ["job", *varied, *[SPLIT] * split, metric, *extra, "seconds", "status"], lines
+    both = ["tied", "parameters"] if unlike else []
+    return ["job", *varied, *both, *[SPLIT] * split, metric, *extra, "seconds", "status"], lines
 
 
 def seeds_table(rows: list[Row]) -> Table | None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -50,15 +50,13 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class History(Formed):
     """z_k = s_k sum_t v_kt C(w_-t), with v_kt initially alpha_k^(t-1), scaled to unit length over t."""
 
-    decays: ClassVar[dict[str, bool]] = {"scale": False}  # a gain, which starts at 1
-
     def __init__(self, forgetting: list[float], length: int, words: int, dim: int) -> None:
         """forgetting: alpha, K of them, above 0 and at most 1. length: T. words: C. dim: E."""
         super().__init__()
         age = torch.arange(length - 1, -1, -1)
         powers = torch.tensor(forgetting)[:, None] ** age
         self.weights = nn.Parameter(nn.functional.normalize(powers, dim=1))  # [K, T]
-        self.scale = nn.Parameter(torch.ones(len(forgetting), dim))
+        self.scale = nn.Parameter(torch.ones(len(forgetting), dim))  # a gain, which weight decay spares
         self.words = words
 
     def forward(self, contexts: Tensor, vectors: Tensor, *, sparse: bool) -> Tensor:

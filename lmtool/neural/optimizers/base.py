@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from lmtool.config.rules import is_number
 from lmtool.neural.checks import all_below, require_number
@@ -28,6 +29,7 @@ from lmtool.system import parallel
 from lmtool.system.arrays import Array, described
 
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
+SPARED_NAMES = frozenset(("bias", "beta", "g", "gain", "gamma", "scale"))  # words in the names of biases and gains
 
 Group = dict[str, Any]  # parameters and settings
 State = dict[str, Tensor]  # of one parameter
@@ -49,15 +51,18 @@ class ParameterGroups:
         """Sort parameters of a model by their role: weight decay spares biases and gains.
 
         A module of the model declares them in a class attribute `decays`, names of its parameters and whether they are
-        decayed; any other parameter is decayed if it has two dimensions or more.
+        decayed. Of the others, those of layer norms, gains of weight_norm, and any with a word of SPARED_NAMES in its
+        name or of one dimension are spared.
         """
-        spared = frozenset(
-            id(parameter)
-            for module in model.modules()
-            for name, parameter in module.named_parameters(recurse=False)
-            if not getattr(module, "decays", {}).get(name, parameter.dim() > 1)
-        )
-        return cls(sorted(parameters, key=lambda p: p.dim() <= 1), spared)
+        modules, spared = dict(model.named_modules()), set()
+        for path, module in modules.items():
+            owner, _, tensor = f".{path}".rpartition(".parametrizations.")
+            is_list = isinstance(module, ParametrizationList)  # of the originals of a tensor of its owner
+            for name, parameter in module.named_parameters(recurse=False):
+                role = (modules[owner[1:]], tensor) if is_list else (module, name)
+                if (is_list and _is_gain(parameter, module)) or not _decays(*role, parameter):
+                    spared.add(id(parameter))
+        return cls(sorted(parameters, key=lambda p: p.dim() <= 1), frozenset(spared))
 
     @property
     def on_cpu(self) -> bool:
@@ -75,6 +80,22 @@ class ParameterGroups:
         key: the name of the optimizer's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
         """
         return [{"params": group["params"], key: group.get("weight_decay", weight_decay)} for group in self]
+
+
+def _decays(module: nn.Module, name: str, parameter: Tensor) -> bool:
+    role = not isinstance(module, nn.LayerNorm | nn.RMSNorm) and SPARED_NAMES.isdisjoint(name.split("_"))
+    decays: bool = getattr(module, "decays", {}).get(name, role and parameter.dim() > 1)
+    return decays
+
+
+def _is_gain(original: Tensor, originals: nn.Module) -> bool:
+    """Return whether an original of a parametrized tensor scales another one: its shape is the other's, but for 1s."""
+    return any(
+        other.dim() == original.dim()
+        and other.shape != original.shape
+        and all(size in (1, of) for size, of in zip(original.shape, other.shape, strict=True))
+        for other in originals.parameters(recurse=False)
+    )
 
 
 @torch.no_grad()

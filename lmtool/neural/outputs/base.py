@@ -216,7 +216,9 @@ class OutputLayer(Formed, ABC):
         raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
 
     def exact_loss(self, h: Tensor, y: Tensor, reduction: str) -> Tensor:
-        """Compute -log p(y|h) in nats, with gradients by log_probs, for a layer whose `loss` approximates it."""
+        """Compute -log p(y|h) in nats for h `[B, D]` and y `[B]`, for a layer whose `loss` approximates it; with
+        gradients by log_probs.
+        """
         if torch.is_grad_enabled():
             losses = -self.log_probs(h).gather(1, y[:, None])[:, 0]
         else:
