@@ -59,8 +59,8 @@ class ParameterGroups:
             owner, _, tensor = f".{path}".rpartition(".parametrizations.")
             is_list = isinstance(module, ParametrizationList)  # of the originals of a tensor of its owner
             for name, parameter in module.named_parameters(recurse=False):
-                role = (modules[owner[1:]], tensor) if is_list else (module, name)
-                if (is_list and _is_gain(parameter, module)) or not _decays(*role, parameter):
+                has, called = (modules[owner[1:]], tensor) if is_list else (module, name)
+                if (is_list and _is_gain(parameter, module)) or not _decays(has, called, parameter):
                     spared.add(id(parameter))
         return cls(sorted(parameters, key=lambda p: p.dim() <= 1), frozenset(spared))
 
