@@ -27,6 +27,7 @@ from lmtool.errors import UserError
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.outputs.options import DrawnOutput
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import require_splits, save_trained
@@ -105,9 +106,11 @@ def _run(
         batch_size = training.batch_size or default_batch_size(tokens, most=usual, length=length)
         assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
         config.optim.suit(config.output)
+        fewer = config.output.suit(len(corpus.vocabulary) - 1) if isinstance(config.output, DrawnOutput) else ""
         training.batch_size, unchosen = batch_size, training.batch_size is None
         settings = {key: value for key, value in plain_values(config).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
+            session.note(*[fewer] if fewer else [])
             report_splits(corpus, session.say, session.note, session.warn)
         if state is None and not config.lr_range:
             _require_within_budget(config, tokens, batch_size * length)

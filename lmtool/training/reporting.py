@@ -89,6 +89,7 @@ class Reporter:
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
         self._loss_before: float | None = None  # at the last evaluation
+        self._first: tuple[float, float] | None = None  # used share of the budget and seconds at the first report
 
     def due(self, now: float) -> bool:
         """Return whether it is time for the next report; now: of time.perf_counter."""
@@ -104,7 +105,7 @@ class Reporter:
         self._last_report = time.perf_counter()
         before = loss if self._loss_before is None else self._loss_before
         on_train = self._on_train(share * loss + (1 - share) * before)
-        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (_speed(speed), 4), (_left(done, clock), 2)]
+        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (_speed(speed), 4), *self._left(done, clock, 2)]
         if not self._logged(done, parts):
             columns = self._bar.format_dict["ncols"]
             self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
@@ -123,7 +124,7 @@ class Reporter:
             (self._on_train(line["train_loss"]), 3),
             (f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}", 1),
             (_speed(line["examples_per_second"]), 6),
-            (_left(done, line["seconds"]), 5),
+            *self._left(done, line["seconds"], 5),
         ]
         if line["valid_accuracy"] is not None:
             parts.insert(3, (f"valid accuracy {line['valid_accuracy']:.3f}", 4))
@@ -164,6 +165,19 @@ class Reporter:
         if self._bar.disable:
             log.info("%3d %%  %s", self._bar.n, fitting(parts, None))
         return bool(self._bar.disable)
+
+    def _left(self, done: float, clock: float, rank: int) -> list[Part]:
+        """Return the remaining time, given the used share of the budget and the seconds of training, as a part of that
+        rank; none in the first report. It is by what was done since then, as loops are compiled before.
+        """
+        if self._first is None:
+            self._first = done, clock
+        share = done - self._first[0]
+        if done < 1 and share <= 0:
+            return []
+        minutes, rest = divmod(round((clock - self._first[1]) * (1 - done) / share if done < 1 else 0), 60)
+        text = f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+        return [(f"{text} left", rank)]
 
     def _on_train(self, loss: float) -> str:
         if self._loss_is_log_prob:
@@ -235,11 +249,3 @@ def _perplexity(value: float, digits: int) -> str:
 
 def _speed(examples_per_second: float) -> str:
     return f"{examples_per_second:,.0f} examples/s"
-
-
-def _left(done: float, clock: float) -> str:
-    """Return the remaining time, given the used share of the budget and the seconds of training."""
-    if not done:
-        return "? left"
-    minutes, rest = divmod(round(clock * max(1 - done, 0) / done), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if minutes >= 60 else f"{minutes}:{rest:02d} left"

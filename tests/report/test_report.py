@@ -152,7 +152,7 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
     assert f'<td class="number">{kn3["valid_perplexity"]:,.2f}</td>' in page.text
     assert f'<td class="number">{math.log2(kn3["valid_perplexity"]):.3f}</td>' in page.text
     text = page.text.replace("<wbr>", "")
-    assert "modified_kneser_ney of order 3" in text and "nplm + hierarchical (union)" in text
+    assert "modified_kneser_ney of order 3" in text and "hsoftmax + hierarchical (union)" in text
     assert "smoother.alpha=0.001" in text and " to " in text
     assert text.count("too few sentences to tell") == 1
 

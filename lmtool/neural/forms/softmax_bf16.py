@@ -34,17 +34,10 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms import form, tiles
+from lmtool.neural.forms import form, softmax_chunks, tiles
 from lmtool.neural.forms._fast_math import bfloat16, widened
 from lmtool.neural.forms.loops import FAST, as_arrays
-from lmtool.neural.forms.softmax_chunks import (
-    Gradients,
-    fast_dots,
-    in_bf16,
-    loss_with_gradients,
-    plain_gradients,
-    rows_at_once,
-)
+from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients, rows_at_once
 from lmtool.neural.forms.tiles import LOG2_E, ROWS, add_dots, exponentials, pack_depth, pack_examples
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
@@ -60,7 +53,7 @@ _memory_of: WeakKeyDictionary[FullSoftmax, Bf16Softmax] = WeakKeyDictionary()
 
 
 def _serves(layer: FullSoftmax, h: Tensor) -> bool:
-    return h.is_cpu and h.dtype == torch.float32 and in_bf16(layer, h) and fast_dots()
+    return h.is_cpu and h.dtype == torch.float32 and in_bf16(layer, h) and softmax_chunks.fast_dots()
 
 
 @form(

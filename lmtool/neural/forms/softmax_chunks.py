@@ -47,9 +47,7 @@ def in_bf16(layer: FullSoftmax, h: Tensor) -> bool:
 
 
 def fast_dots() -> bool:
-    """Return whether dot products of AVX-512 are faster than autocast: on AMD's processors; forms.softmax_bf16 has the
-    figures.
-    """
+    """Return whether dot products of AVX-512 beat autocast: on AMD's processors (figures: forms.softmax_bf16)."""
     return tiles.has_dots() and llvmlite.binding.get_host_cpu_name().startswith("znver")
 
 

@@ -56,13 +56,12 @@ class ParameterGroups:
         """
         modules, spared = dict(model.named_modules()), set()
         for path, module in modules.items():
-            owner, _, parametrized = f".{path}".rpartition(".parametrizations.")  # the tensor of originals
+            owner, _, tensor = f".{path}".rpartition(".parametrizations.")
+            is_list = isinstance(module, ParametrizationList)  # of the originals of a tensor of its owner
             for name, parameter in module.named_parameters(recurse=False):
-                if isinstance(module, ParametrizationList):
-                    decayed = not _is_gain(parameter, module) and _decays(modules[owner[1:]], parametrized, parameter)
-                else:
-                    decayed = _decays(module, name, parameter)
-                spared |= set() if decayed else {id(parameter)}
+                has, called = (modules[owner[1:]], tensor) if is_list else (module, name)
+                if (is_list and _is_gain(parameter, module)) or not _decays(has, called, parameter):
+                    spared.add(id(parameter))
         return cls(sorted(parameters, key=lambda p: p.dim() <= 1), frozenset(spared))
 
     @property
@@ -91,12 +90,11 @@ def _decays(module: nn.Module, name: str, parameter: Tensor) -> bool:
 
 def _is_gain(original: Tensor, originals: nn.Module) -> bool:
     """Return whether an original of a parametrized tensor scales another one: its shape is the other's, but for 1s."""
-    shapes = [other.shape for other in originals.parameters(recurse=False)]
     return any(
-        len(shape) == original.dim()
-        and shape != original.shape
-        and all(size in (1, of) for size, of in zip(original.shape, shape, strict=True))
-        for shape in shapes
+        other.dim() == original.dim()
+        and other.shape != original.shape
+        and all(size in (1, of) for size, of in zip(original.shape, other.shape, strict=True))
+        for other in originals.parameters(recurse=False)
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, setting
@@ -125,14 +126,31 @@ class HierarchicalOutput(OutputConfig):
 
 
 @dataclass(slots=True)
-class NceOutput(OutputConfig):
-    """Noise-contrastive estimation (Mnih & Teh 2012); conf/output/nce.yaml explains each setting."""
+class DrawnOutput(OutputConfig, ABC):
+    """A layer that draws words in training. draws: the setting of their number, and its usual value."""
 
     can_tie = True
     loss_is_log_prob = False
+    draws: ClassVar[tuple[str, int]]
+
+    def suit(self, words: int) -> str:
+        """Fill in the number of drawn words if it is None, given O; return a note if O is below the usual number."""
+        name, usual = self.draws
+        if getattr(self, name) is not None:
+            return ""
+        setattr(self, name, min(usual, words))
+        few = f"output.{name}={words}, not {usual:,}, as the vocabulary has only {words:,} words"
+        return few if words < usual else ""
+
+
+@dataclass(slots=True)
+class NceOutput(DrawnOutput):
+    """Noise-contrastive estimation (Mnih & Teh 2012); conf/output/nce.yaml explains each setting."""
+
+    draws = "num_noise", 500
 
     kind: str = "nce"
-    num_noise: int = setting(min=1, was="noise")
+    num_noise: int | None = setting(min=1, was="noise")
     share_noise: bool = setting(was="shared")
     unigram_power: float = setting(min=0, max=2, was="power")
     learn_log_z: bool = setting(was="learn_normaliser")
@@ -141,6 +159,8 @@ class NceOutput(OutputConfig):
         """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
+        self.suit(len(counts))
+        assert self.num_noise is not None, "suit has filled it in"
         with named_as_settings():
             return NCELoss(
                 dim,
@@ -155,11 +175,10 @@ class NceOutput(OutputConfig):
 
 
 @dataclass(slots=True)
-class SampledOutput(OutputConfig):
+class SampledOutput(DrawnOutput):
     """Softmax over sampled words (Jean et al. 2015); conf/output/sampled.yaml explains each setting."""
 
-    can_tie = True
-    loss_is_log_prob = False
+    draws = "num_samples", 1000
 
     kind: str = "sampled"
     num_samples: int | None = setting(min=1, was="samples")
@@ -169,6 +188,7 @@ class SampledOutput(OutputConfig):
         """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
+        self.suit(len(counts))
+        assert self.num_samples is not None, "suit has filled it in"
         with named_as_settings():
-            samples = min(1000, len(counts)) if self.num_samples is None else self.num_samples
-            return SampledSoftmax(dim, counts, vectors, samples=samples, power=self.unigram_power, sparse=True)
+            return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)
