@@ -310,15 +310,15 @@ def tuned_weights(
         return int(errors[chosen(total - point[1] * words, log_prob, offsets, point[0])].sum())
 
     first = (at((weight, 0.0)), (weight, 0.0)) if weight is not None else along((0.0, penalty or 0.0), 1.0, 0.0)
-    if penalty is not None:
-        return first[1][0], penalty
+    if penalty is not None or not words.std():
+        return first[1][0], penalty or 0.0
     if weight is not None:
         return min(first, along((weight, 0.0), 0.0, 1.0), key=itemgetter(0))[1]
     spread, *spreads = (float(x.std()) or 1.0 for x in (total, log_prob, words))
     of_weight, of_penalty = (spread / each for each in spreads)
     angles = np.pi / 2 * np.arange(1 - LINES, LINES) / LINES
-    found = [along((0.0, 0.0), of_weight * np.cos(a), of_penalty * np.sin(a)) for a in angles.tolist()]
-    found += [along((of_weight * np.tan(a), 0.0), 0.0, 1.0) for a in angles[LINES - 1 :].tolist()]
+    found = [along((0.0, 0.0), of_weight * math.cos(a), of_penalty * math.sin(a)) for a in angles.tolist()]
+    found += [along((of_weight * math.tan(a), 0.0), 0.0, 1.0) for a in angles[LINES - 1 :].tolist()]
     best = first
     for fewest, point in [first, *sorted(found, key=itemgetter(0))[:LINES]]:
         before = fewest + 1
