@@ -63,13 +63,13 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
         corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
         tokens = tokens_of(text, corpus.vocabulary)
-        scores = [
+        of_models = [
             scores_by(
                 model, text, tokens, config.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
             )
             for name, model in zip(names, models, strict=True)
         ]
-        return list(map(Member, names, scores)), tokens
+        return list(map(Member, names, of_models)), tokens
     found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
