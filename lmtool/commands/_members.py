@@ -61,18 +61,14 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
     if config.text is not None:
         corpus, models = open_members(config, set(), ExitStack(), session)
         text = corpus.split(config.text)
-        scored_text = [
-            (name, model.score_text(text, progress=session.progress), model)
+        tokens = tokens_of(text, corpus.vocabulary)
+        of_models = [
+            scores_by(
+                model, text, tokens, config.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
+            )
             for name, model in zip(names, models, strict=True)
         ]
-        tokens = tokens_of(text, corpus.vocabulary)
-        return [
-            Member(
-                name,
-                scores_by(model, log_prob, text, tokens, config.text, fitted_on(Path(name), None, tokens.fingerprint)),
-            )
-            for name, log_prob, model in scored_text
-        ], tokens
+        return list(map(Member, names, of_models)), tokens
     found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
@@ -179,8 +175,8 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
     with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
-        log_prob, tokens = model.score_text(text, progress=progress), tokens_of(text, corpus.vocabulary)
-        return scores_by(model, log_prob, text, tokens, split, fitted_on(run.folder, split, tokens.fingerprint))
+        tokens = tokens_of(text, corpus.vocabulary)
+        return scores_by(model, text, tokens, split, fitted_on(run.folder, split, tokens.fingerprint), progress)
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
             log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
             seconds += time.perf_counter() - start
             known = tuple(dict.fromkeys(what for fits in found.values() for what in fits))
-            scores = scores_by(mixture, log_prob, text, tokens, config.split, known)
+            scores = scores_by(mixture, text, tokens, config.split, known, log_prob=log_prob)
             across = reads_across(mixture, text)
             evaluation = Evaluation.of(str(out), scores, seconds=seconds, cloze=cloze, across_sentences=across)
             scores.save(out / SCORES_FILE)
@@ -139,10 +139,8 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
     weights, extra = np.array(config.weights), dict[str, Any]()
     if config.weights is None:
         fit = fit_weights(log_prob)
-        weights, extra = (
-            fit.weights,
-            {"fit": fit_record(config, fit.iterations, fit.gap) | {"split": members[0].scores.split}},
-        )
+        record = fit_record(config, fit.iterations, fit.gap) | {"split": members[0].scores.split}
+        weights, extra = fit.weights, {"fit": record}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     first, *others = [member.scores for member in members]
     own = ["weights"] if config.weights is None else []

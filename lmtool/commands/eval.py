@@ -206,14 +206,11 @@ def evaluate_split(
     tokens = tokens_of(split, vocabulary)
     fitted = fitted_on(Path(run), own, tokens.fingerprint)
     session.note(*fitted_note({run: fitted}, own or f"text={name}"))
-    scores = scores_by(model, log_prob, split, tokens, name, fitted)
+    scores = scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
+    normalised, learns = scores.normalised and not unnormalised, scores.dynamic or dynamic is not None
     evaluation = Evaluation.of(
         run,
-        replace(
-            scores,
-            normalised=scores.normalised and not unnormalised,
-            dynamic=scores.dynamic or dynamic is not None,
-        ),
+        replace(scores, normalised=normalised, dynamic=learns),
         seconds=seconds,
         accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,

@@ -75,13 +75,18 @@ def reads_across(model: LanguageModel, split: Split) -> bool | None:
 
 
 def scores_by(
-    model: LanguageModel, log_prob: FloatArray, split: Split, tokens: Tokens, name: str, fitted: tuple[str, ...]
+    model: LanguageModel,
+    split: Split,
+    tokens: Tokens,
+    name: str,
+    fitted: tuple[str, ...],
+    progress: bool = False,
+    log_prob: FloatArray | None = None,
 ) -> TokenScores:
-    """Return a model's scores of a text with all that is known of them. fitted: as in TokenScores."""
-    across = bool(reads_across(model, split))
-    return TokenScores(
-        log_prob, tokens, name, model.normalised, split.characters, split.words, fitted, across, model.dynamic
-    )
+    """Return a model's scores of a text with all that is known of them. log_prob: if they are known already."""
+    log_prob = model.score_text(split, progress=progress) if log_prob is None else log_prob
+    about = model.normalised, split.characters, split.words, fitted, bool(reads_across(model, split)), model.dynamic
+    return TokenScores(log_prob, tokens, name, *about)
 
 
 def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = None, progress: bool = False) -> float:

@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ from lmtool.system.files import atomic_write
 BAR = "|||"
 NUMBER = re.compile("[0-9]+")  # no other digits of Unicode, such as \u00b2
 MAX_DIGITS = 18  # in the number of a list
+LINES = 64  # searched around the origin, half of all; and points from which the search goes on
 WHITE = " \t\n\v\f\r"  # separates words: only ASCII white space, as in training
+
+
+Point = tuple[float, float]  # a weight and a word penalty
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,26 +240,11 @@ def best_weight(
     list's best hypothesis changes only where two lines cross; all crossings are visited. The weight is the middle of
     the widest finite range with the fewest errors; if all are unbounded, 1 from the end of one. least: may be -inf.
     """
-    events: list[tuple[float, int]] = []
-    start = 0
-    for first, last in itertools.pairwise(offsets.tolist()):
-        y, slope, wrong = total[first:last], feature[first:last], errors[first:last]
-        value = (y, -slope) if np.isinf(least) else (slope, y + least * slope)  # the last is compared first
-        here = int(np.lexsort((-np.arange(len(y)), *value))[-1])
-        start += int(wrong[here])
-        while True:
-            steeper = np.flatnonzero(slope > slope[here])
-            if not len(steeper):
-                break
-            crossing = np.maximum((y[here] - y[steeper]) / (slope[steeper] - slope[here]), least)
-            nearest = crossing.min()
-            there = steeper[crossing == nearest]
-            following = int(there[slope[there].argmax()])
-            events.append((float(nearest), int(wrong[following] - wrong[here])))
-            here = following
-    events.sort()
-    places = [least, *(at for at, _ in events), np.inf]
-    counts = np.cumsum([start, *(change for _, change in events)])
+    crossings, changes = np.empty(len(total)), np.empty(len(total), dtype=np.int64)
+    start, count = _crossings(total, feature, errors, offsets, least, crossings, changes)
+    order = np.argsort(crossings[:count])
+    places = [least, *crossings[:count][order].tolist(), np.inf]
+    counts = np.cumsum([start, *changes[:count][order].tolist()])
     widths = np.diff(places)
     real = widths > 0
     fewest = int(counts[real].min())
@@ -265,6 +255,37 @@ def best_weight(
     if np.isinf(low):
         return Tuned(0.0 if np.isinf(high) else high - 1.0, fewest, (low, high))
     return Tuned((low + high) / 2 if np.isfinite(high) else low + 1.0, fewest, (low, high))
+
+
+@numba.njit(cache=True, nogil=True)
+def _crossings(y: Any, slope: Any, errors: Any, offsets: Any, least: Any, at: Any, change: Any) -> Any:
+    """Fill in the values at which the best of a list changes, with the change of errors; return the errors at `least`
+    and the number of these values.
+    """
+    start = count = 0
+    for k in range(len(offsets) - 1):
+        lines, here = range(offsets[k], offsets[k + 1]), offsets[k]
+        for j in lines:
+            ahead, beyond = y[j] - y[here], slope[j] - slope[here]
+            if np.isinf(least):
+                ahead, beyond = -beyond, ahead
+            else:
+                ahead += least * beyond
+            if ahead > 0 or (ahead == 0 and beyond > 0):
+                here = j
+        start += errors[here]
+        following = here
+        while following >= 0:
+            nearest, following = np.inf, -1
+            for j in lines:
+                if slope[j] > slope[here]:
+                    crossing = max((y[here] - y[j]) / (slope[j] - slope[here]), least)
+                    if crossing < nearest or (crossing == nearest and slope[j] > slope[following]):
+                        nearest, following = crossing, j
+            if following >= 0:
+                at[count], change[count] = nearest, errors[following] - errors[here]
+                here, count = following, count + 1
+    return start, count
 
 
 def tuned_weights(
@@ -278,22 +299,37 @@ def tuned_weights(
 ) -> tuple[float, float]:
     """Return the weight and penalty of total + weight log_prob - penalty words, tuned if None, for few errors.
 
-    words: `[H]`, number in each hypothesis; the other arrays: as in best_weight, which tunes a single one. Both are
-    tuned in turn from penalty 0, while that decreases the errors.
+    words: `[H]`, number in each hypothesis; the other arrays: as in best_weight, which tunes a single one. Tuning both
+    in turn ends in local optima. So lines of many angles and weights are searched exactly (Och 2003), and from the best
+    points of LINES of them further lines, while errors decrease. A penalty that brings no gain is 0.
     """
 
-    def beside(penalty: float) -> tuple[float, int]:
-        left = total - penalty * words
-        best = best_weight(left, log_prob, errors, offsets).weight if weight is None else weight
-        return best, int(errors[chosen(left, log_prob, offsets, best)].sum())
+    def along(start: Point, w: float, p: float) -> tuple[int, Point]:
+        """Return the fewest errors on a line of weights and penalties, and where: from a start in a direction."""
+        feature, least = w * log_prob - p * words, -start[0] / w if w else -np.inf
+        t = best_weight(total + start[0] * log_prob - start[1] * words, feature, errors, offsets, least).weight
+        point = max(start[0] + t * w, 0.0), start[1] + t * p
+        return at(point), point
 
-    best, fewest = beside(penalty or 0.0)
-    if penalty is not None:
-        return best, penalty
-    penalty = 0.0
-    while True:
-        tried = best_weight(total + best * log_prob, -words.astype(np.float64), errors, offsets, least=-np.inf).weight
-        found, fewer = beside(tried)
-        if fewer >= fewest:
-            return best, penalty
-        best, fewest, penalty = found, fewer, tried
+    def at(point: Point) -> int:
+        return int(errors[chosen(total - point[1] * words, log_prob, offsets, point[0])].sum())
+
+    first = (at((weight, 0.0)), (weight, 0.0)) if weight is not None else along((0.0, penalty or 0.0), 1.0, 0.0)
+    if penalty is not None or not words.std():
+        return first[1][0], penalty or 0.0
+    if weight is not None:
+        return min(first, along((weight, 0.0), 0.0, 1.0), key=itemgetter(0))[1]
+    spread, *spreads = (float(x.std()) or 1.0 for x in (total, log_prob, words))
+    of_weight, of_penalty = (spread / each for each in spreads)
+    angles = np.pi / 2 * np.arange(1 - LINES, LINES) / LINES
+    found = [along((0.0, 0.0), of_weight * math.cos(a), of_penalty * math.sin(a)) for a in angles.tolist()]
+    found += [along((of_weight * math.tan(a), 0.0), 0.0, 1.0) for a in angles[LINES - 1 :].tolist()]
+    best = first
+    for fewest, point in [first, *sorted(found, key=itemgetter(0))[:LINES]]:
+        before = fewest + 1
+        while fewest < before:
+            before = fewest
+            for w, p in ((1.0, 0.0), (0.0, 1.0), (of_weight, of_penalty), (of_weight, -of_penalty)):
+                fewest, point = min((fewest, point), along(point, w, p), key=itemgetter(0))
+        best = min(best, (fewest, point), key=itemgetter(0))
+    return min(along(best[1], 1.0, 0.0), best, key=itemgetter(0))[1]  # in the middle of its range

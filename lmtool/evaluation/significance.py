@@ -141,8 +141,8 @@ def _drawn_means(sums: FloatArray, lengths: FloatArray, resamples: int, seed: in
     units = len(sums)
     free, bias = (units / block, 2 * block / units) if block > 1 else (units - 1, 1 / units)
     centre = sums.sum(axis=0) / lengths.sum()
-    scaled: FloatArray = (means - centre) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - bias))
-    return centre + scaled
+    means = centre + (means - centre) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - bias))
+    return means
 
 
 def _block_length(influence: FloatArray, block: int | None) -> int:

@@ -134,7 +134,7 @@ class TokenScores:
                 file.create_dataset(name, data=part)
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT
-            about = {"normalised": self.normalised, "characters": self.characters, "words": self.words}
+            about: dict[str, Any] = {"normalised": self.normalised, "characters": self.characters, "words": self.words}
             about |= {"fitted": self.fitted, "across": self.across, "dynamic": self.dynamic}
             file.attrs["split"] = self.split
             file.attrs["about"] = json.dumps(about)

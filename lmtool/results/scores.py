@@ -181,8 +181,8 @@ class Evaluation(Figures):
         last = {"accuracy": self.accuracy, "cloze": cloze, "log_z": self.log_z or None}
         last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
         known = {key: value for key, value in last.items() if value is not None}
-        known |= {"normalised": self.normalised}
-        return finite_or_null({name: getattr(self, name) for name in FIGURES} | known)
+        figures = {name: getattr(self, name) for name in FIGURES} | known
+        return finite_or_null(figures | {"normalised": self.normalised})
 
     def _figures(self) -> list[tuple[str, Cell]]:
         cloze, log_z = self.cloze or {}, self.log_z

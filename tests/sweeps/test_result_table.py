@@ -39,11 +39,13 @@ def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
     )
     lines = shown(table).splitlines()
     assert lines[4].split() == ["1", "mle", "inf", "yes", "1.5000", "done"]
-    assert lines[5] == "scores that do not sum to one: not comparable:" and lines[6].startswith("0    stupid_backoff")
+    assert lines[5] == "scores that do not sum to one, or whose sum is unknown: not comparable:" and lines[
+        6
+    ].startswith("0    stupid_backoff")
     assert len(lines) == 7
     write(tmp_path, "lmtool train -m", {"sweep": table, "sweep-seeds": None})
     text = (tmp_path / "sweep.md").read_text()
-    assert "| done |\n\nScores that do not sum to one: not comparable:\n\n| job |" in text
+    assert "| done |\n\nScores that do not sum to one, or whose sum is unknown: not comparable:\n\n| job |" in text
     with (tmp_path / "sweep.csv").open(newline="") as handle:
         assert [row["valid_perplexity"] for row in csv.DictReader(handle)] == ["100.5", "200.25", "inf", "90.0"]
 

@@ -3,13 +3,16 @@
 Chen & Goodman (1998) tune their smoothers so; the report of CS287 HW3 did it by hand. The probability of a token under
 an interpolated model depends on a few numbers per order: the n-gram's count and the sums over its context. So the
 likelihood of a held-out text and its gradient take milliseconds, and L-BFGS finds the optimum in seconds. The
-smoother's formulas are evaluated on tensors instead of arrays.
+likelihood may have several maxima, e.g. where an estimated discount is at its bound; so L-BFGS starts there and from
+the middle of all ranges. The smoother's formulas are evaluated on tensors instead of arrays.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 # held-out text without unseen words, unseen words would have probability 0.
 BOUND_MARGIN = 1e-9
 MAX_STEPS = 200  # of L-BFGS for merged counts
+MIN_GAIN = 1e-7  # of the perplexity, relative, by which another start must be better to be chosen
 MIN_CHANGE = 1e-6  # of the mean log p of a token in a step: the last step changes it by less
 
 
@@ -84,9 +88,8 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
     fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
-    logits = torch.logit(fraction).requires_grad_(True)  # unconstrained
 
-    def bounded() -> Any:
+    def bounded(logits: Any) -> Any:  # logits are unconstrained
         return low + span * (BOUND_MARGIN + (1 - 2 * BOUND_MARGIN) * torch.sigmoid(logits))
 
     def loss() -> Any:
@@ -96,18 +99,23 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
             p = torch.where(seen, share + smoother.weight(k, h) * p, p)
         return -p.log().mean()
 
-    def loss_of_logits() -> Any:
-        smoother.values = bounded()
+    def loss_of(logits: Any) -> Any:
+        smoother.values = bounded(logits)
         return loss()
 
     smoother.values = start
     with torch.no_grad():
-        before = float(loss().exp())
-    _minimize([logits], loss_of_logits, max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12)
-    with torch.no_grad():
-        after = float(loss_of_logits().exp())
-        smoother.values = smoother.values.numpy() if after < before else start.numpy()
-    return Tuned(before, min(before, after))
+        before = after = float(loss().exp())
+    best = start
+    for begin in (fraction, torch.full_like(fraction, 0.5)):
+        logits = torch.logit(begin).requires_grad_(True)
+        _minimize([logits], partial(loss_of, logits), max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12)
+        with torch.no_grad():
+            found = float(loss_of(logits).exp())
+            if found < after * (1 - MIN_GAIN):
+                after, best = found, smoother.values
+    smoother.values = best.numpy()
+    return Tuned(before, after)
 
 
 def _observe(
@@ -150,23 +158,27 @@ def _tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> Tune
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
     fraction = (torch.from_numpy(smoother.values) - low) / (high - low)
     # Unconstrained: weights = softmax(scores), values = low + (high - low) sigmoid(logits).
-    scores = torch.from_numpy(smoother.weights_of(sources.names)).log().requires_grad_(True)
-    logits = torch.logit(fraction.clamp(1e-4, 1 - 1e-4)).requires_grad_(True)
+    given = torch.from_numpy(smoother.weights_of(sources.names)).log()
     losses: list[float] = []
 
-    def loss() -> Any:
+    def loss(scores: Any, logits: Any) -> Any:
         weights, values = torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits)
         value, by_weight, by_value = loss_and_gradient(*fixed, weights.detach().numpy(), values.detach().numpy())
         losses.append(value)
         linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
         return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
 
-    tuned = [scores, logits] if smoother.fixed_weights is None else [logits]
-    _minimize(tuned, loss, max_iter=MAX_STEPS, tolerance_grad=1e-7, tolerance_change=MIN_CHANGE)
-    with torch.no_grad():
-        smoother.weights = torch.softmax(scores, 0).numpy()
-        smoother.values = (low + (high - low) * torch.sigmoid(logits)).numpy()
-    after = loss_and_gradient(*fixed, smoother.weights, smoother.values)[0]
+    after = math.inf
+    for begin in (fraction.clamp(1e-4, 1 - 1e-4), torch.full_like(fraction, 0.5)):
+        scores, logits = given.clone().requires_grad_(True), torch.logit(begin).requires_grad_(True)
+        tuned = [scores, logits] if smoother.fixed_weights is None else [logits]
+        limits = {"max_iter": MAX_STEPS, "tolerance_grad": 1e-7, "tolerance_change": MIN_CHANGE}
+        _minimize(tuned, partial(loss, scores, logits), **limits)
+        with torch.no_grad():
+            weights, values = (torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits))
+        found = loss_and_gradient(*fixed, weights.numpy(), values.numpy())[0]
+        if found < after - MIN_GAIN:
+            after, smoother.weights, smoother.values = found, weights.numpy(), values.numpy()
     return Tuned(float(np.exp(losses[0])), float(np.exp(after)))
 
 
