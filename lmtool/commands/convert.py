@@ -30,6 +30,7 @@ from lmtool.runs.load import load_neural, run_vocabulary
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
+from lmtool.system.terminal import size_text
 
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
 PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
@@ -134,7 +135,7 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
     replace(source, folder=session.out, config=source.config | former | config.changes()).save()
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in config.changes().items())
-    about = f"the model of {source.folder} with {how}: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
+    about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
     session.say(f"{about}\nrun={session.out}")
     return Written(session.out, about, notes=session.notes)
 
