@@ -68,13 +68,15 @@ class Session:
         hydra = HydraConfig.get()
         words = OmegaConf.to_container(hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
         assert isinstance(words, list)
+        sweeps = hydra.mode == RunMode.MULTIRUN
         return cls(
             out=Path(hydra.runtime.output_dir),
             begun=TrainingStart([str(word) for word in words], config_dir_of(hydra)),
             choices=choices_of(hydra),
-            launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
+            launcher=hydra.launcher if sweeps else None,
             progress=on_terminal() if progress is None else progress,
             quiet=quiet,
+            keeps=sweeps or hydra.runtime.output_dir == os.path.join(hydra.runtime.cwd, hydra.run.dir),
         )
 
     @property

@@ -41,7 +41,7 @@ class States:
     @classmethod
     def of(cls, states: Sequence[State]) -> States:
         """Return the states of a list. Raises ValueError if it is empty or not of one model."""
-        if not all([isinstance(state, State) for state in states]):
+        if not isinstance(states, Sequence) or not all([isinstance(state, State) for state in states]):
             raise ValueError("States.of: must be a list of states, as TextModel.begin and advance return them")
         models = {id(state.model): state.model for state in states}
         if len(models) != 1:

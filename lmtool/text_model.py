@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from lmtool.config.data import BlankLines, Oov
 from lmtool.config.model_verbs import Likeness, Sampling, Vectors
-from lmtool.config.rules import require, require_whole
+from lmtool.config.rules import require, require_flags, require_whole
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
@@ -127,7 +127,7 @@ class TextModel:
         """
         if isinstance(sentences, str):
             return self.score([sentences], across_sentences=across_sentences)[0]
-        text, sizes = self.encoded(map(self._words_of, sentences), across_sentences=across_sentences)
+        text, sizes = self.encoded(self._words_in("sentences", sentences), across_sentences=across_sentences)
         if not text.tokens:
             return [np.empty(0) for _ in sizes]
         return np.split(self.model.score_text(text), np.cumsum(sizes)[:-1])
@@ -141,10 +141,11 @@ class TextModel:
         and for a model with a cache.
         """
         require_no_cache(self.model, self.name)
-        given = [sentences] if isinstance(sentences, str) else list(sentences)
+        require_flags(surprisal=surprisal, bits=bits)
+        given = list(self._words_in("sentences", sentences))
         scale = (-1 if surprisal else 1) / (math.log(2) if bits else 1)
         end = [] if self.vocabulary.eos is None else [EOS]
-        tokens = [[*self.form.tokens(self._words_of(sentence)), *end] for sentence in given]
+        tokens = [[*self.form.tokens(words), *end] for words in given]
         scores = [(scale * log_prob).tolist() for log_prob in self.score(given)]
         return [list(zip(*pair, strict=True)) for pair in zip(tokens, scores, strict=True)]
 
@@ -156,7 +157,7 @@ class TextModel:
         require_no_cache(self.model, self.name)
         sums = []
         for key, given in (("good", good), ("bad", bad)):
-            words = [self._words_of(sentence) for sentence in ([given] if isinstance(given, str) else given)]
+            words = list(self._words_in(key, given))
             if [] in words:
                 raise UserError(f"compare: {key}[{words.index([])}] has no words: leave out this pair")
             sums.append(np.array([log_prob.sum() for log_prob in self.score(words)]))
@@ -170,15 +171,15 @@ class TextModel:
 
         across_sentences: as in `score`. Raises UserError for an empty text.
         """
-        split = self.split_of([text] if isinstance(text, str) else text, across_sentences=across_sentences)
-        return perplexity(self.model.score_text(split))
+        return perplexity(self.model.score_text(self.split_of(text, across_sentences=across_sentences)))
 
-    def split_of(self, sentences: Sentences, *, across_sentences: bool = False) -> Split:
+    def split_of(self, sentences: str | Sentences, *, across_sentences: bool = False) -> Split:
         """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
         words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
         every = self.form.blank_lines
-        words = (words for words in map(self._words_of, sentences) if every or any(map(split_words, words)))
+        found = self._words_in("text", sentences)
+        words = (words for words in found if every or any(map(split_words, words)))
         text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
@@ -190,14 +191,22 @@ class TextModel:
 
         sentences: the words of each, as `form.words` returns them.
         """
+        require_flags(across_sentences=across_sentences)
         if across_sentences:
             require_across(self.model, self.vocabulary.eos, self.name)
         text, sizes = self.form.as_split(sentences, one_text=across_sentences)
         return with_unk_as_oov(text, self.model, self.vocabulary), sizes
 
+    def _words_in(self, key: str, given: str | Sentences) -> Iterator[list[str]]:
+        """Return the words of each sentence. Raises UserError, naming the argument, if there are none."""
+        require(isinstance(given, Iterable), key, f"{given!r:.40}", "a sentence or a list of sentences")
+        return map(self._words_of, [given] if isinstance(given, str) else given)
+
     def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
         if isinstance(sentence, str):
             return self.form.words(sentence)
+        if not isinstance(sentence, Iterable):
+            raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
         words = list(sentence)
         for word in words:
             if not isinstance(word, str):
@@ -264,14 +273,14 @@ class TextModel:
 
         Raises UserError for a word outside the vocabulary.
         """
-        require(oov in ("error", "unk"), "oov", oov, "error or unk")
+        require(oov in list(Oov.__members__), "oov", oov, "error or unk")
         return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
         """Return the state before the first word. sentence_start: see the class. Raises UserError for a model with a
         cache.
         """
-        require(isinstance(sentence_start, bool), "sentence_start", sentence_start, "True or False")
+        require_flags(sentence_start=sentence_start)
         state = self.model.begin(self.vocabulary.special_tokens, sentence_start=sentence_start)
         return State(state.tobytes(), self.model)
 
@@ -300,9 +309,14 @@ class TextModel:
         states = state if isinstance(state, States) else States.of(state)
         if states.model is not self.model:
             raise ValueError(f"advance: these are states of another model than {self.name}")
-        ids = words if isinstance(words, np.ndarray) else self.vocabulary.encode(self.form.single_tokens(words))
+        ids = words if isinstance(words, np.ndarray) else self._ids_of(words)
         log_probs, rows = self.model.advance(states.rows, ids, self.vocabulary.special_tokens)
         return log_probs, States(rows, self.model)
+
+    def _ids_of(self, words: Sequence[str]) -> IntArray:
+        if not isinstance(words, Iterable) or not all([isinstance(word, str) for word in words]):
+            raise UserError(f"advance: words={words!r:.40}: must be strings, or an array of ids")
+        return self.vocabulary.encode(self.form.single_tokens(words))
 
     @property
     def network(self) -> NeuralModel:
@@ -310,7 +324,7 @@ class TextModel:
         from lmtool.neural.model import NeuralModel
 
         if not isinstance(self.model, NeuralModel):
-            raise UserError(f"{self.name} is not a neural model: its words have no vectors; name another with run=PATH")
+            raise UserError(f"{self.name} is not a neural model: its words have no vectors; load another")
         return self.model
 
     @property
@@ -330,8 +344,8 @@ class TextModel:
 
         require_whole("top", top)
         require(isinstance(word, str), "word", repr(word), "text")
-        require(by in Likeness.__members__, "by", by, "cosine or dot")
-        require(of in Vectors.__members__, "of", of, "embeddings or output")
+        require(by in list(Likeness.__members__), "by", by, "cosine or dot")
+        require(of in list(Vectors.__members__), "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
         word = self.form.normalized(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
@@ -343,7 +357,7 @@ class TextModel:
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
         """Return the context int64 `[C]` after ids `[words]`: the last C of them, left-padded with `<s>` or `<unk>`."""
-        require(isinstance(sentence_start, bool), "sentence_start", sentence_start, "True or False")
+        require_flags(sentence_start=sentence_start)
         size = len(ids) + 1 if self.context_size is None else self.context_size
         before = np.full(size, self.vocabulary.bos if sentence_start else self.vocabulary.unk, dtype=np.int64)
         return np.concatenate([before, ids])[len(ids) :]

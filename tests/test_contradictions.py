@@ -113,6 +113,7 @@ def test_the_default_batch_size_by_hand(tokens: int, size: int) -> None:
         (MemoryError("Unable to allocate 128. GiB for an array with shape (1,)"), "128 GiB"),
         (RuntimeError("can't allocate memory: you tried to allocate 21474836480 bytes."), "20.0 GiB"),
         (RuntimeError("unable to mmap 50920 bytes from file </x/state.safetensors>: Cannot allocate memory (12)"), ""),
+        (RuntimeError("can't allocate memory: you tried to allocate 50920 bytes."), r"49\.7 KiB more were needed"),
         (RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"), "20.00 GiB"),
     ],
 )

@@ -48,7 +48,8 @@ def test_weights_by_hand() -> None:
 
 def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) -> None:
     said = lmtool("convert", f"run={runs}/kn3", "quantize=8", "hydra.run.dir=small")
-    assert "with quantize=8: 0.0 -> 0.0 MB" in said and said.endswith("/small\n")
+    before, after = (Path(folder, "model.h5").stat().st_size for folder in (runs / "kn3", "small"))
+    assert f"with quantize=8: {before / 1024:.1f} KiB -> {after / 1024:.1f} KiB" in said and said.endswith("/small\n")
     lmtool("eval", "run=small", "hydra.run.dir=one")
     lmtool("train", "model=ngram", "data=toy", "model.order=3", "quantize=8", "hydra.run.dir=trained")
     assert Path("trained/model.h5").read_bytes() == Path("small/model.h5").read_bytes()

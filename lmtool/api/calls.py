@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -23,12 +22,13 @@ from lmtool.api.running import (
     new_folder,
     said_in_python,
     shows_progress,
+    warn_once,
     word_of,
 )
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
 from lmtool.config.options import folder_in_use
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_flags, require_path
 from lmtool.errors import UserError
 from lmtool.results import (
     BuiltTree,
@@ -128,6 +128,7 @@ def train(
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.
     """
+    require_flags(overwrite=overwrite)
     again: Again = "overwrite" if overwrite else "resume" if resume is True else None
     if resume and overwrite:
         raise UserError(
@@ -186,12 +187,12 @@ def evaluate(
     known = {"accuracy", "unnormalised"}
     if settings.keys() - known:
         raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
+    require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(
         loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
     )
-    for warning in session.warnings:
-        warnings.warn(warning, stacklevel=2)
+    warn_once(session.warnings, loaded.name, stacklevel=3)
     return evaluation
 
 
@@ -296,11 +297,13 @@ def sweep(
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     if resume := settings.get("resume"):
         raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
-    require(verb in VERBS, "verb", verb, f"one of {', '.join(VERBS)}")
+    require_path("out", out)
+    require(verb in list(VERBS), "verb", verb, f"one of {', '.join(VERBS)}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = line_of(verb, ["-m"], settings).overrides
     for key, values in over.items():
-        if isinstance(values, str) or not (swept := [word_of(key, value).partition("=")[2] for value in values]):
+        listed = [] if isinstance(values, str) or not isinstance(values, Iterable) else values
+        if not (swept := [word_of(key, value).partition("=")[2] for value in listed]):
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
         words.append(f"{key}={','.join(swept)}")
     words += [f"hydra.sweep.dir={literal(folder, 'out')}", "hydra/hydra_logging=none"]

@@ -6,7 +6,7 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from enum import Enum
@@ -20,7 +20,7 @@ from lmtool.commands import run_command
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
-from lmtool.config.rules import as_written
+from lmtool.config.rules import as_written, require, require_flags, require_path
 from lmtool.config.settings import choices_of, data_settings, plain_values, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
@@ -34,9 +34,10 @@ from lmtool.text_model import TextModel
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
+_shown: set[tuple[str, str]] = set()
 NAME = re.compile(r"[\w.-]+")
 FOLDER = re.compile(r"(?P<command>lmtool \w+(?: -\S+| [^\s=]+=\S+)+)|hydra\.(?:run|sweep)\.dir\b")
-MAPPINGS = {"data.train", "smoother.source_weights"}  # may be mappings with custom keys: one value each
+MAPPINGS = {"data.train", "data.downloads", "smoother.source_weights"}  # may have custom keys: one value each
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
@@ -66,6 +67,8 @@ def call(
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
 
+    require_path("out", out)
+    require(callback is None or callable(callback), "callback", f"{callback!r:.40}", "a function")
     with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = line_of(verb, [], settings)  # whole, if the cell that started a training is run again
@@ -93,13 +96,23 @@ def call(
             again=again,
         )
         result = run_command(verb, config, session) if command is None else command(config, session)
-        for warning in session.warnings:
-            warnings.warn(warning, stacklevel=3)
+        warn_once(session.warnings, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
+
+
+def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
+    """Show warnings that were not shown yet in this process of the same models and texts, as each cell of a notebook
+    is a place of its own to Python. about: the models and texts.
+    """
+    for text in texts:
+        if (text, str(about)) not in _shown:
+            warnings.warn(text, stacklevel=stacklevel)
+            _shown.add((text, str(about)))  # not if warnings are errors
 
 
 def replacing(overwrite: bool, out: str | PathLike[str] | None, sources: Sequence[Path]) -> Again:
     """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
+    require_flags(overwrite=overwrite)
     if overwrite and out is not None and Path(out).resolve() in [path.resolve() for path in sources]:
         raise UserError(f"out={out} is a run that is read: choose another folder to write to")
     return "overwrite" if overwrite else None
@@ -183,7 +196,7 @@ def _words(key: str, value: Any) -> Iterator[str]:
         text = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
         raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {type(value).__name__}: pass {text}")
     if not isinstance(value, Mapping) or key in MAPPINGS or (not value and "." in key):
-        yield word_of(key, value)
+        yield f"{'++' * (key == 'data.downloads')}{word_of(key, value)}"  # an empty mapping takes no keys otherwise
         return
     for name, item in value.items():
         if name == "kind" and key in HOMES:
@@ -293,6 +306,7 @@ def named_models(runs: RunLike | Sequence[RunLike]) -> dict[str, Any]:
 
 def shows_progress(wanted: bool | None) -> bool:
     """Return whether to show progress bars: `wanted`, or if it is None, only on a terminal and in notebooks."""
+    require_flags(progress=wanted is not None and wanted)
     return on_terminal() or in_notebook() if wanted is None else wanted
 
 

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from lmtool.api.running import RunLike, call, model_of, named_models
+from lmtool.config.rules import require_flags
 from lmtool.errors import UserError
 from lmtool.results import Surprisals
 
@@ -39,9 +40,11 @@ def score_texts(
     from lmtool.commands.score import scorer_of
     from lmtool.evaluation.text_scores import scores_of
 
-    if isinstance(texts, str):
-        raise UserError(f"texts={texts[:40]!r}: give a list of texts, or another iterable, as [{texts[:20]!r}]")
-    models = [model_of(each, device, store_dir, options) for each in (run, run_out) if each is not None]
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, as [{texts!r:.20}]")
+    require_flags(across_sentences=across_sentences)
+    given = [run] if run_out is None else [run, run_out]
+    models = [model_of(each, device, store_dir, options) for each in given]
     return scores_of(_checked(texts), scorer_of(models, across=across_sentences))
 
 

@@ -33,7 +33,7 @@ from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
 from lmtool.errors import UserError
-from lmtool.system.terminal import nearest
+from lmtool.system.terminal import nearest, size_text
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
 # Torch's messages when memory runs out: it has an exception type for GPUs only.
@@ -92,7 +92,7 @@ def explained(line: CommandLine) -> Iterator[None]:
         size = ""
         if amount := re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error)):
             number, unit = amount[1].rstrip("."), amount[2]
-            needed = f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number} {unit}"
+            needed = size_text(int(number)) if unit == "bytes" else f"{number} {unit}"
             size = f" ({needed} more were needed)"
         raise UserError(
             f"not enough memory{size}: choose a smaller model or a shorter model.context_size, a smaller "

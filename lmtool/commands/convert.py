@@ -31,9 +31,10 @@ from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
 from lmtool.runs.corpus import save_words, tokeniser_in
 from lmtool.runs.load import load_neural, run_vocabulary
-from lmtool.runs.run import Run, run_folder, text_key
+from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
+from lmtool.system.terminal import size_text
 
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
 PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
@@ -148,7 +149,7 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
     replace(source, folder=session.out, config=source.config | former | changes).save()
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in changes.items())
-    about = f"the model of {source.folder} with {how}: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
+    about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
     session.say(f"{about}\nrun={session.out}")
     return Written(session.out, about, notes=session.notes)
 

@@ -20,6 +20,7 @@ from lmtool.runs.run import newest
 from lmtool.session import Session
 from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
 from lmtool.system.files import atomic_write, write_json
+from lmtool.system.terminal import size_text
 
 PAGE = "report.html"
 
@@ -56,7 +57,7 @@ def run(config: ReportConfig, session: Session) -> Written:
     for section in sections:
         count = sum(isinstance(part, Picture) for part in section.parts)
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
-    about = f"{len(html.encode()) / 1e6:.1f} MB; its pictures as PNG beside it"
+    about = f"{size_text(len(html.encode()))}; its pictures as PNG beside it"
     session.say(f"{out / PAGE}, {about}")
     return Written(out / PAGE, about, notes=session.notes)
 

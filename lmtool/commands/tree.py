@@ -83,7 +83,7 @@ def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
     if given is None:
         last = len(vocabulary) - 2
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})
-    for word in given:
+    for word in map(str, given):
         if vocabulary.ids.get(word, vocabulary.bos) == vocabulary.bos:
             raise UserError(f"words={word}: not in the vocabulary{nearest(word, vocabulary.words[:-1])}")
     return [vocabulary.ids[word] for word in given]

@@ -42,6 +42,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from lmtool.config.rules import require_path
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
 
@@ -128,6 +129,7 @@ _folders: ContextVar[tuple[Place, ...]] = ContextVar("folders", default=())  # g
 
 def use_folder(folder: str | Path | None) -> None:
     """Add the options of a folder for this thread; None adds none. Raises UserError if it does not exist."""
+    require_path("options", folder)
     if folder is None:
         return
     path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME

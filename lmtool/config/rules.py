@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar
 
 from lmtool.errors import UserError
@@ -72,13 +73,15 @@ class Rule:
     def require(self, value: Any, key: str, type_: str) -> None:
         """Raise UserError, naming the key, unless the value is allowed. type_: the annotation of the field."""
         if value is None and type_ != "Any":
-            return  # the type allows null, or the value was rejected earlier
+            return require("None" in type_, key, value, self.text(type_))
         if self.check is not None and value is not None:
             self.check(value, key)
-        if (self.bounds or self.words) and (value == "null" or as_written(value) not in self.words):
+        if (self.bounds or self.words) and (as_written(value) not in self.words or value == "null"):
             items = value if type_.startswith("list") else [value]
             whole = "int" in type_ and "float" not in type_
             rule = self.text(type_) + (f"; {self.said}" if self.bounds and self.said else "")
+            if whole and not all(isinstance(item, Integral) for item in items):  # from Python
+                value, rule = f"{value!r:.40}", f"a whole number, {rule}"
             require(bool(items) and all(self._holds(item, whole) for item in items), key, value, rule)
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
@@ -176,6 +179,17 @@ def require_block(value: Any, key: str = "block") -> None:
     """Raise UserError unless `value` is a block size: auto, sentence, or a whole number of 1 or more."""
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS
     require(whole or value in ("auto", "sentence"), key, value, "auto, sentence, or a whole number of 1 or more")
+
+
+def require_flags(**flags: object) -> None:
+    """Raise UserError, naming the argument, unless each is True or False."""
+    for key, value in flags.items():
+        require(isinstance(value, bool), key, f"{value!r:.40}", "True or False")
+
+
+def require_path(key: str, value: object, *, null: bool = True) -> None:
+    """Raise UserError, naming the argument, unless it may be the path of a file. null: whether it may be null."""
+    require(isinstance(value, str | PathLike) or (null and value is None), key, f"{value!r:.40}", "a path")
 
 
 def size_in_bytes(text: str, key: str) -> int:

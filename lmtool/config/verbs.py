@@ -46,7 +46,8 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 def require_device(device: str, key: str = "device") -> None:
     """Raise UserError unless `device` is the name of a device."""
-    require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
+    known = isinstance(device, str) and DEVICE.fullmatch(device) is not None
+    require(known, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
 def _read_weights(given: Any, members: int, what: str) -> list[float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.data import Unit, VocabularyConfig
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_path
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
@@ -38,6 +38,7 @@ class Corpus(Store):
 
         Raises UserError if it is missing, cut off, not a store or of another format.
         """
+        require_path("path", path, null=False)
         return cls(Store.open(path))
 
     @property
@@ -82,8 +83,8 @@ class Corpus(Store):
         kinds += [("size", size, int)] if size is not None else []
         for key, value, kind in kinds:
             require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
-        units = [known.value for known in Unit]
-        require(unit in units, "unit", repr(unit), f"one of {', '.join(units)}")
+        require_path("store_dir", store_dir, null=False)
+        require(unit in list(Unit.__members__), "unit", repr(unit), f"one of {', '.join(Unit.__members__)}")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
         splits = {"train": train, "valid": valid, "test": test}
         store = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))

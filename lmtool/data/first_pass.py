@@ -24,7 +24,7 @@ from lmtool.errors import UserError
 from lmtool.system.arrays import pieces_of
 from lmtool.system.files import unique_tag
 from lmtool.system.parallel import read_ahead
-from lmtool.system.terminal import token_bar
+from lmtool.system.terminal import size_text, token_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -128,7 +128,7 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
     size = np.dtype(np.int32).itemsize * sum(drawn.tokens.values())
     if size > shutil.disk_usage(store.parent).free:
         tokens = ", ".join(f"{name} {count}" for name, count in drawn.tokens.items())
-        room = f"{size / 2**30:,.1f} GiB, which do not fit on the disk of {store.parent}"
+        room = f"{size_text(size)}, which do not fit on the disk of {store.parent}"
         raise UserError(f"the ids of {tokens} tokens take {room}: draw fewer tokens")
     splits: dict[str, Ids] = {}
     for name in drawn.tokens:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from lmtool.data.remote import is_address, open_address
 from lmtool.errors import UserError
+from lmtool.system.terminal import size_text
 
 READ = 1 << 16  # packed bytes read at a time
 BUFFER = 4 << 20  # unpacked bytes
@@ -144,7 +145,7 @@ class _Limited(io.RawIOBase):
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
             raise UserError(
-                f"{self.name} unpacks to over {self._ratio:g} times its size, {self.size >> 20:,} MiB so far: such "
+                f"{self.name} unpacks to over {self._ratio:g} times its size, {size_text(self.size)} so far: such "
                 f"files fill disks; if it is right, set {RATIO_VARIABLE}=1e9"
             )
         return size

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -107,7 +107,7 @@ def rows_of_table(
     """
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
-        if column is not None and column not in columns:
+        if column is not None and column not in list(columns):
             named = ", ".join(map(str, columns))
             raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
     words = [_checked(value, name, row) for row, value in enumerate(columns[word or WORD], 1)]
@@ -126,7 +126,9 @@ def rows_of_table(
     numbers: list[int] = []
     for first, last in pairwise(item_starts.tolist()):
         if seen.setdefault(items[first], first) != first:
-            began = f"item {_shown(items[first])} began in row {seen[items[first]] + 1} and was interrupted"
+            began = (
+                f"item {', '.join(map(str, items[first]))} began in row {seen[items[first]] + 1} and was interrupted"
+            )
             remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=[A,B]"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
         if given is None and sentences != "item":
@@ -154,24 +156,24 @@ def _several_texts(
     """
     ends, warnings = set(rows.item_starts.tolist()), []
     restarts = {key: _restarts(values, ends) for key, values in others.items()}
-    cuts = {key: set(_changes(values).tolist()) - ends for key, values in others.items() if not restarts[key]}
-    for key, inner in [*cuts.items(), *restarts.items()]:
-        blocks = [rows.words[first:last] for first, last in pairwise(sorted(inner | ends))]
-        pairs = [pair for at, *pair in zip(sorted(inner | ends)[1:], blocks, blocks[1:], strict=False) if at in inner]
+    for key in sorted(others, key=lambda key: bool(restarts[key])):
+        inner = restarts[key] or set(_changes(others[key]).tolist()) - ends
+        starts = sorted(inner | ends)
+        blocks = [rows.words[first:last] for first, last in pairwise(starts)]
+        pairs = [pair for start, *pair in zip(starts[1:], blocks, blocks[1:], strict=False) if start in inner]
         sizes = [min(map(len, pair)) for pair in pairs]
         if not pairs or sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
             continue
-        row = min(inner)
-        named = f"{rows.name}, row {row + 1}: item {_shown(items[row])}"
+        named = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
         remedy = f"item_column=[{','.join([*keys, 'COLUMN' if restarts[key] else key])}]"
         if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
             raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
-        in_sentence = not inner <= set(rows.starts.tolist())
-        if restarts[key]:
-            doubtful = in_sentence
-        else:  # whole numbers that change with the sentence are its number
-            numbers = all(isinstance(value, int) for value in others[key])
-            doubtful = min(sizes) > 1 and _same_blocks(others[key], rows.item_starts) and (in_sentence or not numbers)
+        doubtful = not inner <= set(rows.starts.tolist())  # a text begins within a sentence
+        if not restarts[key]:  # each item has the same values, each in one block; if numbers, not those of sentences
+            values = list(map(str, others[key]))
+            each_once = len(set(zip(items, values, strict=True))) == len(blocks) == len(set(values)) * (len(ends) - 1)
+            doubtful |= not all(isinstance(value, int) for value in others[key])
+            doubtful &= each_once and min(sizes) > 1
         if doubtful:
             warnings.append(f"{named} is read as one text, but column {key} divides it: if it is several, set {remedy}")
     return warnings[:1]
@@ -184,24 +186,14 @@ def _restarts(values: list[Any], ends: set[int]) -> set[int]:
     if not all(type(value) is int for value in values) or values[0] not in (0, 1) or max(values) < 2:
         return set()
     falls = {row for row in range(1, len(values)) if row in ends or values[row] <= values[row - 1]}
-    return falls - ends if all(values[row] == values[0] for row in falls - {len(values)}) else set()
+    return falls - ends if all(values[row] == values[0] for row in falls) else set()
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
     """Return how many words two texts have in common at their beginnings and ends."""
-    size = min(len(one), len(other))
-    ahead = next((k for k in range(size) if one[k] != other[k]), size)
-    return ahead + next((k for k in range(size - ahead) if one[-1 - k] != other[-1 - k]), size - ahead)
-
-
-def _same_blocks(values: list[Any], item_starts: IntArray) -> bool:
-    """Return whether each item has the same values, each in one block of rows."""
-    items = [list(map(str, values[first:last])) for first, last in pairwise(item_starts.tolist())]
-    return all(len(set(item)) == len(_changes(item)) - 1 and set(item) == set(items[0]) for item in items)
-
-
-def _shown(item: tuple[Any, ...]) -> str:
-    return ", ".join(map(str, item))
+    sides = zip(one, other, strict=False), zip(reversed(one), reversed(other), strict=False)
+    alike = sum(1 for side in sides for _ in takewhile(lambda pair: pair[0] == pair[1], side))
+    return min(alike, len(one), len(other))
 
 
 def _changes(values: Sequence[Any]) -> IntArray:

@@ -30,6 +30,7 @@ from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.process import memory_available
+from lmtool.system.terminal import size_text
 from lmtool.trees.tree import Tree
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
@@ -324,6 +325,6 @@ def require_memory(model: EncoderConfig, words: int) -> None:
         return
     given = ", ".join(f"model.{name}={getattr(model, name)}" for name in model.size_settings())
     raise UserError(
-        f"{given}: {needed // BYTES:,} parameters with a vocabulary of {words:,} words take {needed / 2**30:,.1f} GiB, "
-        f"and {free / 2**30:,.1f} GiB are free; make them smaller"
+        f"{given}: {needed // BYTES:,} parameters with a vocabulary of {words:,} words take {size_text(needed)}, "
+        f"and {size_text(free)} are free; make them smaller"
     )

@@ -14,6 +14,7 @@ from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
+from lmtool.config.rules import require_path
 from lmtool.config.verbs import UNION, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -53,6 +54,8 @@ def load(
     original folder). options: a folder with custom options that the run uses; its Python files are executed. Raises
     UserError if the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
+    require_path("path", path, null=False)
+    require_path("store_dir", store_dir)
     require_device(device)
     with of_paths(), folder_in_use(options):
         path = local_run(str(path))

@@ -27,7 +27,7 @@ SPLITS = ("train", "valid", "test")
 METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
 TRACKED = "trackers.json"  # identifier of the training's run in each of its experiment trackers
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # the last two checkpoints of a training
-REMEDY = "train it again, or name another run with run=PATH"
+REMEDY = "train it again, or name another run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Run:
         """Read a run folder. Raises UserError if it is not one or has another format."""
         _require_no_model_file(folder)
         if not folder.is_dir():
-            raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
+            raise UserError(f"no run folder {folder}: check the path")
         if not (folder / "run.json").is_file():
             inside = sorted(path.parent for path in folder.glob("*/run.json"))
             meant = f"; did you mean {', '.join(map(str, inside[:3]))}?" if inside else f": {REMEDY}"

@@ -91,6 +91,12 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:.4f}" if 0.01 <= abs(cell) < 10_000 else f"{cell:.5g}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes in the largest unit of which it is one or more, e.g. 49.7 KiB."""
+    power = min(max(size.bit_length() - 1, 0) // 10, 3)
+    return f"{size / 1024**power:,.{min(power, 1)}f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
 def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     """Return rows as CSV without formulas for spreadsheets: a text that would begin one gets a `'` before it (see OWASP
     on CSV injection).

@@ -36,6 +36,7 @@ from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.process import memory_available
+from lmtool.system.terminal import size_text
 
 Array = npt.NDArray[Any]
 NUM_TOP = 3  # number of contributions with their own discount; all others share the last one
@@ -127,7 +128,7 @@ def merged_masses(
 def _require_memory(counts: Counts) -> None:
     needed, free = BYTES_PER_NGRAM * sum(counts.trie.sizes), memory_available()
     if free is not None and needed > free:
-        sizes = f"{needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB are free"
+        sizes = f"{size_text(needed)}, and {size_text(free)} are free"
         raise UserError(
             f"merging {sum(counts.trie.sizes):,} n-grams takes {sizes}: use a lower model.order or less text"
         )

@@ -1,0 +1,97 @@
+"""The corpus that one function returns, each other takes; and warnings that are shown once."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lmtool
+from lmtool.api.running import CommandLine, compose, overrides_of
+from lmtool.config.model_verbs import SETTINGS
+from lmtool.config.options import yaml_files
+from lmtool.config.settings import plain_values, typed
+
+NEEDED = {"hub": ["data.path=a/b"], "text": ["data.train=[a.txt,b.txt]"]}
+DOWNLOAD = {"url": "https://example.org/mine.txt", "checksum": "md5:00000000000000000000000000000000"}
+
+
+@pytest.mark.parametrize("name", sorted(yaml_files("data")))
+def test_the_settings_of_every_data_set_are_those_of_its_corpus(name: str) -> None:
+    """What a store keeps of its data set becomes the same data set again."""
+
+    def of(words: list[str]) -> Any:
+        return typed(compose(CommandLine("preprocess", [], words))[0], SETTINGS["preprocess"]).data
+
+    data = of([f"data={name}", *NEEDED.get(name, [])])
+    assert of(overrides_of({"data": plain_values(data)})) == data
+
+
+def test_a_corpus_with_downloads_in_every_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_text("the cat sat on the mat\na dog ran\n" * 20)
+    monkeypatch.setenv("LMTOOL_DATA", str(tmp_path))
+    Path("conf/data").mkdir(parents=True)
+    Path("conf/data/mine.yaml").write_text(
+        f"defaults: [text, _self_]\nname: mine\ntrain: mine.txt\nvalid: mine.txt\ndownloads: {{train: {DOWNLOAD}}}\n"
+    )
+    corpus = lmtool.preprocess("mine", options="conf")
+    assert str(corpus.provenance["settings"]["downloads"]).count("https://example.org") == 1
+    run = lmtool.train({"kind": "ngram", "order": 2}, corpus, out="run")
+    assert lmtool.evaluate(run).tokens == 20 * (7 + 4)
+    network = {"kind": "hsoftmax", "hidden_dim": 4, "embedding_dim": 4, "context_size": 2}
+    budget = {"epochs": 1, "batch_size": 8}
+    first = lmtool.train(network, corpus, tree="huffman", training=budget, out="net")
+    again = lmtool.train(network, corpus, tree="huffman", training=budget, out="net", resume=True)
+    assert again.folder == first.folder
+    assert "10 words, 10 leaves" in str(lmtool.tree("huffman", corpus))
+    assert lmtool.preprocess(corpus).fingerprint == corpus.fingerprint
+    lmtool.export(run, "a.arpa")
+    assert lmtool.convert("a.arpa", corpus, out="converted").path == Path("converted")
+    table = lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, out="sweep")
+    assert len(table.table) == 2
+    assert [path.name for path in Path("stores").glob("mine-*.h5")] == [corpus.path.name]
+
+
+@pytest.mark.parametrize("name", ["names", "ptb", "hw3", "hw3_1000"])
+def test_the_corpora_of_the_course(name: str, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LMTOOL_DATA", str(real_data.resolve()))
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fifth of hw3_1000 is out of vocabulary
+        corpus = lmtool.preprocess(name)
+        assert f"{len(corpus.vocabulary) - 1:,} words" in str(lmtool.tree("huffman", corpus))
+        run = lmtool.train({"kind": "ngram", "order": 2}, corpus)
+        assert lmtool.evaluate(run, "valid").tokens == corpus.tokens("valid")
+
+
+def test_a_warning_is_shown_once_for_each_run_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell of a notebook is a place of its own, for which Python would show it again."""
+    monkeypatch.chdir(tmp_path)
+    corpus = lmtool.Corpus.from_texts(train=["a b c"] * 9, valid=["a b"])
+    for name in ("one", "two"):
+        lmtool.train({"kind": "ngram", "order": 2}, corpus, out=tmp_path / name)
+    Path("x.txt").write_text("x y z v w\n")
+    Path("y.txt").write_text("x y z v w\n")
+
+    def shown(cell: str) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            exec(compile(cell, f"<cell {cell}>", "exec"), {"lmtool": lmtool, "Path": Path})
+        return [str(warning.message).partition(":")[0] for warning in caught]
+
+    high = "a high share is out of vocabulary and <unk> for the model"
+    assert shown("lmtool.evaluate('one', text=Path('x.txt'))") == [f"{high} (83.3 % of x.txt)"]
+    assert shown("lmtool.evaluate('one', text=Path('x.txt'))\n") == []
+    assert shown("lmtool.evaluate('one', text=Path('x.txt'), accuracy=True)") == []
+    assert shown("lmtool.evaluate('two', text=Path('x.txt'))") == [f"{high} (83.3 % of x.txt)"]
+    assert shown("lmtool.evaluate('one', text=Path('y.txt'))") == [f"{high} (83.3 % of y.txt)"]
+    assert shown("lmtool.evaluate('one', text=['x y z v w'])") == [f"{high} (83.3 % of text)"]
+    assert shown("lmtool.evaluate('one', text=['x y z v w'])\n") == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # as an error it is raised each time
+            with pytest.raises(UserWarning, match="a high share"):
+                lmtool.evaluate("two", text=Path("y.txt"))
