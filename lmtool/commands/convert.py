@@ -31,7 +31,7 @@ from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
 from lmtool.runs.corpus import save_words, tokeniser_in
 from lmtool.runs.load import load_neural, run_vocabulary
-from lmtool.runs.run import Run, run_folder
+from lmtool.runs.run import Run, run_folder, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import size_text
