@@ -109,6 +109,7 @@ def test_mistakes_are_one_line(lmtool: Run, hub: Hub, kn3: str, runs: Path, monk
 
 def test_the_card_has_data_settings_and_intervals(lmtool: Run, kn3: str, runs: Path) -> None:
     lmtool("eval", "run=kn3", "split=test", f"store_dir={runs}/stores", "hydra.run.dir=kn3/test")
+    lmtool("eval", "run=kn3", "split=train", f"store_dir={runs}/stores", "hydra.run.dir=kn3/train")
     lmtool("eval", f"run={runs}/nplm", f"store_dir={runs}/stores", "hydra.run.dir=kn3/another")
     assert "wrote kn3/README.md" in lmtool("export", "run=kn3", "to=card", "license=mit", "language=en")
     text = Path("kn3/README.md").read_text()
@@ -121,7 +122,9 @@ def test_the_card_has_data_settings_and_intervals(lmtool: Run, kn3: str, runs: P
     assert f"| valid | {result['valid_perplexity']:.2f} |  |" in body
     test = json.loads(Path("kn3/test/result.json").read_text())
     (row,) = [line for line in body.splitlines() if line.startswith("| test |")]
-    assert f"{test['perplexity']:.2f}" in row and " to " in row and body.count("| valid |") == 1
+    assert f"{test['perplexity']:.2f}" in row and " to " not in row and body.count("| valid |") == 1  # four sentences
+    (row,) = [line for line in body.splitlines() if line.startswith("| train |")]
+    assert " to " in row
     assert "trained on toy by lmtool" in body and "model.order: 3" in body and "data.vocabulary.unit" in body
     assert (
         "wrote kn3/README.md" in lmtool("export", "run=kn3", "to=card")

@@ -285,7 +285,8 @@ def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:
     assert Path("baked.arpa").read_text() == Path("wanted.arpa").read_text()
     lmtool("ensemble", "runs=[scores,general-valid]", "hydra.run.dir=twice")
     lmtool("convert", "runs=[twice]", "hydra.run.dir=baked")
-    assert RunFolder.open(Path("baked")).fitted_on == {"valid": ["weights"]}
+    valid, text = RunFolder.open(Path("baked")).fitted_on.items()  # the split, and its text wherever it is scored
+    assert valid == ("valid", ["weights"]) and text[0].startswith("text:") and text[1] == ["weights"]
     lines = [f"{word}=1 1 -0.5" for word in ("a", "b", "c", "</s>", "b", "c", "</s>")]  # of KenLM's query -v word
     Path("query.txt").write_text("\t".join(lines) + "\n")
     lmtool("ensemble", "runs=[general-valid,query.txt]", "weights=1:3", "hydra.run.dir=lost")

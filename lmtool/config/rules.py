@@ -189,7 +189,8 @@ def require_flags(**flags: object) -> None:
 
 def require_path(key: str, value: object, *, null: bool = True) -> None:
     """Raise UserError, naming the argument, unless it may be the path of a file. null: whether it may be null."""
-    require(isinstance(value, str | PathLike) or (null and value is None), key, f"{value!r:.40}", "a path")
+    given = isinstance(value, str | PathLike) or hasattr(value, "joinpath")  # an address is a path without PathLike
+    require(given or (null and value is None), key, f"{value!r:.40}", "a path")
 
 
 def size_in_bytes(text: str, key: str) -> int:

@@ -173,7 +173,7 @@ def model_name(run: Run) -> str:
     model = settings["model"]
     if not settings["output"]:  # count-based
         text = f"{names.get('smoother', 'n-gram')} of order {model.get('order', '?')}"
-        return text if names.get("model", "ngram") == "ngram" else f"{names['model']}, {text}"
+        return text if set(model) <= {"kind", "order"} else f"{names['model']}, {text}"  # a smoother says the rest
     if "cell" in model and names["model"] == kinds["model"]:  # model=lstm model.cell=gru
         names["model"] = str(model["cell"])
     text = " + ".join(dict.fromkeys(names[group] for group in ("model", "output") if group in names))

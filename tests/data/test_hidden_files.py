@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +42,8 @@ def test_pairs_of_an_archive_as_macos_packs_it(lmtool: Callable[..., str]) -> No
     assert "pairs.zip: 5 pairs" in lmtool("pairs", "arpa=de.arpa", "text=pairs.zip")
 
 
-def test_the_archive_of_blimp(lmtool: Callable[..., str]) -> None:
-    path = Path(os.environ.get("LMTOOL_DATA", ""), "blimp", "BLiMP.zip")
-    if not path.is_file():
-        pytest.skip("needs LMTOOL_DATA with blimp/BLiMP.zip")
+def test_the_archive_of_blimp(lmtool: Callable[..., str], real_data: Path) -> None:
+    path = real_data / "blimp" / "BLiMP.zip"
     Path("de.arpa").write_text(ARPA)
     printed = lmtool("pairs", "arpa=de.arpa", f"text={path}", "resamples=100")
     assert "BLiMP.zip: 67,000 pairs" in printed

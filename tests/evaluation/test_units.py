@@ -63,13 +63,15 @@ def test_words_have_one_figure_for_both(letters: Run) -> None:
     assert "bits per token" not in said and "perplexity per word" not in said
 
 
-def test_mixed_score_files_do_not_know_their_words(letters: Run) -> None:
+def test_mixed_score_files_know_their_words(letters: Run) -> None:
     letters("eval", "run=letters", "hydra.run.dir=a")
     said = letters("ensemble", "runs=[a/scores.h5,a/scores.h5]", "weights=[1,1]", "hydra.run.dir=mix")
     found = json.loads(Path("mix/result.json").read_text())
     assert found["bits_per_token"] == pytest.approx(-LOG_PROB / TOKENS / math.log(2))
-    assert found["perplexity_per_word"] is found["bits_per_word"] is None
-    assert "bits per token" in said and "bits per word" not in said
+    single = json.loads(Path("a/result.json").read_text())
+    for key in ("perplexity_per_word", "bits_per_word", "bits_per_character"):
+        assert found[key] == pytest.approx(single[key])
+    assert "bits per word" in said
 
 
 def test_a_report_has_a_table_for_each_text_and_unit(letters: Run) -> None:

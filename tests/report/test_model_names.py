@@ -40,7 +40,7 @@ NAMES = [
         "add_one of order 3",
     ),
     (
-        {"model": {"kind": "class_ngram", "order": 3}, "smoother": {"kind": "laplace"}},
+        {"model": {"kind": "class_ngram", "order": 3, "num_classes": 200}, "smoother": {"kind": "laplace"}},
         {"model": "class_ngram", "smoother": "laplace"},
         "class_ngram, laplace of order 3",
     ),
