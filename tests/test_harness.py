@@ -153,7 +153,7 @@ def test_agrees_with_pairs_on_every_item(files: Run, runs: Path, name: str) -> N
     theirs = [[response[0][0] for response in sample["resps"]] for sample in samples]
     result = python.pairs(f"{runs}/{name}", "pairs.jsonl", items="items.jsonl")
     items = [json.loads(line) for line in Path("items.jsonl").read_text().splitlines()]
-    ours = [[item["log_prob_good"], item["log_prob_bad"]] for item in items]
+    ours = [[item["log_prob_nats_good"], item["log_prob_nats_bad"]] for item in items]
     assert np.array(theirs, dtype=float) == pytest.approx(np.array(ours), rel=1e-6)
     correct = [item["correct"] for item in items]
     assert [sample["acc"] for sample in samples] == [1 if half else 0 for half in correct], "ties are right for it"

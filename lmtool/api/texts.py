@@ -41,7 +41,7 @@ def score_texts(
     from lmtool.evaluation.text_scores import scores_of
 
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, as [{texts!r:.20}]")
+        raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     given = [run] if run_out is None else [run, run_out]
     models = [model_of(each, device, store_dir, options) for each in given]

@@ -3,7 +3,7 @@
 - KenLM: the output of `query -v word MODEL < TEXT`, with or without the lines of sentences and the summary.
 - SRILM: the output of `ngram -ppl TEXT -debug 2`, which `lmtool eval detail=true` prints too.
 - TSV: a first line with the names of the columns, of which `word`, one of `log10p`, `lnp` and `p`, and `sum` are read,
-  if there is one: the sum of the probabilities of all words in the place of this token.
+  if there is one: the sum of the probabilities of all words at the position of this token.
 
 Each may be compressed (.gz, .xz, .bz2).
 """
