@@ -302,6 +302,7 @@ def sweep(
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = line_of(verb, ["-m"], settings).overrides
     for key, values in over.items():
+        require(isinstance(key, str), "over", f"{key!r:.40}", "the values of each key, e.g. {'seed': [1, 2]}")
         listed = [] if isinstance(values, str) or not isinstance(values, Iterable) else values
         if not (swept := [word_of(key, value).partition("=")[2] for value in listed]):
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")

@@ -158,6 +158,11 @@ def _several_texts(
     restarts = {key: _restarts(values, ends) for key, values in others.items()}
     for key in sorted(others, key=lambda key: bool(restarts[key])):
         inner = restarts[key] or set(_changes(others[key]).tolist()) - ends
+        alike = sum(rows.words[row] == rows.words[row - 1] for row in inner)
+        if len(inner) > 1 and 2 * alike >= len(inner):  # item, condition or subject change from row to row
+            where = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
+            remedy = f"sort the table by it, and set item_column=[{','.join([*keys, key])}]"
+            raise UserError(f"{where} has each word in several rows, by column {key}: {remedy}")
         starts = sorted(inner | ends)
         blocks = [rows.words[first:last] for first, last in pairwise(starts)]
         pairs = [pair for start, *pair in zip(starts[1:], blocks, blocks[1:], strict=False) if start in inner]

@@ -55,7 +55,7 @@ def read_scores(path: str) -> OtherScores:
     an empty one.
     """
     lines = read_text(path).rstrip("\n").split("\n")
-    sums: list[float] = []
+    sums: list[float | None] = []
     if any(line.startswith("\tp( ") for line in lines[:1000]):
         pairs = list(_srilm(lines, path))
     elif "=" in lines[0].split("\t")[0]:
@@ -64,7 +64,9 @@ def read_scores(path: str) -> OtherScores:
         pairs = list(_tsv(lines, path, sums))
     if not pairs:
         raise UserError(f"{path} has no scores: {FORMATS}")
-    normalised = bool(np.allclose(sums, 1, rtol=0, atol=SUM_SLACK)) if sums else None
+    given = [each for each in sums if each is not None]
+    known = bool(sums) and len(given) == len(sums)
+    normalised = bool(np.allclose(given, 1, rtol=0, atol=SUM_SLACK)) if known else None
     return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]), normalised)
 
 
@@ -93,8 +95,10 @@ def _srilm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
             yield word, _nats(value, LN10, path, number)
 
 
-def _tsv(lines: list[str], path: str, sums: list[float]) -> Iterator[tuple[str, float]]:
-    """Yield the words and log-probabilities; append the numbers of a column `sum` to `sums`."""
+def _tsv(lines: list[str], path: str, sums: list[float | None]) -> Iterator[tuple[str, float]]:
+    """Yield the words and log-probabilities; append the numbers of a column `sum` to `sums`, None for an
+    empty cell.
+    """
     names = [name.strip().lower() for name in lines[0].split("\t")]
     values = [name for name in names if name in SCALES]
     words = [name for name in names if name in ("word", "token")]
@@ -109,7 +113,8 @@ def _tsv(lines: list[str], path: str, sums: list[float]) -> Iterator[tuple[str, 
             raise UserError(f"{path}, line {number}: {len(fields)} columns, the first line names {len(names)}")
         yield fields[word], _nats(fields[value], scale, path, number)
         if "sum" in names:
-            sums.append(decimal(fields[names.index("sum")]))
+            cell = fields[names.index("sum")]
+            sums.append(decimal(cell) if cell else None)
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
@@ -195,22 +200,22 @@ def detail_lines(
         before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
         for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
             length = "" if matched is None else f"[{matched[first + k]}gram] "
-            length = "[OOV] " if unk is not None and oov[first + k] else length
+            length = "[OOV] " if oov[first + k] and value == -math.inf else length
             more = "..." if k or crosses else ""
             yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
         if sentences:
-            yield from _summary("", 1, log_prob[first:last], oov[first:last], unk)
+            yield from _summary("", 1, log_prob[first:last], oov[first:last])
             yield ""
     count = len(offsets) - 1 if sentences else 0
-    yield from _summary(f"file {name}: ", count, log_prob, oov, unk)
+    yield from _summary(f"file {name}: ", count, log_prob, oov)
 
 
-def _summary(name: str, sentences: int, log_prob: FloatArray, oov: Array, unk: int | None) -> Iterator[str]:
+def _summary(name: str, sentences: int, log_prob: FloatArray, oov: Array) -> Iterator[str]:
     words = len(log_prob) - sentences
     possible = log_prob[~np.isneginf(log_prob)]
     total = float(possible.sum()) / LN10
     yield f"{name}{sentences} sentences, {words} words, {int(oov.sum())} OOVs"
-    zeros = len(log_prob) - len(possible) - (0 if unk is None else int(oov.sum()))
+    zeros = int((np.isneginf(log_prob) & ~oov).sum())
     yield f"{zeros} zeroprobs, logprob= {total:.7g} ppl= {_power(total, len(possible))} ppl1= " + _power(
         total, len(possible) - sentences
     )

@@ -104,6 +104,7 @@ def test_a_wrong_type_is_one_line(name: str, key: str, made: dict[str, Any]) -> 
 
 SAID: dict[str, tuple[Callable[[lmtool.TextModel, Any], Any], str]] = {
     "values of a sweep": (lambda m, run: lmtool.sweep({"model.order": 3}), r"over\['model.order'\]: name its values"),  # type: ignore[dict-item]
+    "a key of a sweep": (lambda m, run: lmtool.sweep({3: [2]}), "^over=3: must be the values of each key, e.g."),  # type: ignore[dict-item]
     "no sentence": (lambda m, run: lmtool.evaluate(run, text=["a", None]), "None is not a sentence: give a string or"),  # type: ignore[list-item]
     "a number as text": (lambda m, run: lmtool.evaluate(run, text=5), "text=5: must be a sentence or a list of"),  # type: ignore[arg-type]
     "perplexity of a number": (lambda m, run: m.perplexity(5), "text=5: must be a sentence or a list of sentences"),  # type: ignore[arg-type]

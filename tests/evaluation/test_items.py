@@ -118,6 +118,13 @@ def test_conditions_of_an_item_are_refused_with_the_columns_name(files: Run) -> 
     written([{"who": row["who"], "word": row["word"]} for row in rows if row["item"] == 1], "t.csv")
     assert "by column who: tell them apart by item_column=[who]" in files(*ask, code=2)
     assert "2 items" in files(*ask, "item_column=[who]")
+    # a word's rows of all conditions or subjects together
+    rows = [{"item": item, "who": who, "word": word} for item in (1, 2) for word in ("dog", "ran") for who in "pqr"]
+    for kept in (rows, [row for row in rows if row["who"] != "r"]):
+        written(kept, "t.csv")
+        said = files(*ask, code=2)
+        assert "t.csv, row 2: item 1 has each word in several rows, by column who: sort the table by it" in said
+        assert "set item_column=[item,who]" in said
     pandas = pytest.importorskip("pandas")
     with pytest.raises(UserError, match=r"text, row 6: item 1 is several texts .* by column cond"):
         python.surprisal("m.arpa", pandas.DataFrame(rows_of(ITEMS)))

@@ -106,7 +106,7 @@ def test_an_unk_of_the_text_is_an_oov(arpa: Run) -> None:
     assert TokenScores.open(Path("out/scores.h5")).tokens.oov_positions.tolist() == [1, 5]
     assert f"without OOVs             {without:.4f}" in said
     detail = arpa("eval", "arpa=m.arpa", "text=text", "detail=true", "hydra.run.dir=detail")
-    assert "file text: 3 sentences, 8 words, 2 OOVs" in detail
+    assert "file text: 3 sentences, 8 words, 2 OOVs\n0 zeroprobs" in detail and detail.count("= [OOV] 0 ") == 2
     with redirect_stdout(io.StringIO()) as out:
         assert srilm.command(["ngram", "-lm", "m.arpa", "-order", "2", "-ppl", "text"]) == 0
     last = out.getvalue().splitlines()[-2:]

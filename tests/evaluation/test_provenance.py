@@ -71,6 +71,8 @@ def test_sums_that_are_given() -> None:
     for wrong in ("0.98", "nan", "x"):
         Path("sums.tsv").write_text(f"word\tp\tsum\na\t0.5\t1\n</s>\t0.5\t{wrong}\n")
         assert read_scores("sums.tsv").normalised is False
+    Path("sums.tsv").write_text("word\tp\tsum\na\t0.5\t1\n</s>\t0.5\t\n")
+    assert read_scores("sums.tsv").normalised is None
     Path("sums.tsv").write_text("word\tp\na\t0.5\n")
     assert read_scores("sums.tsv").normalised is None
 
