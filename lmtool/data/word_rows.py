@@ -158,18 +158,19 @@ def _several_texts(
     restarts = {key: _restarts(values, ends) for key, values in others.items()}
     for key in sorted(others, key=lambda key: bool(restarts[key])):
         inner = restarts[key] or set(_changes(others[key]).tolist()) - ends
+        if not inner:
+            continue
+        named = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
         alike = sum(rows.words[row] == rows.words[row - 1] for row in inner)
         if len(inner) > 1 and 2 * alike >= len(inner):  # item, condition or subject change from row to row
-            where = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
             remedy = f"sort the table by it, and set item_column=[{','.join([*keys, key])}]"
-            raise UserError(f"{where} has each word in several rows, by column {key}: {remedy}")
+            raise UserError(f"{named} has each word in several rows, by column {key}: {remedy}")
         starts = sorted(inner | ends)
         blocks = [rows.words[first:last] for first, last in pairwise(starts)]
         pairs = [pair for start, *pair in zip(starts[1:], blocks, blocks[1:], strict=False) if start in inner]
         sizes = [min(map(len, pair)) for pair in pairs]
-        if not pairs or sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
+        if sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
             continue
-        named = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
         remedy = f"item_column=[{','.join([*keys, 'COLUMN' if restarts[key] else key])}]"
         if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
             raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
