@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lmtool.config.data import Unit, VocabularyConfig
-from lmtool.data.normalizing import without_marks
+from lmtool.data.encodings import without_marks
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
