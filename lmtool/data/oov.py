@@ -12,7 +12,8 @@ from typing import Any
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextForm, same_in_other_form
+from lmtool.data.text_notes import unusual_spaces
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -68,6 +69,8 @@ def text_warning(
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
+    if spaces := unusual_spaces((word, 1) for word in words[:EXAMPLES]):
+        remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
     if marks and count >= AT_LEAST:
         remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
     return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
@@ -96,6 +99,7 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
             0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
+        "are known in another normal form": sum(same_in_other_form(word, vocabulary) is not None for word in words),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
         "have digits": wordy * sum(map(_has_digit, words)),
         "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),

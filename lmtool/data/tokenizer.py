@@ -295,7 +295,8 @@ class CharTokenizer(Tokenizer):
         self._clusters: dict[str, int] = {}  # those of several code points, numbered behind these
         for index, word in enumerate(self._types):
             if len(word) == 1 or (self.graphemes and word not in RESERVED):
-                self._ids[self._points([word])] = index
+                points = self._points([word])  # may make the ids another array
+                self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         text = self._written(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
