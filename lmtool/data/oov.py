@@ -80,8 +80,8 @@ def unknown_words(content: bytes, form: TextForm) -> list[str]:
     """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
     if form.subwords is not None:
         return []
-    words = form.cut(form.rules(content.decode("utf-8", "ignore")))
-    return [word for word in words if word not in form.vocabulary.ids]
+    lines = form.rules(content.decode("utf-8", "ignore")).split("\n")
+    return [word for line in lines for word in form.cut(line) if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:

@@ -27,9 +27,7 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
         if decomposed:
             notes.append(f"{decomposed:,} words of train are not in NFC: data.normalize=nfc makes equal what looks so")
     if data.spaces is Spaces.ascii and not rules.unit.is_character and (spaces := unusual_spaces(words)):
-        notes.append(
-            f"within words of train are {spaces}: data.spaces=unicode separates words there"
-        )
+        notes.append(f"within words of train are {spaces}: data.spaces=unicode separates words there")
     dotless = sum(count for word, count in words if DOTLESS_I in word)
     if dotless and rules.lowercase is True:
         what = f"{dotless:,} words of train have a dotless i, as in Turkish"

@@ -52,6 +52,11 @@ def split_words(text: str) -> list[str]:
     return [word for word in WHITE.split(text) if word]
 
 
+def is_white(text: str) -> bool:
+    """Return whether a text is nothing but white space that separates words."""
+    return WHITE.fullmatch(text) is not None
+
+
 class TextBlock(NamedTuple):
     """D texts in UTF-8. content: their lines, each ending in a newline; ends: where each text ends, int64 `[D]`."""
 
@@ -342,7 +347,7 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, whatever its
     white space is. chars: whether tokens are letters.
     """
-    letters = [0, *(0 if WHITE.fullmatch(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
+    letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
     characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
     return int(characters) - (_composed(ids, types) if chars else 0), int(words)
 
