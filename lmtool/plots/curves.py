@@ -88,7 +88,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
 def training_curves(history: History, title: str | None = None) -> Figure:
     """Draw one training: perplexity on the left; accuracy and learning rate, if measured, on the right."""
     beside = bool(history.valid_accuracy) + bool(history.rates)
-    with new_figure(WIDTH, 3.4) as figure:
+    with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
         axes = figure.add_subplot(grid[:, 0])
         _epochs(axes, history.epochs)
@@ -127,7 +127,7 @@ def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
     """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others grey."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     top = highest_shown([history for _, history in named])
-    with new_figure(WIDTH, 3.8) as figure:
+    with new_figure(WIDTH, 3.8, [name for name, _ in named]) as figure:
         axes = figure.add_subplot()
         _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
         shown = [value for _, history in named for value in history.valid if value <= top]

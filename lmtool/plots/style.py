@@ -10,12 +10,13 @@ import io
 import logging
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import for_terminal
+from lmtool.plots.fonts import DEFAULT, families, lacking
 from lmtool.system.files import atomic_write
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {
     "font.size": 9,
-    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.family": DEFAULT,
     "text.color": INK,
     "text.parse_math": False,  # dollar signs in words and names begin no formulas
     "axes.edgecolor": MUTED,
@@ -86,17 +87,20 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # missing from the font: a box is drawn
+        warnings.filterwarnings("ignore", message=lacking())  # a note has said it better
         yield
 
 
 @contextmanager
-def new_figure(width: float, height: float, *, constrained: bool = True) -> Iterator[Figure]:
-    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block."""
+def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
+    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block.
+
+    texts: those drawn that may have letters of any script. Titles that are too long for the figure lose their ends.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with _look():
+    with _look(**{"font.family": families(texts)}):
         figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
         FigureCanvasAgg(figure)
         yield figure
