@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, clipped, label_ends, number_axis, perplexity_text, short, top_of
-from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure
+from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
     with new_figure(WIDTH, 0.75 + 0.27 * len(ranked), [label, *(dot.name for dot in ranked)]) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
-        _name_rows(axes, [clipped(dot.name) for dot in ranked])
+        _name_rows(axes, [dot.name for dot in ranked])
         axes.spines["left"].set_visible(False)
         if zero:
             axes.axvline(0, color=MUTED, linewidth=1)
@@ -57,7 +57,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
 
 def _name_rows(axes: Any, names: Sequence[str]) -> None:
     """Name the rows of axes, the first at the top, without ticks and lines."""
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [clipped(axes.figure, name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
@@ -74,7 +74,7 @@ def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
         axes.barh(range(len(ranked)), [weight for _, weight in ranked], height=0.66, color=SERIES[0])
         for row, (_, weight) in enumerate(ranked):
             axes.annotate(f"{weight:.3f}", (weight, row), (4, 0), textcoords="offset points", va="center")
-        _name_rows(axes, [clipped(name) for name, _ in ranked])
+        _name_rows(axes, [name for name, _ in ranked])
         axes.set_xlim(0, max(1.0, *weights))
         axes.set_xlabel("weight")
     return figure
@@ -88,7 +88,9 @@ def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure
         left = [0.0] * len(table)
         for member, (name, color) in enumerate(zip(names, colors, strict=True)):
             weights = [row[member] for row in table]
-            bars = axes.barh(range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(name))
+            bars = axes.barh(
+                range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(figure, name)
+            )
             for bar in bars:
                 bar.set(edgecolor=LIGHT["page"], linewidth=1)
             for row, weight in enumerate(weights):
@@ -144,7 +146,7 @@ def loss_against_rate(
         )
         axes.set(xlabel="learning rate", ylabel="training loss (nats)")
         if title is not None:
-            axes.set_title(title, loc="left", color=INK)
+            set_title(figure, title)
     return figure
 
 
@@ -237,7 +239,7 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
             ends.append((min(means[-1][1], top), ", ".join(names), color))
         axes.set(xlabel=chart.x, ylabel=metric)
         if chart.by:
-            axes.set_title(f"a line for each {', '.join(chart.by)}", loc="left")
+            set_title(figure, f"a line for each {', '.join(chart.by)}")
             label_ends(axes, ends)
         lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
         axes.annotate(
@@ -272,9 +274,9 @@ def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
                 column, row, perplexity_text(value), ha="center", va="center", color=ON_STEPS[step], weight=weight
             )
         axes.set_xticks(range(len(columns)), columns)
-        axes.set_yticks(range(len(rows)), map(clipped, rows))
+        axes.set_yticks(range(len(rows)), [clipped(figure, row) for row in rows])
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x, ylabel=down)
-        axes.set_title(metric, loc="left")
+        set_title(figure, metric)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.grid(False)

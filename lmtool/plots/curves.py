@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
 from lmtool.plots.axes import label_ends, number_axis, perplexity_text, short
-from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure
+from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +97,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
         best = history.best
         axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
         axes.set_ylabel("perplexity")
-        axes.set_title(title or f"lowest on valid: {perplexity_text(history.valid[best])}", loc="left")
+        set_title(figure, title or f"lowest on valid: {perplexity_text(history.valid[best])}")
         if history.valid_accuracy:
             axes = figure.add_subplot(grid[0, 1])
             _epochs(axes, history.epochs, named=not history.rates)

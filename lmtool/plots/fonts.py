@@ -9,9 +9,10 @@ from typing import Any
 
 import regex
 
-from lmtool.system.terminal import note_once
+from lmtool.system.terminal import letters_of, note_once
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
+# A letter is a base with its marks, which one font must draw; of their characters some are never drawn.
 _DRAWN = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{C}\p{Z}]")
 # Kinds of letters, with Debian's packages of fonts for them.
 _PACKAGES = {
@@ -30,7 +31,7 @@ def families(texts: Iterable[str]) -> list[str]:
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
-    needed = set(_DRAWN.findall("".join(texts)))
+    needed = {letter for letter in letters_of("\n".join(texts)) if _DRAWN.search(letter)}
     default = [entry for entry in manager.ttflist if entry.name == DEFAULT]
     missing = needed.difference(*(_covered(entry, needed) for entry in default if entry.style == "normal"))
     found = _cover(missing, manager.ttflist, needed)
@@ -51,7 +52,7 @@ def _covered(entry: Any, letters: set[str]) -> set[str]:
 
     with suppress(OSError, RuntimeError):
         font = FT2Font(entry.fname, face_index=entry.index)
-        return {letter for letter in letters if font.get_char_index(ord(letter))}
+        return {each for each in letters if all(font.get_char_index(ord(part)) for part in _DRAWN.findall(each))}
     return set()
 
 
@@ -77,12 +78,16 @@ def _cover(missing: set[str], entries: Iterable[Any], needed: set[str]) -> list[
 
 def lacking() -> str:
     """Return a regular expression of matplotlib's warnings about the letters that notes have named."""
-    return f"Glyph ({'|'.join(str(ord(letter)) for letter in sorted(_lacking))}) "
+    return f"Glyph ({'|'.join(str(ord(part)) for part in sorted(set().union(*_lacking)))}) "
 
 
 def _script(letter: str) -> str:
     """Return the first word of a letter's name, which is its script; nothing for symbols."""
-    return unicodedata.name(letter, "UNKNOWN").split()[0] if unicodedata.category(letter)[0] in "LMN" else ""
+    return _name(letter).split()[0] if unicodedata.category(letter[0])[0] in "LMN" else ""
+
+
+def _name(letter: str) -> str:
+    return unicodedata.name(letter[0], "UNKNOWN")
 
 
 def _note(missing: set[str]) -> None:
@@ -91,7 +96,7 @@ def _note(missing: set[str]) -> None:
     new = sorted(examples.keys() - {_script(letter) for letter in _lacking})
     _lacking.update(missing)
     if new:
-        named = ", ".join(f"{examples[script]} ({unicodedata.name(examples[script], 'UNKNOWN')})" for script in new[:5])
+        named = ", ".join(f"{examples[script]} ({_name(examples[script])})" for script in new[:5])
         packages = {next(_PACKAGES[kind] for kind in _PACKAGES if regex.match(kind, letter)) for letter in missing}
         note_once(
             f"pictures show boxes for letters that no installed font has, e.g. {named}: install "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.errors import for_terminal
 from lmtool.plots.fonts import DEFAULT, families, lacking
 from lmtool.system.files import atomic_write
+from lmtool.system.terminal import letters_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,7 @@ SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
 ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
+DPI = 150  # of PNG; letters are a little narrower or wider at another one
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
 # Its first import reports that it lists the fonts, and where if the home folder is read-only: of no use to a user.
@@ -61,8 +63,7 @@ _LOOK: dict[str, Any] = {
     "text.parse_math": False,  # dollar signs in words and names begin no formulas
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
+    "figure.titlesize": 9.5,
     "axes.facecolor": "none",
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -95,13 +96,13 @@ def _look(**more: Any) -> Iterator[None]:
 def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
     """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block.
 
-    texts: those drawn that may have letters of any script. Titles that are too long for the figure lose their ends.
+    texts: those drawn that may have letters of any script.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with _look(**{"font.family": families(texts)}):
-        figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+        figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained" if constrained else None)
         FigureCanvasAgg(figure)
         yield figure
         if constrained:
@@ -109,11 +110,26 @@ def new_figure(width: float, height: float, texts: Iterable[str], *, constrained
             figure.set_layout_engine("none")  # laid out once for both PNG and SVG
 
 
+def set_title(figure: Figure, title: str) -> None:
+    """Write a title at the top of a figure, without the end of a long one."""
+    text = figure.suptitle(title, x=0.01, ha="left")
+    shorten(text, 0.97 * figure.bbox.width)
+
+
+def shorten(text: Any, width: float, *, from_start: bool = False) -> str:
+    """Return a matplotlib text of at most so many pixels: an ellipsis stands for the letters at its end, or start."""
+    letters = letters_of(text.get_text())
+    while letters and text.get_window_extent().width > width:
+        letters.pop(0 if from_start else -1)
+        text.set_text("…" * from_start + "".join(letters) + "…" * (not from_start))
+    return str(text.get_text())
+
+
 def as_png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG, on a light background."""
     target = io.BytesIO()
     with _look():
-        figure.savefig(target, format="png", dpi=150, facecolor=LIGHT["page"])
+        figure.savefig(target, format="png", dpi=DPI, facecolor=LIGHT["page"])
     return target.getvalue()
 
 

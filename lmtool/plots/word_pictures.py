@@ -50,8 +50,7 @@ def tree_figure(root: DrawnNode) -> Figure:
             else:
                 axes.text(x + 0.1, y, share, color=INNER, fontsize=8, ha="left", va="center")
                 words.append(axes.text(x + 0.62, y, place.label, color=INK, fontsize=8.5, ha="left", va="center"))
-        # The hinting of letters makes them a little wider or narrower at another resolution.
-        longest = 1.02 * max(text.get_window_extent().width for text in words) / figure.dpi
+        longest = max(text.get_window_extent().width for text in words) / figure.dpi
         width = 0.6 + step * deepest + 0.62 + longest + 0.18
         figure.set_size_inches(width, height)
         axes.set(xlim=(-0.6, width - 0.6), ylim=(ends - 0.5 + 0.2 / 0.26, -0.5 - 0.2 / 0.26))

@@ -63,14 +63,19 @@ def columns(text: str) -> int:
     return len(alone) + len(_WIDE.findall(alone))
 
 
-def shortened(text: str, most: int, *, from_start: bool = False) -> str:
-    """Return a text of at most so many columns, with an ellipsis for the letters left out, at its end or start."""
+def letters_of(text: str) -> list[str]:
+    """Return the letters of a text, each with its marks: grapheme clusters, of which none begins with a mark."""
+    return [found[0] for found in regex.finditer(r"\X\p{M}*", text)]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many columns, with an ellipsis for the letters left out at its end."""
     if columns(text) <= most:
         return text
-    letters = regex.findall(r"\X", text)
+    letters = letters_of(text)
     while columns("".join(letters)) >= most:
-        letters.pop(0 if from_start else -1)
-    return "…" * from_start + "".join(letters) + "…" * (not from_start)
+        letters.pop()
+    return "".join(letters) + "…"
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
