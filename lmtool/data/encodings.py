@@ -26,7 +26,8 @@ def require_utf8(head: bytes, name: str) -> None:
     """Raise UserError if a file that begins with these bytes is in UTF-16 or UTF-32. name: what the error calls it."""
     found = next((encoding for mark, encoding in OTHER_MARKS.items() if head.startswith(mark)), UTF8)
     if found == UTF8 and b"\0" in head:
-        found = max((_spaces(head[:HEAD], encoding), encoding) for encoding in (*OTHERS, UTF8))[1]
+        known = [(_spaces(head[:HEAD], encoding), encoding) for encoding in (UTF8, *OTHERS)]
+        found = max((1, UTF8), *known)[1]  # a single space or line end may be chance
     if found != UTF8:
         raise UserError(f"{name} is {found}, not UTF-8: convert it, e.g. with iconv -f {found} -t UTF-8")
 
