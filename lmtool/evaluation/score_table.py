@@ -89,11 +89,15 @@ class Buckets:
         return [names[place] for place in self.put(rows).tolist()]
 
 
-def require_table(name: str, texts: tuple[str, ...] = TABLES) -> None:
-    """Raise UserError unless a file's name is `-` or has the suffix of a table. texts: suffixes of plain text."""
+def require_table(name: str, texts: tuple[str, ...] = TABLES, *, bom: bool = False) -> None:
+    """Raise UserError unless a file's name is `-` or has the suffix of a table. texts: suffixes of plain text. bom:
+    whether the table is to begin with a byte-order mark.
+    """
     if name != STANDARD and not name.endswith(PARQUET) and form_of(name, (*texts, *JSON_LINES)) is None:
         rule = f"{', '.join(texts)} or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
+    if bom and name != STANDARD and form_of(name, TABLES) is None:
+        raise UserError(f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one")
 
 
 def require_new_names(names: Iterable[str], given: str, scores: Iterable[str] = SCORES) -> None:
@@ -112,11 +116,14 @@ def write_table(
     to: Path | IO[bytes],
     name: str,
     names: Sequence[str] = (),
+    *,
+    bom: bool = False,
 ) -> None:
     """Write the rows of texts, part by part.
 
     parts: with the fields of their records, as RecordBlock.fields returns them, or None. to: the file, or its path.
     name: its final name, whose suffix decides the format. names: of the columns from the records, which come first.
+    bom: as in require_table.
     """
     columns = OF_TWO if dtype == TWO else COLUMNS
     if form_of(name) == PARQUET:
@@ -128,7 +135,7 @@ def write_table(
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
         if form_of(name) not in JSON_LINES:
             header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
-            file.write(("\t".join(map(_cell, header)) + "\n").encode())
+            file.write(("\ufeff" * bom + "\t".join(map(_cell, header)) + "\n").encode())
         for rows, fields in parts:
             records: Any = fields
             if fields is not None and not isinstance(fields, list):
@@ -236,11 +243,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
     name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
-    output, tab-separated.
+    output, tab-separated. bom: as in require_table.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -259,7 +266,7 @@ def write_columns(columns: dict[str, list[Any]], name: str) -> None:
         packed = table_output()
         if name != STANDARD:
             packed = files.enter_context(packed_file(files.enter_context(atomic_write(Path(name))), name))
-        file = io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="")
+        file = io.TextIOWrapper(packed, "utf-8-sig" if bom else "utf-8", "backslashreplace", newline="")
         if form_of(name) in JSON_LINES:
             file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
         elif ".csv" in PurePosixPath(name).suffixes:

@@ -56,8 +56,8 @@ OTHERS = ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"]
 @pytest.mark.parametrize("script", TEXTS)
 def test_every_script(script: str, encoding: str) -> None:
     said = rf"^x\.txt is {encoding}, not UTF-8: convert it, e\.g\. with iconv -f {encoding} -t UTF-8$"
-    text = TEXTS[script] * 2
-    for text in (text, text * 200, text.replace("\n", "\r\n")):
+    twice = TEXTS[script] * 2
+    for text in (twice, twice * 200, twice.replace("\n", "\r\n")):
         with pytest.raises(UserError, match=said):
             require_utf8(text.encode(encoding), "x.txt")
         require_utf8(text.encode(), "x.txt")
