@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of, read_text
+from lmtool.data.tables import cells_of, number
 from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
-from lmtool.system.arrays import FloatArray, IntArray, decimal
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
 
@@ -308,11 +309,11 @@ def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
     A share between two percentages has a number between theirs, in proportion. Raises UserError for a column that is
     not in the file, for a share outside the percentages, and for another kind of file.
     """
-    header, *rows = [row for row in csv.reader(read_text(path).splitlines()) if row] or [[]]
+    header, rows, mark = cells_of(read_text(path), path)
     if column not in header[1:]:
         raise UserError(f"bucket_language={column}: {path} has the columns {', '.join(header[1:]) or '(none)'}")
     place = header.index(column, 1)
-    known = np.array([[decimal(row[0]), decimal("".join(row[place : place + 1]))] for row in rows]).reshape(-1, 2)
+    known = np.array([[number(row[0], mark), number(row[place], mark)] for row in rows]).reshape(-1, 2)
     if not len(known) or not np.isfinite(known).all() or (np.diff(known, axis=0) < [1e-9, 0]).any():
         raise UserError(f"{path}: must have percentages in its first column and numbers in {column}, both ascending")
     wanted = [round(100 * share, 9) for share in shares]  # 0.29 is 28.999999999999996 %

@@ -87,7 +87,9 @@ def test_the_separator_of_a_table_is_found_and_said(
     content = "".join(mark.join(row) + "\n" for row in rows).encode()
     Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     found = read_word_rows([name], "word", None, None, None)
-    assert found.words == ["a", "b;c"] and found.columns["item"] == [1, 1] and found.columns["rt"] == ["3,5", "4"]
+    assert found.words == ["a", "b;c"] and found.columns["item"] == [1, 1]
+    assert found.columns["rt"] == ([3.5, 4.0] if mark == ";" else ["3,5", "4"])  # a decimal comma
+    assert found.cells["rt"] == ["3,5", "4"]
     said = [record.getMessage() for record in caplog.records]
     assert said == ([] if note is None else [f"note: {name}: its columns are separated by {note}"])
 
