@@ -115,3 +115,17 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
         assert said == f"lmtool: {file} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("x.txt").read_bytes())))
     assert "standard input is UTF-16BE, not UTF-8" in lmtool("eval", "arpa=de.arpa", "text=-", code=2)
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_a_list_of_words_has_no_cells(mark: str, lmtool: Callable[..., str]) -> None:
+    Path("w.csv").write_text(f"the{mark}12\ncat{mark}3\n")
+    Path("t.txt").write_text("the cat\n")
+    Path("de.arpa").write_text(ARPA)
+    said = f"w.csv: each line has cells with {mark} between them: give words alone, one per line"
+    words = ("preprocess", "data=text", "data.train=t.txt", "data.valid=null", "data.vocabulary.file=w.csv")
+    assert lmtool(*words, code=2).splitlines()[-1] == f"lmtool: {said}"
+    limited = ("convert", "arpa=de.arpa", "to=x.arpa", "limit_vocabulary=w.csv")
+    assert lmtool(*limited, code=2).splitlines()[-1] == f"lmtool: limit_vocabulary={said}"
+    Path("w.csv").write_text(f"the\ncat\n{mark}\n")  # which may be words themselves
+    assert "train       3          1      3    0      0 " in lmtool(*words)

@@ -118,3 +118,8 @@ def test_words_without_a_name_are_their_ids() -> None:
     for names, said in ((["a", "b"], "'b'"), (["a"], "1"), ([], "1"), (None, "1")):
         with pytest.raises(UserError, match=f"the code '2' of {said} must be made of 0 and 1"):
             from_codes(codes, names)
+
+
+def test_lines_end_in_line_feeds_alone(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes("a\x85\u2028 0\r\nb\u00a0\x1d 1\r\n".encode())
+    assert code_strings(read_tree(tmp_path / "t.txt", ["a\x85\u2028", "b\u00a0\x1d"])) == ["0", "1"]
