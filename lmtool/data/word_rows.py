@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from lmtool.data.printed_words import sentence_numbers
 from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
+from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
-from lmtool.system.terminal import note_once
 
 WORD, ITEM, SENTENCE = "word", "item", "sentence"
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 NUMBER = re.compile(r"-?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?")  # not 007, which is a name
 MISSING = ("", "NA", "NaN")
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which cannot be written
-WITH_QUOTE = re.compile(r'(?<![^\t\r\n])[^\t\r\n"]*"[^\t\r\n]*')  # a cell
 SPACED = re.compile(r"([ \t-\r]*)([^ \t-\r]+)([ \t-\r]*\Z)?")  # a word, and the white space around it in its line
-QUOTED = re.compile(r'"([^"]|"")*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,44 +219,10 @@ def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, l
         names = dict.fromkeys(key for record in records for key in record)
         return {key: [decoded(record.get(key)) for record in records] for key in names}, {}
     content = b"".join(read_blocks(name, tables=True)).decode("utf-8")
-    unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
-    usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
-    mark = next((mark for mark in (usual, *SEPARATORS) if mark in unquoted), usual)
-    if mark != usual:
-        note_once(f"{name}: its columns are separated by {SEPARATORS[mark]}")
-    quoting: Any = csv.QUOTE_MINIMAL if mark != "\t" or _is_quoted(content, name) else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(content, newline=""), delimiter=mark, quoting=quoting, strict=True)
-    try:
-        header, *rows = lines
-    except csv.Error as error:
-        raise UserError(f"{name}, line {lines.line_num}: not a table ({error}): check its quotes") from None
-    while rows and not rows[-1]:
-        rows.pop()
-    if len(set(header)) < len(header):
-        raise UserError(f"{name}: the header has a name twice ({', '.join(header)}): rename one")
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise UserError(
-                f"{name}, row {number}: {len(row)} cells, but the header has {len(header)}: correct the row"
-            )
+    header, rows, mark = cells_of(content, name)
     columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}
-    return {key: values if key == word else _numbers(values) for key, values in columns.items()}, columns
-
-
-def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells, as pandas, R and Excel write them, or are letters.
-
-    They enclose cells if each cell with a quote is within quotes, with those inside doubled, and one of these cells is
-    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone. Raises UserError if there
-    are both cells that must be enclosed and cells with quotes as letters.
-    """
-    cells = list(WITH_QUOTE.finditer(content))
-    letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)
-    encloses = any(QUOTED.fullmatch(cell[0]) and ('""' in cell[0][1:-1] or not cell.start()) for cell in cells)
-    if letter and encloses:
-        where = f"{name}, line {content.count(chr(10), 0, letter.start()) + 1}: {letter[0]}"
-        raise UserError(f"{where} has quotes that are not doubled, but other cells are quoted: write the table as .csv")
-    return letter is None and (encloses or any("," in cell[0] for cell in cells))
+    numbers = {key: _numbers(values, decimal_comma=mark == ";") for key, values in columns.items() if key != word}
+    return columns | numbers, columns
 
 
 def _checked(value: Any, name: str, row: int) -> str:
@@ -271,10 +231,11 @@ def _checked(value: Any, name: str, row: int) -> str:
     return value
 
 
-def _numbers(values: list[str]) -> list[Any]:
+def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:
     """Return the cells of a column as numbers, None for missing ones, if all others are numbers; else unchanged."""
+    values = [cell.replace(",", ".") for cell in cells] if decimal_comma else cells
     given = [value for value in values if value not in MISSING]
     if not given or not all(map(NUMBER.fullmatch, given)):
-        return values
+        return cells
     number = int if all(map(WHOLE.fullmatch, given)) else float
     return [None if value in MISSING else number(value) for value in values]
