@@ -353,7 +353,8 @@ class TextModel:
         word = self.form.written(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")
+            pieces = " ".join(self.form.labels(tokens))
+            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {pieces}: name a word of one piece")
         self.form.require_known(tokens)
         ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
