@@ -237,9 +237,10 @@ class Continuations:
 def _rest(text: bytes) -> bytes | None:
     """Return the bytes after the last whole character of a text; None if the text cannot become UTF-8."""
     try:
-        return text[codecs.utf_8_decode(text, "strict", False)[1] :]
+        rest = text[codecs.utf_8_decode(text, "strict", False)[1] :]
     except UnicodeDecodeError:
         return None
+    return None if rest >= b"\xed\xa0" and rest < b"\xee" else rest  # the codec waits for the end of a surrogate
 
 
 @contextmanager
