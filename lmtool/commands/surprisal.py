@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
     if infinite := int(np.isinf(found.surprisal).sum()):
         session.note(f"{model.name} gives {infinite:,} words probability 0: their surprisal is infinite")
-    return found
+    return replace(found, tokens=list(map(model.form.labels, found.tokens)))
 
 
 def _table(
