@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import MISSING, Settings, require, setting
 from lmtool.errors import UserError
@@ -88,6 +89,19 @@ class VocabularyConfig(Settings):
 
 
 @dataclass(slots=True)
+class SegmenterConfig(Settings, ABC):
+    """Group `segmenter`: how words are found in a script that does not separate them by spaces."""
+
+    prefix: ClassVar[str] = "data.segmenter."
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def build(self) -> Callable[[str], str]:
+        """Return a function that inserts spaces between the words of a line, and changes nothing else."""
+
+
+@dataclass(slots=True)
 class DataConfig(Settings, ABC):
     """Group `data`: the source of text.
 
@@ -101,6 +115,7 @@ class DataConfig(Settings, ABC):
     name: str = MISSING
     sentences: bool = MISSING
     vocabulary: VocabularyConfig = MISSING
+    segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -111,6 +126,23 @@ class DataConfig(Settings, ABC):
         file = self.vocabulary.file
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
+        self._complete_segmenter()
+
+    def _complete_segmenter(self) -> None:
+        """Replace the name of a segmenter by all its settings. Raises UserError if it does not fit the others."""
+        from lmtool.config.settings import option_named, plain_values
+
+        self.segmenter = None if self.segmenter == "none" else self.segmenter
+        if self.segmenter is None:
+            return
+        option, unit = option_named("segmenter", self.segmenter, "data.segmenter"), self.vocabulary.unit
+        for has_no_words, other in (
+            (unit is Unit.char, f"data.vocabulary.unit={unit.value}"),
+            (self.drops_tags(), "data.tags=true"),
+        ):
+            if has_no_words:
+                raise UserError(f"data.segmenter={option.kind}: not used with {other}: leave one out")
+        self.segmenter = plain_values(option)
 
     def drops_tags(self) -> bool:
         """Return whether the tokens of the text are word/tag and the tag is dropped."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters
+from lmtool.data.segmenters import REMEDY as UNSPACED_REMEDY
+from lmtool.data.segmenters import lacks_spaces
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
@@ -56,7 +58,9 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
-    return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
+    remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
+    unspaced = [split for split in corpus.provenance.get("unspaced", []) if shares.get(split, 0) >= WARN_FROM]
+    return _warning(shares, UNSPACED_REMEDY if unspaced else remedy)
 
 
 def text_warning(
@@ -71,7 +75,8 @@ def text_warning(
     remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
     if marks and count >= AT_LEAST:
         remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
-    return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
+    remedies.append(UNSPACED_REMEDY if lacks_spaces(words[:EXAMPLES]) else REMEDY)
+    return _warning({text: oov / tokens}, "; ".join(remedies))
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
