@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -123,8 +122,19 @@ class SegmenterConfig(Settings, ABC):
     kind: str = MISSING
 
     @abstractmethod
-    def build(self) -> Callable[[str], str]:
-        """Return a function that inserts spaces between the words of a line, and changes nothing else."""
+    def cut(self, line: str) -> str:
+        """Return a line, as the other rules of the data write it, with spaces between its words."""
+
+    def __call__(self, text: str) -> str:
+        """Return the lines of a text, each cut. Raises UserError if that changes anything but spaces."""
+        return "\n".join(map(self._checked, text.split("\n")))
+
+    def _checked(self, line: str) -> str:
+        cut = self.cut(line)
+        if cut is not line and "".join(cut.split()) != "".join(line.split()):
+            rule = "a segmenter inserts spaces and changes nothing else; correct it"
+            raise UserError(f"data.segmenter={self.kind}: {line!r:.60} became {cut!r:.60}: {rule}")
+        return cut
 
 
 @dataclass(slots=True)
@@ -132,7 +142,8 @@ class DataConfig(Settings, ABC):
     """Group `data`: the source of text.
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
-    the characters that separate words.
+    the characters that separate words. segmenter: an option of segmenter= as its name or a mapping with `kind`, which
+    also makes spaces those of Unicode; None or none for none.
     """
 
     prefix: ClassVar[str] = "data."
@@ -155,23 +166,21 @@ class DataConfig(Settings, ABC):
         file = self.vocabulary.file
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
-        self._complete_segmenter()
-
-    def _complete_segmenter(self) -> None:
-        """Replace the name of a segmenter by all its settings. Raises UserError if it does not fit the others."""
-        from lmtool.config.settings import option_named, plain_values
-
         self.segmenter = None if self.segmenter == "none" else self.segmenter
-        if self.segmenter is None:
-            return
-        option, unit = option_named("segmenter", self.segmenter, "data.segmenter"), self.vocabulary.unit
-        for has_no_words, other in (
-            (unit is Unit.char, f"data.vocabulary.unit={unit.value}"),
-            (self.drops_tags(), "data.tags=true"),
-        ):
-            if has_no_words:
-                raise UserError(f"data.segmenter={option.kind}: not used with {other}: leave one out")
-        self.segmenter = plain_values(option)
+        if self.segmenter is not None:
+            self._complete_segmenter(self.vocabulary.unit)
+
+    def _complete_segmenter(self, unit: Unit) -> None:
+        """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings."""
+        from lmtool.config.settings import option_named
+
+        if not isinstance(self.segmenter, SegmenterConfig):
+            self.segmenter, self.spaces = option_named("segmenter", self.segmenter, "data.segmenter"), Spaces.unicode
+        if unit.is_character or self.drops_tags():
+            other = "data.tags=true" if self.drops_tags() else f"data.vocabulary.unit={unit.value}"
+            raise UserError(
+                f"data.segmenter={self.segmenter.kind}: it finds words, not used with {other}; leave one out"
+            )
 
     def drops_tags(self) -> bool:
         """Return whether the tokens of the text are word/tag and the tag is dropped."""

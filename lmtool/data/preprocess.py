@@ -178,7 +178,8 @@ def _write(
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            known = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            characters, words = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            known = characters - provisional.inserted_spaces.get(name, 0), words
             rows.append(write_split(file, name, ids, remap, oov, vocabulary, *known))
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
@@ -186,7 +187,7 @@ def _write(
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, TextRules.of(data))
+            write_cloze(file, source.cloze, vocabulary, TextRules.of(data).of_words)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()

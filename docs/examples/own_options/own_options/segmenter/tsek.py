@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from lmtool.config.groups import SegmenterConfig
@@ -14,6 +13,6 @@ TSEK = "\u0f0b"
 class TsekSegmenter(SegmenterConfig):
     """A space behind each tsek."""
 
-    def build(self) -> Callable[[str], str]:
-        """Return the function."""
-        return lambda line: line.replace(TSEK, f"{TSEK} ")
+    def cut(self, line: str) -> str:
+        """Return a line with its syllables separated."""
+        return line.replace(TSEK, f"{TSEK} ")
