@@ -20,10 +20,8 @@ from lmtool.system.terminal import note_once
 SCRIPTS = r"\p{Line_Break=SA}\p{Line_Break=CJ}\p{Han}\p{Hiragana}\p{Katakana}"
 OF_ICU, UNSPACED = regex.compile(rf"[{SCRIPTS}]"), regex.compile(rf"[{SCRIPTS}\p{{Tibetan}}]")
 SHARE = 0.3  # minimum share of the letters
-LENGTH = (
-    4.5  # minimum mean length in letters; that of words is 1.6 (Chinese) to 3.8 (Lao), of phrases 5.6 (Burmese) or more
-)
-REMEDY = (
+LENGTH = 4.5  # minimum mean length in letters: that of words is 1.6 (Chinese) to 3.8 (Lao), of phrases 5.6 or more
+UNSPACED_REMEDY = (
     "white space separates few words of this text: choose pieces (data.vocabulary.unit=bpe), letters "
     "(data.vocabulary.unit=grapheme) or a segmenter (data.segmenter=icu for Thai, Lao, Khmer, Burmese, Chinese and "
     "Japanese, or one of your own)"
