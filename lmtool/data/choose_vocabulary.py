@@ -80,7 +80,7 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
     """Return the listed words of the vocabulary in their order, or None if train decides."""
     if not isinstance(source.word_list, str):
         return source.word_list
-    return read_word_list(source.word_list, TextRules.of(data), chars=data.vocabulary.unit.is_character)
+    return read_word_list(source.word_list, TextRules.of(data).of_words, chars=data.vocabulary.unit.is_character)
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:

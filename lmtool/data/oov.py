@@ -12,6 +12,7 @@ from typing import Any
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters
+from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
 from lmtool.data.text_form import TextForm, same_in_other_form
 from lmtool.data.text_notes import unusual_spaces
 from lmtool.data.vocabulary import Vocabulary
@@ -56,7 +57,9 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
-    return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
+    remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
+    unspaced = [split for split in corpus.provenance.get("unspaced", []) if shares.get(split, 0) >= WARN_FROM]
+    return _warning(shares, UNSPACED_REMEDY if unspaced else remedy)
 
 
 def text_warning(
@@ -73,7 +76,9 @@ def text_warning(
         remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
     if marks and count >= AT_LEAST:
         remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
-    return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
+    as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
+    remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(words[:EXAMPLES]) else REMEDY)
+    return _warning({text: oov / tokens}, "; ".join(remedies))
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:

@@ -63,7 +63,7 @@ class TextForm:
 
     def written(self, word: str) -> str:
         """Return one word as it is in the data set's text: by the rules, without a tag if tags are dropped."""
-        written = self.rules(word)
+        written = self.rules.of_words(word)
         return TAG.sub("", written) if self.tags else written
 
     def cut(self, text: str) -> list[str]:
@@ -287,7 +287,7 @@ def split_of_text(
         ids,
         np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
         oov,
-        characters,
+        characters - tokenizer.inserted_spaces,
         vocabulary.bos,
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
