@@ -12,7 +12,6 @@ from typing import Any
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters, without_marks
 from lmtool.data.text_form import TextForm
-from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -74,10 +73,10 @@ def text_warning(
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
     """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
-    if form.tags or form.subwords is not None:
+    if form.subwords is not None:
         return []
-    text = form.normalized(content.decode("utf-8", "ignore"))
-    return [word for word in (text if form.chars else split_words(text)) if word not in form.vocabulary.ids]
+    words = form.cut(form.rules(content.decode("utf-8", "ignore")))
+    return [word for word in words if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lmtool import __version__
-from lmtool.config.data import DataConfig, Unit
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import (
     choose_pieces,
@@ -49,6 +49,7 @@ from lmtool.data.store import (
     write_vocabulary,
 )
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import text_size
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
@@ -160,7 +161,7 @@ def _write(
             vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            given = types if source.drawn is not None else listed_words(source, rules)
+            given = types if source.drawn is not None else listed_words(source, data)
             vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     tokens = sum(count_tokens(ids, remap) for ids in provisional.ids.values())
@@ -174,7 +175,7 @@ def _write(
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            known = text_size(ids, provisional.types, chars=data.vocabulary.unit is Unit.char)
+            known = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
             rows.append(write_split(file, name, ids, remap, oov, vocabulary, *known))
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
@@ -182,7 +183,7 @@ def _write(
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
+            write_cloze(file, source.cloze, vocabulary, TextRules.of(data))
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
@@ -200,7 +201,7 @@ def _write(
         fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
         fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
-        fingerprinted += " lines with letters" if data.vocabulary.unit is Unit.char else ""  # not of white space alone
+        fingerprinted += " lines with letters" if data.vocabulary.unit.is_character else ""  # not of white space alone
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import WordRule
+from lmtool.config.data import Normalize, WordRule
 from lmtool.data.printed_words import words_of
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
@@ -154,7 +154,7 @@ def _units(tokens: list[list[str]], segments: IntArray, rows: WordRows, form: Te
     between sentences.
     """
     units, lines = [], set(rows.starts.tolist())
-    spaces = rows.spaces if form.chars and form.normalise is None else None
+    spaces = rows.spaces if form.chars and form.rules.normalize is not Normalize.ccnet else None
     for first, last in pairwise(segments.tolist()):
         behind = None
         for row in range(first, last):
