@@ -23,11 +23,9 @@ EXTENDS = r"[\p{M}\p{Join_Control}]"
 CHARACTER = regex.compile(rf"\X{EXTENDS}*")  # \X leaves some marks of Burmese alone, and all behind control characters
 # What is no punctuation. ALetter: also what is written within words, such as geresh and the marks of Armenian vowels.
 LETTER = regex.compile(rf"[\p{{L}}\p{{N}}\p{{WB=ALetter}}]|^{EXTENDS}")
-QUOTES = [(quote, unicodedata.name(quote)) for quote in regex.findall(r"\p{QMark}", "".join(map(chr, range(1 << 16))))]
-PLAIN = {  # apostrophes and quotes, without the brackets that quote in Chinese and Japanese
-    ord(quote): "'" if "SINGLE" in name or "APOSTROPHE" in name else '"'
-    for quote, name in QUOTES
-    if "BRACKET" not in name
+PLAIN = {  # apostrophes and quotes, without those of Chinese and Japanese, which are brackets
+    ord(quote): "'" if regex.search("SINGLE|APOSTROPHE", unicodedata.name(quote)) else '"'
+    for quote in regex.findall(r"(?V1)[\p{QMark}--[\p{EA=W}\p{EA=H}]]", "".join(map(chr, range(1 << 16))))
 }
 TITLES = ("mr", "mrs", "ms", "messrs", "mme", "mlle", "dr", "prof", "rev", "hon", "gen", "col", "capt", "lt", "sgt")
 OFFICES = ("gov", "sen", "rep", "pres")
@@ -118,9 +116,8 @@ def without_marks(word: str) -> str:
 
 def split_sentences(word: str) -> list[str]:
     """Return a word cut behind each final mark within it, as in a script without spaces between sentences."""
-    return [
-        word[start:end] for start, end in pairwise([0, *(found.end() for found in BETWEEN.finditer(word)), len(word)])
-    ]
+    ends = [0, *(found.end() for found in BETWEEN.finditer(word)), len(word)]
+    return [word[start:end] for start, end in pairwise(ends)]
 
 
 @cache
@@ -186,14 +183,15 @@ def _contracted(word: str) -> list[str]:
 def sentence_ends(words: Sequence[str]) -> list[str]:
     """Return for each word of a text the mark by which a sentence ends behind it; empty if none does.
 
-    A word ends a sentence if it ends in a final mark of any script, perhaps before closing quotes or brackets, unless
-    it is an abbreviation such as Mr. or J., or the next word begins with a small letter (if the text has capital
-    letters). Words behind it that are only such marks, quotes and brackets belong to the sentence. In Greek `;` is one.
+    A word ends one if it ends in a final mark of any script, perhaps before closing quotes or brackets, unless it is an
+    abbreviation such as Mr. or J., or the mark is one of Latin script and a small letter begins the next word (if more
+    than one character in 1,000 is a capital). In Greek `;` is a final mark. Words behind it that are only such marks,
+    quotes and brackets belong to the sentence.
     """
     text = "".join(words)
     if 2 * len(regex.findall(r"\p{Greek}", text)) > len(regex.findall(r"\p{L}", text)):
         words = [word.replace(";", "\u037e") for word in words]
-    has_capitals = any(map(str.isupper, text))
+    has_capitals = 1000 * sum(map(str.isupper, text)) > len(text)
     marks = {word: _final_mark(word) for word in set(words)}
     firsts = {word: without_marks(word)[:1] for word in marks if not ENDING.fullmatch(word)}
     is_small = [False]  # whether the next word begins with a small letter, from the last word on
@@ -201,7 +199,7 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
         is_small.append(has_capitals and firsts[word].islower() if word in firsts else is_small[-1])
     ends: list[str] = []
     for word, small in zip(words, is_small[-2::-1], strict=True):
-        mark = "" if small else marks[word]
+        mark = "" if small and marks[word] in ".!?;\u2026" else marks[word]
         if word not in firsts and ends and ends[-1]:
             mark, ends[-1] = mark or ends[-1], ""
         ends.append(mark)

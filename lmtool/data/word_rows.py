@@ -41,8 +41,8 @@ class WordRows:
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
     sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts, and of
     sentences that may not have been found. notes: how they were found. cells: the columns of a table of text as they
-    are written. spaces: of text, the white space before each word in its line, and
-    behind it if it is the last; None for a table.
+    are written. spaces: of text, the white space before each word in its line, and behind it if it is the last; None
+    for a table.
     """
 
     name: str
