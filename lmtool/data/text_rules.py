@@ -23,6 +23,7 @@ FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]] = {
 }
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, zero-width no-break space
 ZERO_WIDTH_SPACE = "\u200b"
+WORD = regex.compile(r"[^ \t-\r]+")
 DOT_ABOVE = "\u0307"
 SOFT_DOTTED = regex.compile(r"[IJ]\p{M}+")  # of text in NFD
 TURKIC = ("tr", "az")
@@ -109,7 +110,7 @@ class TextRules:
         if content.isascii() or self.normalize in (Normalize.none, Normalize.ccnet):
             return 0
         text = content.decode("utf-8", "surrogatepass")
-        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in text.split())
+        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in WORD.findall(text))
 
     def _is_normal(self, text: str) -> bool:
         if self.normalize is Normalize.ccnet:

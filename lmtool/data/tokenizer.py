@@ -52,6 +52,11 @@ def split_words(text: str) -> list[str]:
     return [word for word in WHITE.split(text) if word]
 
 
+def is_white(text: str) -> bool:
+    """Return whether a text is nothing but white space that separates words."""
+    return WHITE.fullmatch(text) is not None
+
+
 class TextBlock(NamedTuple):
     """D texts in UTF-8. content: their lines, each ending in a newline; ends: where each text ends, int64 `[D]`."""
 
@@ -295,7 +300,8 @@ class CharTokenizer(Tokenizer):
         self._clusters: dict[str, int] = {}  # those of several code points, numbered behind these
         for index, word in enumerate(self._types):
             if len(word) == 1 or (self.graphemes and word not in RESERVED):
-                self._ids[self._points([word])] = index
+                points = self._points([word])  # may make the ids another array
+                self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         text = self._written(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
@@ -341,7 +347,7 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, whatever its
     white space is. chars: whether tokens are letters.
     """
-    letters = [0, *(0 if WHITE.fullmatch(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
+    letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
     characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
     return int(characters) - (_composed(ids, types) if chars else 0), int(words)
 
