@@ -40,6 +40,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
     if config.to is not None:
         require_table(config.to, bom=config.bom)
     session.warn(*rows.warnings)
+    session.note(*rows.notes)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.printed_words import sentence_numbers
+from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
@@ -32,9 +33,10 @@ class WordRows:
 
     name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
-    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts. cells: the
-    columns of a table of text as they are written. spaces: of text, the white space before each word in its line, and
-    behind it if it is the last; None for a table.
+    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts, and of
+    sentences that may not have been found. notes: how they were found. cells: the columns of a table of text as they
+    are written. spaces: of text, the white space before each word in its line, and behind it if it is the last; None
+    for a table.
     """
 
     name: str
@@ -43,6 +45,7 @@ class WordRows:
     starts: IntArray
     item_starts: IntArray
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     cells: dict[str, list[str]] = field(default_factory=dict)
     spaces: list[tuple[str, str]] | None = None
 
@@ -76,16 +79,25 @@ def columns_of_sentences(
     """Return the columns item and word of texts of sentences, each a line or its words, with numbers from 1, and
     sentence, unless these are found by another rule, `sentences`; and the spaces of WordRows.
     """
-    rows = [(n, *row) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for row in _cut(line, k)]
+    marks = sentences == "punctuation"
+    numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1))
+    rows = [(n, *row) for n, k, line in numbered for row in _cut(line, k, marks=marks)]
     names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
     return {name: [row[k] for row in rows] for k, name in enumerate(names)}, [row[3] for row in rows]
 
 
-def _cut(line: str | Sequence[str], number: int) -> list[tuple[Any, int, tuple[str, str]]]:
+def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
+    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentences within."""
     if not isinstance(line, str):
-        return [(word, number, ("", "")) for word in line]
+        yield from ((word, number, ("", "")) for word in line)
+        return
     line = line.removesuffix("\n").removesuffix("\r").replace("\n", " ")
-    return [(word, number, (before, after)) for before, word, after in SPACED.findall(line)]
+    for before, word, after in SPACED.findall(line):
+        *others, last = split_sentences(word) if marks else [word]
+        for part in others:
+            yield part, number, (before, "")
+            before = ""
+        yield last, number, (before, after)
 
 
 def rows_of_table(
@@ -118,6 +130,7 @@ def rows_of_table(
     item_starts = _changes(items)
     seen: dict[Any, int] = {}
     numbers: list[int] = []
+    ends: list[str] = []
     for first, last in pairwise(item_starts.tolist()):
         if seen.setdefault(items[first], first) != first:
             began = (
@@ -126,7 +139,8 @@ def rows_of_table(
             remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=[A,B]"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
         if given is None and sentences != "item":
-            numbers += sentence_numbers(words[first:last])
+            ends += sentence_ends(words[first:last])
+            numbers += np.cumsum([1, *map(bool, ends[first : last - 1])]).tolist()
         else:
             changes = _changes((items if given is None else given)[first:last])
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
@@ -138,7 +152,26 @@ def rows_of_table(
     whole = columns | {key: values for key, values in own.items() if key not in columns}
     found = WordRows(name, whole, words, starts, item_starts)
     found.warnings.extend(_several_texts(found, keys, items, others))
+    if ends:
+        _report_sentences(found, ends)
     return found
+
+
+def _report_sentences(rows: WordRows, ends: list[str]) -> None:
+    """Add to the notes by which marks sentences end, and to the warnings that few do, or that words have several."""
+    count, marks = len(rows.starts) - 1, Counter(filter(None, ends))
+    others = {"without a mark": count - marks.total()} if count > marks.total() else {}
+    listed = ", ".join(f"{mark} {number:,}" for mark, number in [*marks.most_common(), *others.items()])
+    found = f"{rows.name}: {count:,} sentence{'s' * (count > 1)} by final marks ({listed})"
+    rows.notes.append(found)
+    remedy = "give them by a column (sentence_column=), or as lines of text"
+    if len(rows.words) > 1000 and count * 200 < len(rows.words):
+        rows.warnings.append(f"{found} in {len(rows.words):,} words, fewer than one in 200: {remedy}")
+    long = {word for word in set(rows.words) if len(split_sentences(word)) > 1}
+    several = [row for row, word in enumerate(rows.words, 1) if word in long]
+    if several:
+        of = f"{len(several):,} words have several sentences, the first in row {several[0]}"
+        rows.warnings.append(f"{rows.name}: {of}, and count as in one: cut them, or {remedy}")
 
 
 def _several_texts(
