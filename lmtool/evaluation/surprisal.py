@@ -176,8 +176,7 @@ def _masks(form: TextForm) -> tuple[Mask, Mask]:
         begin = np.array([word.isspace() for word in words])
         first = ~begin
     else:
-        numbers = subwords.numbers
-        begin = np.array([word in numbers and subwords.addition(numbers[word]).startswith(" ") for word in words])
+        begin = np.array([subwords.additions.get(word, "").startswith(" ") for word in words])
         first = begin
     for mask in (begin, first):
         if form.vocabulary.eos is not None:
