@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import BOS, EOS, SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import gives_unk
@@ -153,7 +152,7 @@ class Model:
             loaded = load(name)
             model, ids, special_tokens = loaded.model, loaded.vocabulary.ids, loaded.vocabulary.special_tokens
             self._states: SingleStates | _OtherStates
-            owner, changes = next(_OWNERS), loaded.form.lowercase or loaded.form.normalise is not None
+            owner, changes = next(_OWNERS), loaded.form.rules.changes or loaded.form.tags
             if isinstance(model, NgramModel):
                 # Other words are <unk>, unless they are in the vocabulary once they are normalized.
                 lookup, scores_oov = model.with_floor(unk_log10 * LN10).lookup, not (changes or loaded.form.chars)
@@ -232,7 +231,7 @@ class Model:
             raise ValueError("in_state is a state of another model")
         word = str.__str__(word)  # of a subclass, the text alone
         tokens = self._tokens_of_word(word)
-        if self._text_form.chars and tokens[0] not in self._ids and len(tokens[0]) != 1:
+        if self._text_form.chars and tokens[0] not in self._ids and len(self._text_form.cut(tokens[0])) != 1:
             raise ValueError(f"{word!r} is not one letter: this model is of letters; give them one by one")
         if len(out_state) != len(in_state):
             self.NullContextWrite(out_state)  # which raises BufferError where the compiled call gives nan
@@ -248,15 +247,14 @@ class Model:
         return log_prob if log_prob > -math.inf else self._unk_log10
 
     def _tokens(self, sentence: str | bytes) -> list[str]:
-        text = self._text_form.normalized(sentence.decode() if isinstance(sentence, bytes) else sentence)
-        if self._text_form.subwords is None:
-            return list(text) if self._text_form.chars else split_words(text)
-        return [token for word in split_words(text) for token in self._tokens_of_word(word)]
+        text = self._text_form.rules(sentence.decode() if isinstance(sentence, bytes) else sentence)
+        words = self._text_form.cut(text)
+        return words if self._text_form.subwords is None else [t for word in words for t in self._tokens_of_word(word)]
 
     def _tokens_of_word(self, word: str) -> list[str]:
         if self._text_form.subwords is not None and word not in (BOS, EOS):
-            return self._text_form.tokens([self._text_form.normalized(word)])
-        return [word if word in self._ids else self._text_form.normalized(word)]
+            return self._text_form.tokens([self._text_form.written(word)])
+        return [word if word in self._ids else self._text_form.written(word)]
 
     def __contains__(self, word: str) -> bool:
         tokens = self._tokens_of_word(word) if isinstance(word, str) else []

@@ -22,10 +22,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lmtool import __main__
-from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.rules import require
 from lmtool.data.readers import read_blocks, read_stream
 from lmtool.data.text_form import TextForm, split_of_text
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import RESERVED
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -149,7 +149,7 @@ def ngram_count(given: Options) -> None:
     """Count, and write what the options name. Raises UserError for a mistake in the line or a file."""
     if ("text" in given) == ("read" in given) or not given.keys() & {"lm", "write", "write_vocab"}:
         raise UserError("ngram-count: give one of -text FILE and -read FILE, and -lm, -write or -write-vocab FILE")
-    rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase="tolower" in given, unit=Unit.word)
+    rules = TextRules(lowercase="tolower" in given)
     if "text" in given:
         words, order = _listed(given), given.get("order", 3)
         counts, vocabulary, places = count_text(_text(given["text"]), order, rules, words, given.get("map_unk"))
@@ -183,7 +183,7 @@ def ngram_count(given: Options) -> None:
             write_arpa(table, named, path, closed=closed)
 
 
-def _read_counts(given: Options, rules: VocabularyConfig) -> tuple[Counts, Vocabulary, IntArray]:
+def _read_counts(given: Options, rules: TextRules) -> tuple[Counts, Vocabulary, IntArray]:
     """Return the counts of a file, as count_text does; with -limit-vocab, of n-grams with words of -vocab alone."""
     listed, path, order = _listed(given), given["read"], given.get("order", 3)
     with tempfile.TemporaryDirectory(prefix="lmtool-") as folder:
@@ -195,7 +195,7 @@ def _read_counts(given: Options, rules: VocabularyConfig) -> tuple[Counts, Vocab
             Path(path).write_bytes(content)
         files = CountFiles([path], [1])
         words = [word for word in listed or files.unigrams() if word != given.get("map_unk")]
-        train = counted_train(files, rules, words)
+        train = counted_train(files, None, rules, words)
         counts = read_counts(files, train.vocabulary, train.first_places, rules, order, Storage())
     return counts, train.vocabulary, train.first_places
 
@@ -232,7 +232,7 @@ def ngram(given: Options) -> None:
         model = NgramModel(table, vocabulary)
     elif given.keys() & {"write_lm", "prune", "prune_lowprobs", "renorm"}:
         raise UserError("ngram -bayes 0: makes no single model, as -write-lm, -prune, -prune-lowprobs and -renorm need")
-    text_model = TextModel(model, TextForm(vocabulary, chars=False, lowercase="tolower" in given))
+    text_model = TextModel(model, TextForm(vocabulary, rules=TextRules(lowercase="tolower" in given)))
     if "gen" in given:
         print(*text_model.generate(count=given["gen"], length=1000, seed=given.get("seed")), sep="\n")
     for name in given.keys() & {"rescore", "nbest"}:

@@ -211,9 +211,9 @@ class TextModel:
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if self.form.words(word) != [self.form.normalized(word)]:
+            if self.form.words(word) != [self.form.written(word)]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return list(self.form.normalized_words(words))
+        return [self.form.written(word) for word in words]
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
@@ -347,7 +347,7 @@ class TextModel:
         require(by in list(Likeness.__members__), "by", by, "cosine or dot")
         require(of in list(Vectors.__members__), "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
-        word = self.form.normalized(word)
+        word = self.form.written(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
             raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")

@@ -71,9 +71,7 @@ class Known(LanguageModel):
 
 KNOWN = TextModel(
     Known(),
-    TextForm(
-        Vocabulary(("a", "b", "<unk>", "</s>", "<s>"), np.array([4, 3, 1, 2, 0]), 3, 2), chars=False, lowercase=False
-    ),
+    TextForm(Vocabulary(("a", "b", "<unk>", "</s>", "<s>"), np.array([4, 3, 1, 2, 0]), 3, 2)),
 )
 
 

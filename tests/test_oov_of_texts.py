@@ -11,6 +11,7 @@ import pytest
 import lmtool as package
 from lmtool.data.oov import text_warning, unknown_words
 from lmtool.data.text_form import TextForm
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.other_tools import read_scores
 
@@ -48,7 +49,7 @@ def test_what_unknown_words_have_in_common() -> None:
 
 
 def test_unknown_words_of_a_block() -> None:
-    form = TextForm(vocabulary(), chars=False, lowercase=True)
+    form = TextForm(vocabulary(), rules=TextRules(lowercase=True))
     assert unknown_words(b"These cats\non mats", form) == ["cats", "mats"]
 
 

@@ -295,7 +295,7 @@ def test_pickles_and_pictures(
     again = pickle.loads(pickle.dumps(corpus))
     assert again.vocabulary.words == corpus.vocabulary.words
     assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
-    form = TextForm(corpus.vocabulary, chars=False, lowercase=False)
+    form = TextForm(corpus.vocabulary)
     text = TextCorpus(corpus.split("valid"), "valid", form)
     for derived in (limited(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
         again = pickle.loads(pickle.dumps(derived))

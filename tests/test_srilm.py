@@ -18,13 +18,13 @@ import pytest
 from lmtool.cli.command_line import main
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_form import TextForm, split_of_text
+from lmtool.data.text_rules import UNCHANGED
 from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import count_text
 from lmtool.ngram.estimation.estimate import estimate_per_order
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.runs.load import load
 from lmtool.srilm import command, parse, smoother_of
-from tests.conftest import RULES
 
 TEXT = "a b\na b\na c\n"
 
@@ -356,8 +356,8 @@ FIGURES = {
 
 def test_digits_of_srilm(real_data: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, valid = real_data / "ptb" / "ptb.train.txt", real_data / "ptb" / "ptb.valid.txt"
-    counts, vocabulary, _ = count_text(read_blocks(str(train)), 5, RULES, None, None)
-    text = split_of_text(read_blocks(str(valid)), "valid", TextForm(vocabulary, chars=False, lowercase=False))[0]
+    counts, vocabulary, _ = count_text(read_blocks(str(train)), 5, UNCHANGED, None, None)
+    text = split_of_text(read_blocks(str(valid)), "valid", TextForm(vocabulary))[0]
     for options, figures in FIGURES.items():
         for order in (3, 4, 5) if options == "-kndiscount -interpolate" else (3,):  # all agree; it takes a minute
             given = parse("ngram-count", f"{options} -gt3min 1 -gt4min 1 -gt5min 1".split())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lmtool as python
-from lmtool.config.data import WordRule
+from lmtool.config.data import Unit, WordRule
 from lmtool.data.printed_words import cut_word, known_form, sentence_numbers, words_of
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
@@ -338,7 +338,7 @@ def test_words_of_pieces_sum_to_one(unit: str) -> None:
     if unit == "char":
         p[1, :2] = 1e-300  # a space is followed by a letter
     p /= p.sum(axis=1, keepdims=True)
-    form = TextForm(vocabulary, unit == "char", False, subwords=subwords)
+    form = TextForm(vocabulary, Unit(unit), subwords=subwords)
     scoring = ScoringModel(Bigrams(p), form, "bigrams")
     every = ["".join(letters) for n in range(1, 10) for letters in product("ab", repeat=n)]
     for before in ([], ["ab"], ["b", "ba"]):
@@ -362,7 +362,7 @@ def test_words_after_one_of_probability_0_are_infinite() -> None:
     vocabulary = Vocabulary(tuple(words), np.ones(len(words), dtype=np.int64), 0, len(words) - 2)
     p = np.zeros((6, 6))
     p[[5, 2, 1]] = [[0, 0, 0.5, 0.5, 0, 0], [0.25, 0.25, 0, 0.5, 0, 0], [0, 0, 1, 0, 0, 0]]
-    scoring = ScoringModel(Bigrams(p), TextForm(vocabulary, True, False), "bigrams")
+    scoring = ScoringModel(Bigrams(p), TextForm(vocabulary, Unit.char), "bigrams")
     rows = rows_of_table({"word": ["a", "ab", "a", "..."]}, "t", sentences="item")
     with np.errstate(divide="ignore"):
         surprisal = score_words(scoring, rows, WordRule.whitespace, marks=False).surprisal
@@ -374,13 +374,13 @@ def test_words_after_one_of_probability_0_are_infinite() -> None:
 def test_quotes_of_ptb_in_pieces_and_letters() -> None:
     for letters, written in {'"ab': '"ab"', '"ab`': "``ab''"}.items():
         words = ("</s>", *letters, "'", "<unk>", "<s>")
-        form = TextForm(Vocabulary(words, np.ones(len(words), dtype=np.int64), 0, len(words) - 2), True, False)
+        form = TextForm(Vocabulary(words, np.ones(len(words), dtype=np.int64), 0, len(words) - 2), Unit.char)
         found = words_of('"ab"', form, WordRule.ptb, marks=True, is_last=False)
         assert "".join(found).replace(" ", "") == written
     for quotes, cut in {'"': ['"', "ab", '"'], "\u2581``": ["``", "ab", "''"]}.items():
         pieces = ["\u2581a", "\u2581b", "a", "b", quotes]
         vocabulary = Vocabulary(("</s>", *pieces, "<unk>", "<s>"), np.ones(8, dtype=np.int64), 0, 6)
-        form = TextForm(vocabulary, False, False, subwords=two_letters(pieces))
+        form = TextForm(vocabulary, subwords=two_letters(pieces))
         assert words_of('"ab"', form, WordRule.ptb, marks=True, is_last=False) == cut
 
 

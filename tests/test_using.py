@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import lmtool as package
+from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.text_form import TextForm
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -94,15 +96,15 @@ def test_best_first_descent_finds_exactly_the_sorted_distribution(name: str, toy
 
 
 def test_texts_are_split_as_the_data_were(toy: Corpus) -> None:
-    form = TextForm(toy.vocabulary, chars=False, lowercase=True)
+    form = TextForm(toy.vocabulary, rules=TextRules(lowercase=True))
     assert form.split(" The\tCAT\x0bsat\u00a0on \n") == ["the", "cat", "sat\u00a0on"]
-    letters = TextForm(toy.vocabulary, chars=True, lowercase=False)
+    letters = TextForm(toy.vocabulary, Unit.char)
     assert letters.split("a <s>\r\n") == ["a", " ", "<", "s", ">"]
     for text, said in (("the\ncat", "several"), ("the <s> cat", "<s> is in the text"), ("</s>", "</s> is in the text")):
         with pytest.raises(UserError, match=said):
             form.split(text)
     stream = Vocabulary(("a", "\n", "<unk>", "<s>"), np.array([3, 2, 1, 0]), None, 2)
-    assert TextForm(stream, chars=True, lowercase=False).split("a\na\n") == ["a", "\n", "a", "\n"]
+    assert TextForm(stream, Unit.char).split("a\na\n") == ["a", "\n", "a", "\n"]
     assert form.encode(["cat", "horse"], allow_oov=True).tolist() == [toy.vocabulary.ids["cat"], toy.vocabulary.unk]
     with pytest.raises(UserError, match=r"^cta is not in the vocabulary \(similar: cat\); zzz .*no similar word"):
         form.encode(["the", "cta", "zzz"], allow_oov=False)
@@ -126,7 +128,7 @@ def test_the_nearest_words_in_spelling() -> None:
     assert close_words("~~~~", words) == []
     vocabulary = Vocabulary((*words, "<s>"), np.zeros(len(words) + 1, dtype=np.int64), None, len(words) - 1)
     with pytest.raises(UserError) as caught:  # what is only context is no word to offer
-        TextForm(vocabulary, chars=False, lowercase=False).encode(["<s"], allow_oov=False)
+        TextForm(vocabulary).encode(["<s"], allow_oov=False)
     assert "<s>" not in str(caught.value)
 
 
@@ -155,9 +157,7 @@ def test_sentences_without_words(runs: Path) -> None:
     found = loaded.score(["", "the cat", ""])
     assert [len(each) for each in found] == [1, 3, 1] and loaded.score([]) == []
     assert found[1][:2] == pytest.approx([math.log(15 / 20), math.log(9 / 34)], rel=1e-6)
-    stream = TextModel(
-        Stream(), TextForm(Vocabulary(("a", "<unk>", "<s>"), np.array([1, 1, 0]), None, 1), False, False)
-    )
+    stream = TextModel(Stream(), TextForm(Vocabulary(("a", "<unk>", "<s>"), np.array([1, 1, 0]), None, 1)))
     assert [each.tolist() for each in stream.score(["", "a a", "", "a"])] == [[], [-1.0, -2.0], [], [-1.0]]
     assert [len(each) for each in stream.score(["", ""])] == [0, 0]
 

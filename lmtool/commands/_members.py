@@ -108,11 +108,11 @@ def open_members(
     session.note(*union_note(words, vocabulary))
     if corpus is None:
         forms = [text_form(run, run_vocabulary(run, config.store_dir), config.store_dir) for run in runs]
-        if len({(form.chars, form.lowercase, form.normalise, form.tags, form.blank_lines) for form in forms}) > 1:
+        if len({(form.unit, form.rules, form.tags, form.blank_lines) for form in forms}) > 1:
             raise UserError(
-                f"runs={names}: their data has other rules for words (lowercase, normalise, tags, blank lines)"
+                f"runs={names}: their data has other rules for words (unit, case, form, spaces, tags, blank lines)"
             )
-        form = replace(forms[0], vocabulary=vocabulary) if forms else TextForm(vocabulary, chars=False, lowercase=False)
+        form = replace(forms[0], vocabulary=vocabulary) if forms else TextForm(vocabulary)
         text, _ = split_of_text(read_blocks(*text_files(str(config.text), "text")), str(config.text), form)
         corpus = TextCorpus(text, str(config.text), form)
     for run in runs if config.text is None else []:

@@ -11,7 +11,6 @@ import numpy as np
 from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
-from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import origin
 from lmtool.config.rules import require, require_whole
@@ -77,7 +76,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
     arpa = read_arpa(source)
-    if config.data.vocabulary.unit is Unit.char:
+    if config.data.vocabulary.unit.is_character:
         arpa = letters_of(arpa)
     data, store = store_with_words(config.data, arpa.words, config.store_dir, session, source)
     with Corpus.open(store) as corpus:

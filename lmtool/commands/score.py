@@ -16,12 +16,13 @@ from typing import IO, Any
 import numpy as np
 
 from lmtool import __version__
+from lmtool.config.data import Normalize
 from lmtool.config.model_verbs import ScoreConfig
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
-from lmtool.data.text_form import in_ccnet_form
+from lmtool.data.text_form import in_normal_form
 from lmtool.data.text_records import (
     STANDARD,
     RecordBlock,
@@ -96,8 +97,8 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
         session.note(READ_ALONE)
-    if config.normalise is not None:
-        session.note("each text is one line, normalised as in CCNet")
+    if config.normalize is Normalize.ccnet:
+        session.note("each text is one line, normalized as in CCNet")
     if config.tokenizer is not None:
         session.note(f"tokens are pieces of {config.tokenizer}, and </s>: log p and perplexity are of these")
     if not all(model.normalised for model in models):
@@ -128,8 +129,8 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
         "device": config.device,
     }
     pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
-    normalise = None if config.normalise is None else config.normalise.value
-    settings |= {"broken": config.broken, "tokenizer": pieces, "normalise": normalise}
+    normalize = None if config.normalize is None else config.normalize.value
+    settings |= {"broken": config.broken, "tokenizer": pieces, "normalize": normalize}
     settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
     return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
 
@@ -158,8 +159,9 @@ def _scored(
     columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
     blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
-    if config.normalise is not None:
-        read = ((block, in_ccnet_form(texts), broken) for block, texts, broken in read)
+    if config.normalize is not None:
+        form = config.normalize
+        read = ((block, in_normal_form(texts, form), broken) for block, texts, broken in read)
     if config.tokenizer is not None:
         in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), broken) for block, texts, broken in read)

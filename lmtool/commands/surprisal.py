@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from lmtool.data.oov import text_warning
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import text_files
 from lmtool.data.text_records import require_separate
+from lmtool.data.text_rules import graphemes
 from lmtool.data.word_rows import WordRows, read_word_rows
 from lmtool.errors import UserError
 from lmtool.evaluation.score_table import require_table, write_columns
@@ -46,7 +46,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
         known = found.surprisal[~np.isnan(found.surprisal)] / nats
         models.append({"run": name, "mean_surprisal": float(known.mean()), "oov": int(found.oov.sum())})
         form, pieces = model.form, model.form.subwords and model.form.subwords.json
-        forms.add((model.vocabulary.fingerprint(), form.lowercase, form.normalise, form.chars, pieces))
+        forms.add((model.vocabulary.fingerprint(), form.rules, form.unit, pieces))
     table = _table(config, rows, scores, same_tokens=len(forms) == 1)
     result = Surprisals(
         header=list(table),
@@ -112,7 +112,7 @@ def _table(
         figures |= {f"log_frequency_{unit}{shared}": found.frequency}
         columns |= {key: (values / nats).tolist() for key, values in figures.items() if values is not None}
     columns = {name: columns[name] for name in sorted(columns, key=lambda name: ORDER.index(name.partition("_")[0]))}
-    columns["length"] = [len(unicodedata.normalize("NFC", word.strip())) for word in rows.words]
+    columns["length"] = [len(graphemes(word.strip())) for word in rows.words]
     base = {name: values for name, values in columns.items() if not name.startswith(ORDER[:2])}
     place, begins = np.arange(len(rows.words)), np.repeat(rows.item_starts[:-1], np.diff(rows.item_starts))
     for back in range(1, config.spillover + 1):

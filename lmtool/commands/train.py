@@ -15,6 +15,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
 from lmtool.data.oov import report_splits
 from lmtool.data.split import Split
+from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
@@ -64,8 +65,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         require_splits(whole, "train")
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
-            rules, normalise = config.data.vocabulary, config.data.normalises()
-            corpus = limited(whole, read_limit_words(config.limit_vocabulary, rules.lowercase, normalise))
+            corpus = limited(whole, read_limit_words(config.limit_vocabulary, TextRules.of(config.data)))
             listed = ~corpus.oov
         if finished:
             return _finished(config, corpus, session)

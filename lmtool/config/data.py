@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import MISSING, Settings, require, setting
 from lmtool.errors import UserError
@@ -18,14 +18,21 @@ PIECES = 8000  # default of data.vocabulary.size for subwords
 
 
 class Unit(Enum):
-    """The unit of a token: a word, a character, or a subword (a piece of a word) found by byte-pair encoding (Sennrich
-    et al. 2016) or by a unigram model (Kudo 2018).
+    """The unit of a token: a word, a character (code point), a grapheme cluster (what a reader counts as a character),
+    or a subword (a piece of a word) found by byte-pair encoding (Sennrich et al. 2016) or by a unigram model (Kudo
+    2018).
     """
 
     word = "word"
     char = "char"
+    grapheme = "grapheme"
     bpe = "bpe"
     unigram = "unigram"
+
+    @property
+    def is_character(self) -> bool:
+        """Whether tokens are characters."""
+        return self in (Unit.char, Unit.grapheme)
 
     @property
     def is_subword(self) -> bool:
@@ -48,10 +55,21 @@ class WordRule(Enum):
     ptb = "ptb"
 
 
-class Normalise(Enum):
-    """A rule that changes the letters of text: that of CCNet (Wenzek et al. 2020)."""
+class Normalize(Enum):
+    """The normal form of text: one of Unicode's, that of CCNet (Wenzek et al. 2020), or none."""
 
+    nfc = "nfc"
+    nfd = "nfd"
+    nfkc = "nfkc"
+    none = "none"
     ccnet = "ccnet"
+
+
+class Spaces(Enum):
+    """What separates words: ASCII white space, or all of Unicode's, and the zero-width space."""
+
+    ascii = "ascii"
+    unicode = "unicode"
 
 
 class Oov(Enum):
@@ -59,6 +77,14 @@ class Oov(Enum):
 
     error = "error"
     unk = "unk"
+
+
+LOWERCASE = "true, false, or a language with rules of its own: tr, az or lt"
+
+
+def require_lowercase(value: object, key: str) -> None:
+    """Raise UserError, naming the key, unless the value is a value of the setting `lowercase`."""
+    require(isinstance(value, bool) or value in ("tr", "az", "lt"), key, value, LOWERCASE)
 
 
 @dataclass(slots=True)
@@ -73,7 +99,7 @@ class VocabularyConfig(Settings):
     file: str | None = MISSING
     size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
     min_count: int = setting(min=1)
-    lowercase: bool = MISSING
+    lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
     unit: Unit = MISSING
 
     def __post_init__(self) -> None:
@@ -91,7 +117,8 @@ class VocabularyConfig(Settings):
 class DataConfig(Settings, ABC):
     """Group `data`: the source of text.
 
-    takes_word_list: whether data.vocabulary.file may list the words.
+    takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
+    the characters that separate words.
     """
 
     prefix: ClassVar[str] = "data."
@@ -101,6 +128,8 @@ class DataConfig(Settings, ABC):
     name: str = MISSING
     sentences: bool = MISSING
     vocabulary: VocabularyConfig = MISSING
+    normalize: Normalize = setting(Normalize.nfc, was="normalise", kw_only=True)
+    spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -119,10 +148,6 @@ class DataConfig(Settings, ABC):
     def takes_blank_lines(self) -> bool:
         """Return whether a line without words is a sentence."""
         return False
-
-    def normalises(self) -> Normalise | None:
-        """Return the rule by which text is normalised, beside lower case, if any."""
-        return None
 
     def has_valid(self) -> bool:
         """Return whether the settings name a valid split."""

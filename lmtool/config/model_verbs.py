@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any
 
-from lmtool.config.data import BlankLines, Normalise, Oov, WordRule
+from lmtool.config.data import LOWERCASE, BlankLines, Normalize, Oov, WordRule, require_lowercase
 from lmtool.config.rules import MISSING, Settings, number_or_share, require, setting
 from lmtool.config.verbs import (
     CompareConfig,
@@ -186,7 +186,7 @@ class ScoreConfig(ModelUserConfig):
     """Settings of `lmtool score`."""
 
     tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
-    normalise: Normalise | None = MISSING
+    normalize: Normalize | None = setting(was="normalise")
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = MISSING
@@ -264,7 +264,7 @@ class SeveralModelsConfig(ModelUserConfig):
     runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
     words: WordRule = MISSING
     marks: bool = MISSING
-    lowercase: bool = MISSING
+    lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
 
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import Normalise, Unit, VocabularyConfig
-from lmtool.data.normalizing import normalized
+from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.data.readers import read_bytes, read_text
 from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_files import text_file
+from lmtool.data.text_rules import UNCHANGED, TextRules
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, ends_in, line_ends, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -21,17 +21,18 @@ from lmtool.system.arrays import IntArray
 
 
 def select(
-    types: list[str], counts: IntArray, rules: VocabularyConfig, *, given: list[str] | None, sentences: bool
+    types: list[str], counts: IntArray, limits: VocabularyConfig | None, *, given: list[str] | None, sentences: bool
 ) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return the vocabulary, the final id of each provisional id `[T]`, and which provisional ids are OOV `[T]`.
 
     types, counts `[T]`: by provisional id; counts are those in train. given: the words of a list, in its order; None
-    for the `size` most frequent of those with min_count.
+    for the most frequent within the limits.
     """
     if given is None:
-        chosen = np.flatnonzero(counts >= rules.min_count)
+        assert limits is not None
+        chosen = np.flatnonzero(counts >= limits.min_count)
         chosen = chosen[chosen >= len(RESERVED)]
-        chosen = chosen[np.argsort(-counts[chosen], kind="stable")][: rules.size]
+        chosen = chosen[np.argsort(-counts[chosen], kind="stable")][: limits.size]
         words = [types[k] for k in chosen]
         word_counts = counts[chosen]
     else:
@@ -75,17 +76,19 @@ def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
     return numbers
 
 
-def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:
+def listed_words(source: Source, data: DataConfig) -> list[str] | None:
     """Return the listed words of the vocabulary in their order, or None if train decides."""
-    return read_word_list(source.word_list, rules) if isinstance(source.word_list, str) else source.word_list
+    if not isinstance(source.word_list, str):
+        return source.word_list
+    return read_word_list(source.word_list, TextRules.of(data), chars=data.vocabulary.unit.is_character)
 
 
-def read_limit_words(path: str, lowercase: bool = False, normalise: Normalise | None = None) -> list[str]:
-    """Return the words of the file limit_vocabulary=, separated by white space.
+def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
+    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text.
 
     Raises UserError if each line has a word and a number, as in Google's lists: the numbers would be words.
     """
-    text = normalized(read_text(text_file(path, "limit_vocabulary")), lowercase=lowercase, normalise=normalise)
+    text = rules(read_text(text_file(path, "limit_vocabulary")))
     rows = [row for line in text.split("\n") if (row := split_words(line))]
     if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
         what = "each line has a word and a number, as in Google's lists of words with counts"
@@ -93,8 +96,9 @@ def read_limit_words(path: str, lowercase: bool = False, normalise: Normalise | 
     return [word for row in rows for word in row]
 
 
-def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
-    """Return the words of a list, one per line: the first column, whatever follows it.
+def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
+    """Return the words of a list, one per line: the first column, whatever follows it. rules: by which they are
+    written. chars: whether they are characters, so that a tab alone ends a column.
 
     If the first columns are 1, 2, 3, ... throughout and not only numbers follow, they are ranks, and the second column
     has the words (as in the lists of HW3: rank, word, count). Raises UserError, naming the lines, for a word that is
@@ -103,14 +107,12 @@ def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
     words: list[str] = []
     line_of: dict[str, int] = {}
     lines = enumerate(read_text(path).split("\n"), start=1)
-    cut = [(number, line.split("\t") if rules.unit is Unit.char else split_words(line)) for number, line in lines]
+    cut = [(number, line.split("\t") if chars else split_words(line)) for number, line in lines]
     rows = [(number, columns) for number, columns in cut if columns and columns[0]]
     ranked = all(len(columns) > 1 and columns[0] == str(rank) for rank, (_, columns) in enumerate(rows, start=1))
     ranked = ranked and not all(columns[1].isdigit() for _, columns in rows)
     for number, columns in rows:
-        word = columns[1] if ranked else columns[0]
-        if rules.lowercase:
-            word = word.lower()
+        word = rules(columns[1] if ranked else columns[0])
         if word in line_of:
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number

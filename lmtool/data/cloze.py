@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
+from lmtool.data.text_rules import UNCHANGED, TextRules
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -55,13 +56,12 @@ def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
     return np.where(oov, oov.sum(axis=1, keepdims=True), 1)
 
 
-def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowercase: bool) -> Cloze:
-    """Read a file of questions; if there is a file of answers too, check that they agree.
+def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, rules: TextRules = UNCHANGED) -> Cloze:
+    """Read a file of questions; if there is a file of answers too, check that they agree. rules: of the text.
 
     Raises UserError, naming file and line, for a line in another format.
     """
-    text = read_text(questions).removesuffix("\n")
-    lines = (text.lower() if lowercase else text).split("\n")
+    lines = rules(read_text(questions).removesuffix("\n")).split("\n")
     contexts: list[IntArray] = []
     candidates: list[IntArray] = []
     choices: list[list[str]] = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from functools import cached_property
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
 from lmtool.config.rules import require, require_path
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
@@ -57,7 +58,9 @@ class Corpus(Store):
         name: str = "texts",
         sentences: bool = True,
         unit: str = "word",
-        lowercase: bool = False,
+        lowercase: bool | str = False,
+        normalize: str = "nfc",
+        spaces: str = "ascii",
         min_count: int = 1,
         size: int | None = None,
         words: Iterable[str] | None = None,
@@ -69,26 +72,33 @@ class Corpus(Store):
         ASCII white space as a line of a file is, or a list of words. valid, needed only by what reads it, may be a
         share, such as 0.1, cut from the end of train, and test then too, from behind valid: by sentences, or by words
         where `sentences` is False. name: of the data set and, with a hash, of the store's file. sentences: False for
-        one stream without `</s>`, whose contexts cross the strings. unit: "word", "char" for a model of characters,
-        "bpe" or "unigram" for one of pieces of words. lowercase: whether all text becomes lower case. min_count: words
-        with fewer occurrences in train become `<unk>`, or no pieces are learned from them. size: maximum number of
-        words, the most frequent; None for no limit; the number of pieces, None for 8000. words: the whole vocabulary
-        instead. Text of more than some 32 MB goes through a temporary file. Raises UserError for what is not text, for
-        `<s>` and `</s>` in it, and if the store cannot be written.
+        one stream without `</s>`, whose contexts cross the strings. unit: "word", "char" or "grapheme"
+        for a model of characters, "bpe" or "unigram" for one of pieces of words. lowercase: whether all text becomes
+        lower case, or the language by whose rules it does: "tr", "az" or "lt". normalize: the normal form of the text:
+        "nfc", "nfd", "nfkc", "ccnet" or "none". spaces: "unicode" if its white space separates words, too. min_count:
+        words with fewer occurrences in train become `<unk>`, or no pieces are learned from them. size: maximum number
+        of words, the most frequent; None for no limit; the number of pieces, None for 8000. words: the whole
+        vocabulary instead. Text of more than some 32 MB goes through a temporary file. Raises UserError for what is not
+        text, for `<s>` and `</s>` in it, and if the store cannot be written.
         """
+        from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
 
         kinds: list[tuple[str, object, type]] = [("name", name, str), ("sentences", sentences, bool)]
-        kinds += [("lowercase", lowercase, bool), ("min_count", min_count, int)]
+        kinds += [("min_count", min_count, int)]
         kinds += [("size", size, int)] if size is not None else []
         for key, value, kind in kinds:
             require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
         require_path("store_dir", store_dir, null=False)
-        require(unit in list(Unit.__members__), "unit", repr(unit), f"one of {', '.join(Unit.__members__)}")
+        choices: list[tuple[str, object, type[Enum]]]
+        choices = [("unit", unit, Unit), ("normalize", normalize, Normalize), ("spaces", spaces, Spaces)]
+        for key, value, members in choices:
+            require(value in list(members.__members__), key, repr(value), f"one of {', '.join(members.__members__)}")
+        require_lowercase(lowercase, "lowercase")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
-        splits = {"train": train, "valid": valid, "test": test}
-        store = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
-        return cls(store)
+        form, white = Normalize(normalize), Spaces(spaces)
+        data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, digest=None)
+        return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the place of the store, which is opened again."""

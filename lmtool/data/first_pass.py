@@ -17,9 +17,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import DataConfig, Unit
+from lmtool.config.data import DataConfig
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
-from lmtool.data.tokenizer import EOS_ID, CharTokenizer, Tokenizer, WordTokenizer
+from lmtool.data.text_rules import TextRules
+from lmtool.data.tokenizer import EOS_ID, Tokenizer, tokenizer_by
 from lmtool.errors import UserError
 from lmtool.system.arrays import pieces_of
 from lmtool.system.files import unique_tag
@@ -39,6 +40,7 @@ class Provisional:
     """The result of the pass.
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
+    changed_words: number of those that were not in the normal form.
     sources: where the ids of each source of train end, if there are several. moved: whether a cut by tokens was within
     a sentence, and was moved to its end.
     """
@@ -46,17 +48,17 @@ class Provisional:
     ids: dict[str, Ids]
     types: list[str]
     empty_lines: int
+    changed_words: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     moved: bool = False
 
 
 def tokenizer_of(data: DataConfig) -> Tokenizer:
     """Return a new tokenizer by a data set's settings."""
-    kind = CharTokenizer if data.vocabulary.unit is Unit.char else WordTokenizer
-    return kind(
+    return tokenizer_by(
+        data.vocabulary.unit,
         sentences=data.sentences,
-        lowercase=data.vocabulary.lowercase,
-        normalise=data.normalises(),
+        rules=TextRules.of(data),
         tags=data.drops_tags(),
         blank_lines=data.takes_blank_lines(),
     )
@@ -112,7 +114,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokenizer.types(), tokenizer.empty_lines, ends, moved)
+    return Provisional(splits, tokenizer.types(), tokenizer.empty_lines, tokenizer.changed_words, ends, moved)
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:

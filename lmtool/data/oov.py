@@ -12,8 +12,8 @@ from typing import Any
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters
-from lmtool.data.text_form import TextForm
-from lmtool.data.tokenizer import split_words
+from lmtool.data.text_form import TextForm, same_in_other_form
+from lmtool.data.text_notes import unusual_spaces
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -69,6 +69,8 @@ def text_warning(
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
+    if spaces := unusual_spaces((word, 1) for word in words[:EXAMPLES]):
+        remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
     if marks and count >= AT_LEAST:
         remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
     return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
@@ -76,10 +78,10 @@ def text_warning(
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
     """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
-    if form.tags or form.subwords is not None:
+    if form.subwords is not None:
         return []
-    text = form.normalized(content.decode("utf-8", "ignore"))
-    return [word for word in (text if form.chars else split_words(text)) if word not in form.vocabulary.ids]
+    lines = form.rules(content.decode("utf-8", "ignore")).split("\n")
+    return [word for line in lines for word in form.cut(line) if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:
@@ -97,6 +99,7 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
             0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
+        "are known in another normal form": sum(same_in_other_form(word, vocabulary) is not None for word in words),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
         "have digits": wordy * sum(map(_has_digit, words)),
         "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),

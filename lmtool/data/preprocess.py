@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lmtool import __version__
-from lmtool.config.data import DataConfig, Unit
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import (
     choose_pieces,
@@ -49,6 +49,8 @@ from lmtool.data.store import (
     write_vocabulary,
 )
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_notes import notes_on_words
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import text_size
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
@@ -160,7 +162,7 @@ def _write(
             vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            given = types if source.drawn is not None else listed_words(source, rules)
+            given = types if source.drawn is not None else listed_words(source, data)
             vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     tokens = sum(count_tokens(ids, remap) for ids in provisional.ids.values())
@@ -168,21 +170,22 @@ def _write(
     # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
     with atomic_hdf5(path, size) as file:
-        group, rows = file.create_group("vocabulary"), []
+        group, rows, words = file.create_group("vocabulary"), [], 0
         if counted is not None:
             rows.append(write_counted(group, counted))
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            known = text_size(ids, provisional.types, chars=data.vocabulary.unit is Unit.char)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, *known))
+            size_of_text = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, *size_of_text))
+            words += size_of_text[1] - int(rows[-1]["sentences"] or 0)
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
         }
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
+            write_cloze(file, source.cloze, vocabulary, TextRules.of(data))
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
@@ -195,12 +198,14 @@ def _write(
             "cut": source.cut,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
+            + _notes_on_words(data, provisional, words)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
         fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
+        fingerprinted += " in normal form" if provisional.changed_words else ""
         fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
-        fingerprinted += " lines with letters" if data.vocabulary.unit is Unit.char else ""  # not of white space alone
+        fingerprinted += " lines with letters" if data.vocabulary.unit.is_character else ""  # not of white space alone
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name
@@ -223,6 +228,14 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
         listed = ", ".join(f"{name} {count:,} tokens" for name, count in tokens)
         notes.append(f"{len(ends)} sources of train: {listed}")
     return notes
+
+
+def _notes_on_words(data: DataConfig, provisional: Provisional, total: int) -> list[str]:
+    types = provisional.types
+    if "train" not in provisional.ids or all(map(str.isascii, types)):
+        return []
+    counts = count_ids(provisional.ids["train"], len(types)).tolist()
+    return notes_on_words(zip(types, counts, strict=True), data, provisional.changed_words, total)
 
 
 def _notes_of_pieces(

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from lmtool.data.normalizing import without_marks
+from lmtool.data.encodings import without_marks
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError, first_line
 

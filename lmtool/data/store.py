@@ -15,6 +15,7 @@ from lmtool.data.cloze import read_cloze
 from lmtool.data.remote import as_path, exists, is_address, local_copy
 from lmtool.data.sources.base import ClozeFiles, ExternalCounts
 from lmtool.data.subwords import PieceTable, Subwords
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import pieces_of, sentence_offsets
@@ -22,7 +23,7 @@ from lmtool.system.checksummed_file import DamagedFile
 from lmtool.system.hdf5_files import open_hdf5, require_own_content
 
 KIND = "lmtool corpus"
-FORMAT = 2  # changes with the content of stores, which are then made again
+FORMAT = 3  # changes with the content of stores, which are then made again
 TOKENS = 1  # changes with the tokens of a text, on which runs depend
 REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # renumbered together
@@ -233,10 +234,10 @@ def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
     dataset[end:] = values
 
 
-def write_cloze(file: h5py.File, files: dict[str, ClozeFiles], vocabulary: Vocabulary, *, lowercase: bool) -> None:
+def write_cloze(file: h5py.File, files: dict[str, ClozeFiles], vocabulary: Vocabulary, rules: TextRules) -> None:
     """Write the cloze questions of each split that has any. Raises UserError if a file is damaged."""
     for split, paths in files.items():
-        cloze = read_cloze(paths.questions, paths.answers, vocabulary, lowercase)
+        cloze = read_cloze(paths.questions, paths.answers, vocabulary, rules)
         group = file.create_group(f"cloze/{split}")
         for key in ("context_ids", "context_offsets", "candidates", "answers"):
             group[key] = getattr(cloze, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,23 +11,23 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from lmtool.config.data import Normalise
+from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
-from lmtool.data.normalizing import ccnet, normalized
 from lmtool.data.split import Split
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.tokenizer import (
     OOV,
     RESERVED,
-    CharTokenizer,
+    TAG,
     Ids,
     TextBlock,
     Tokenizer,
-    WordTokenizer,
     ends_in,
     line_ends,
     split_words,
     text_size,
+    tokenizer_by,
 )
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
@@ -38,35 +39,40 @@ from lmtool.system.terminal import close_words
 class TextForm:
     """The rules by which a data set's text becomes words.
 
-    chars: whether each character is a word. lowercase: whether text is converted to lower case. tags: whether words of
-    files are word/tag, and the tag is dropped. subwords: cuts words into the pieces of the vocabulary; None if it has
-    words or characters. blank_lines: whether a line of a file without words is a sentence. normalise: the rule by which
-    each line is normalised; None for none.
+    unit: of the tokens. rules: by which text is written before it is cut. tags: whether words are word/tag, and the tag
+    is dropped. subwords: cuts words into the pieces of the vocabulary; None if it has words or characters. blank_lines:
+    whether a line of a file without words is a sentence.
     """
 
     vocabulary: Vocabulary
-    chars: bool
-    lowercase: bool
+    unit: Unit = Unit.word
+    rules: TextRules = UNCHANGED
     tags: bool = False
     subwords: Subwords | None = None
     blank_lines: bool = False
-    normalise: Normalise | None = None
+
+    @property
+    def chars(self) -> bool:
+        """Whether tokens are characters."""
+        return self.unit.is_character
 
     def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
         """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
-        kind = CharTokenizer if self.chars else WordTokenizer
         sentences, blank = self.vocabulary.eos is not None, self.blank_lines
-        rules = {"sentences": sentences, "tags": self.tags, "blank_lines": blank}
-        return kind(**rules, lowercase=self.lowercase, normalise=self.normalise, vocabulary=vocabulary)
+        rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank}
+        return tokenizer_by(self.unit, vocabulary=vocabulary, **rules)
 
-    def normalized(self, text: str) -> str:
-        """Return a text in lower case and normalised, if the data set's text is."""
-        return normalized(text, lowercase=self.lowercase, normalise=self.normalise)
+    def written(self, word: str) -> str:
+        """Return one word as it is in the data set's text: by the rules, without a tag if tags are dropped."""
+        written = self.rules(word)
+        return TAG.sub("", written) if self.tags else written
 
-    def normalized_words(self, words: Sequence[str]) -> Sequence[str]:
-        """Return words as in `normalized`, without a copy if nothing changes them."""
-        changes = self.lowercase or self.normalise is not None
-        return [self.normalized(word) for word in words] if changes else words
+    def cut(self, text: str) -> list[str]:
+        """Return the words or characters of a text that is written by the rules. No other function cuts strings."""
+        text = TAG.sub("", text) if self.tags else text
+        if self.chars:
+            return graphemes(text) if self.unit is Unit.grapheme else list(text)
+        return split_words(text)
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
@@ -88,10 +94,7 @@ class TextForm:
                 raise UserError(
                     f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
                 )
-        text = self.normalized(text)
-        if self.chars:
-            return list(text)
-        words = split_words(text)
+        words = self.cut(self.rules(text))
         for mark in (BOS, EOS):
             if mark in words:
                 raise UserError(f"{mark} is in the text: lmtool adds sentence boundaries itself; remove it")
@@ -104,11 +107,11 @@ class TextForm:
         return self.vocabulary.encode(words)
 
     def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
-        """Return words as in `normalized_words`. Raises UserError for one that is several letters, or not a piece."""
-        words = self.normalized_words(words)
+        """Return words as the rules write them. Raises UserError for one that is several letters, or not a piece."""
+        words = [self.written(word) for word in words]
         if self.chars or self.subwords is not None:
             for word in words:
-                if word not in self.vocabulary.ids and (not self.chars or len(word) != 1):
+                if word not in self.vocabulary.ids and (not self.chars or len(self.cut(word)) != 1):
                     what = "one letter" if self.chars else "a piece"
                     raise UserError(f"{word!r} is not {what} of this model: cut words by form.split, and give each")
         return words
@@ -139,7 +142,7 @@ class TextForm:
             np.concatenate([np.empty(0, dtype=np.int64), *ids]),
             np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
             np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
-            sum(len(" ".join(sentence)) + 1 for sentence in cut if sentence or eos),
+            sum(count_characters(" ".join(sentence)) + 1 for sentence in cut if sentence or eos),
             self.vocabulary.bos,
             independent_sentences=not one_text,
             oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
@@ -149,6 +152,8 @@ class TextForm:
 
     def _unknown(self, word: str) -> str:
         predicted = self.vocabulary.words[:-1]  # without <s>
+        if (same := same_in_other_form(word, self.vocabulary)) is not None:
+            return f"{word!a} is not in the vocabulary: it differs from {same!a} in its normal form alone"
         near = [visible(other) for other in close_words(word, predicted)]
         hint = f"similar: {', '.join(near)}" if near else "it has no similar word"
         return f"{visible(word)} is not in the vocabulary ({hint})"
@@ -167,6 +172,11 @@ class TextForm:
         if self.subwords is None or token not in self.subwords.numbers:
             return token
         return self.subwords.addition(self.subwords.numbers[token])
+
+
+def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
+    """Return the word of a vocabulary that another word equals but for its normal form; None if there is none."""
+    return next((w for form in FORMS.values() if (w := unicodedata.normalize(form, word)) in vocabulary.ids), None)
 
 
 def visible(word: str) -> str:
@@ -228,8 +238,11 @@ def _in_pieces(
     return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
-def in_ccnet_form(block: TextBlock) -> TextBlock:
-    """Return each text as one line in CCNet's normalization, which drops the line ends within it."""
+def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
+    """Return texts in a normal form; that of CCNet drops the line ends within each."""
+    if normalize is not Normalize.ccnet:
+        content = TextRules(normalize=normalize).encoded(block.content)
+        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
     texts = [
         block.content[first:last].decode("utf-8", "replace") for first, last in pairwise([0, *block.ends.tolist()])
     ]

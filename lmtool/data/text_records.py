@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.normalizing import without_marks
+from lmtool.data.encodings import without_marks
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,

@@ -1,4 +1,4 @@
-"""Cut text into tokens, words at ASCII white space or characters, and number them. No other module cuts text.
+"""Cut text into tokens, words at ASCII white space or characters, and number them.
 
 A tokenizer is used in one of two ways. Without a vocabulary it numbers types as they are first seen, in one pass of
 bounded memory; which of them stay, and in what order, is decided afterwards, from the counts. With a vocabulary it
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,13 +18,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import Normalise
-from lmtool.data.normalizing import normalized
+from lmtool.config.data import Unit
 from lmtool.data.readers import FileLines
+from lmtool.data.text_rules import UNCHANGED, TextRules, count_characters, graphemes
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import IntArray, pieces_of
 from lmtool.system.parallel import run, threads
 
 Ids = npt.NDArray[np.int32]
@@ -36,11 +37,24 @@ NEWLINE, SLASH = 10, 47
 WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, as `is_space` has it
 TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # of a word, unless nothing precedes it
 MIN_BYTES_PER_THREAD = 1 << 16
+IDS_AT_ONCE = 1 << 20
+
+
+def tokenizer_by(unit: Unit, **rules: Any) -> Tokenizer:
+    """Return a new tokenizer of text into a unit; pieces are of words. rules: fields of Tokenizer."""
+    if unit.is_character:
+        return CharTokenizer(graphemes=unit is Unit.grapheme, **rules)
+    return WordTokenizer(**rules)
 
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text, which ASCII white space separates: a no-break space is part of a word."""
     return [word for word in WHITE.split(text) if word]
+
+
+def is_white(text: str) -> bool:
+    """Return whether a text is nothing but white space that separates words."""
+    return WHITE.fullmatch(text) is not None
 
 
 class TextBlock(NamedTuple):
@@ -158,23 +172,23 @@ def _tokenize(
 class Tokenizer(ABC):
     """The rules by which lines become ids, and what was counted so far.
 
-    sentences: whether `</s>` follows each sentence. lowercase: whether text becomes lower case. normalise: the rule by
-    which each line is normalised; None for none. tags: whether words are word/tag, and the tag is dropped. blank_lines:
+    sentences: whether `</s>` follows each sentence. rules: by which text is written before it is cut. graphemes:
+    whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
-    RESERVED are the first. empty_lines: those skipped.
+    RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
     """
 
     sentences: bool
-    lowercase: bool
-    normalise: Normalise | None = None
+    rules: TextRules = UNCHANGED
+    graphemes: bool = False
     tags: bool = False
     blank_lines: bool = False
     vocabulary: Vocabulary | None = None
     empty_lines: int = field(default=0, init=False)
+    changed_words: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._grows = self.vocabulary is None
-        self._normalizes = self.lowercase or self.normalise is not None
 
     def __call__(self, block: bytes, name: str) -> Ids:
         """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
@@ -194,8 +208,11 @@ class Tokenizer(ABC):
     def types(self, first: int = 0) -> list[str]:
         """Return the types from provisional id `first` on, in their order."""
 
-    def _normalized(self, text: str) -> str:
-        return normalized(text, lowercase=self.lowercase, normalise=self.normalise)
+    def _written(self, content: bytes) -> bytes:
+        """Return lines as the rules write them."""
+        if self._grows:
+            self.changed_words += self.rules.count_changed(content)
+        return self.rules.encoded(content)
 
 
 class WordTokenizer(Tokenizer):
@@ -208,14 +225,12 @@ class WordTokenizer(Tokenizer):
         super().__post_init__()
         vocabulary = self.vocabulary
         eos, bos = (EOS_ID, BOS_ID) if vocabulary is None else (vocabulary.eos, vocabulary.bos)
-        self._rules = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, self._grows)
+        self._marks = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, self._grows)
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        content, ends = block
-        if self._normalizes:
-            text = self._normalized(content.decode("utf-8", "surrogatepass"))
-            content = text.encode("utf-8", "surrogatepass")
+        content, ends = self._written(block.content), block.ends
+        if content is not block.content:
             ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
@@ -236,7 +251,7 @@ class WordTokenizer(Tokenizer):
         state[AT] = begin
         table = self._table
         arrays = ids, id_ends, table.slots, table.starts, table.arena, state
-        _tokenize(letters[:end], ends[first:last], *self._rules, *arrays)
+        _tokenize(letters[:end], ends[first:last], *self._marks, *arrays)
         return ids[: state[WRITTEN]].copy(), id_ends
 
     def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, read: bytes, name: str) -> tuple[Ids, IntArray]:
@@ -247,7 +262,7 @@ class WordTokenizer(Tokenizer):
         table.reserve(len(letters))
         while True:
             arrays = ids, id_ends, table.slots, table.starts, table.arena, state
-            _tokenize(letters, ends, *self._rules, *arrays)
+            _tokenize(letters, ends, *self._marks, *arrays)
             table.size = int(state[TYPES])
             if state[BAD] >= 0:
                 raise _reserved_word(letters.tobytes(), int(state[BAD]), read, name)
@@ -272,22 +287,29 @@ def _reserved_word(text: bytes, start: int, read: bytes, name: str) -> UserError
 
 
 class CharTokenizer(Tokenizer):
-    """Every character is a word, white space too; a line with other characters is a sentence, or each ends in "\\n"."""
+    """Every character, a code point or a grapheme cluster, is a word, white space too; a line with other characters is
+    a sentence, or each ends in "\\n".
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         vocabulary = self.vocabulary
         self._types = list(RESERVED if vocabulary is None else vocabulary.words)
         self._eos = EOS_ID if vocabulary is None or vocabulary.eos is None else vocabulary.eos
-        self._ids = np.full(0x110000, OOV, dtype=np.int32)  # the id of each code point
+        self._ids = np.full(sys.maxunicode + 1, OOV, dtype=np.int32)  # the id of each code point, and then cluster
+        self._clusters: dict[str, int] = {}  # those of several code points, numbered behind these
         for index, word in enumerate(self._types):
-            if len(word) == 1:
-                self._ids[ord(word)] = index
+            if len(word) == 1 or (self.graphemes and word not in RESERVED):
+                points = self._points([word])  # may make the ids another array
+                self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        text = self._normalized(block.content.decode("utf-8", "surrogatepass").replace("\r\n", "\n"))
+        text = self._written(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
         text = TAG.sub("", text) if self.tags else text
-        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        if self.graphemes and not text.isascii():
+            points = self._points(graphemes(text))
+        else:
+            points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         newline = points == NEWLINE
         lines = np.flatnonzero(newline) + 1
         ends = np.append(0, ends_in(block, lines, len(points)))
@@ -297,10 +319,11 @@ class CharTokenizer(Tokenizer):
             self.empty_lines += int(empty.sum())
             kept = np.repeat(~empty, np.diff(lines, prepend=0))
             points, newline, ends = points[kept], newline[kept], np.append(0, np.cumsum(kept))[ends]
+        names = list(self._clusters)
         for point in np.unique(points[~newline] if self.sentences else points) if self._grows else ():
             if self._ids[point] < 0:
                 self._ids[point] = len(self._types)
-                self._types.append(chr(point))
+                self._types.append(chr(point) if point <= sys.maxunicode else names[point - sys.maxunicode - 1])
         ids = self._ids[points]
         if self.sentences:
             ids[newline] = self._eos
@@ -309,16 +332,43 @@ class CharTokenizer(Tokenizer):
     def types(self, first: int = 0) -> list[str]:
         return self._types[first:]
 
+    def _points(self, clusters: list[str]) -> npt.NDArray[np.uint32]:
+        """Return the code points of grapheme clusters, and the numbers of those of several; new ones are added."""
+        known, first = self._clusters, sys.maxunicode + 1
+        points = [ord(c) if len(c) == 1 else first + known.setdefault(c, len(known)) for c in clusters]
+        if first + len(known) > len(self._ids):
+            self._ids = np.append(self._ids, np.full(len(self._ids), OOV, dtype=np.int32))
+        return np.array(points, dtype=np.uint32)
+
 
 def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     """Return the number of characters of a text, and of its words and sentence ends, given its provisional ids.
 
-    The characters are `len(" ".join(words)) + 1` for each line that has words or is a sentence, whatever its white
-    space is. chars: whether tokens are letters.
+    The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, whatever its
+    white space is. chars: whether tokens are letters.
     """
-    letters = [0, *(0 if WHITE.fullmatch(word) else len(word) for word in types[EOS_ID + 1 :])]
+    letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
     characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
-    return int(characters), int(words)
+    return int(characters) - (_composed(ids, types) if chars else 0), int(words)
+
+
+def _composed(ids: Ids, types: list[str]) -> int:
+    """Return by how many characters NFC shortens a text of code points, given their ids.
+
+    Only where one of them may join the one before it; grapheme clusters do not join.
+    """
+    letters = types[len(RESERVED) :]
+    joins = any(len(graphemes(before + letter)) == 1 for letter in letters for before in ("a", "\u1100", "\uac00"))
+    if not joins or any(len(letter) > 1 for letter in letters):
+        return 0
+    points = np.array([NEWLINE] * len(RESERVED) + list(map(ord, letters)), dtype=np.uint32)
+    composed, rest = 0, ""
+    for piece in pieces_of(ids, IDS_AT_ONCE):
+        text = rest + points[piece].tobytes().decode("utf-32-le", "surrogatepass")
+        end = max(text.rfind("\n"), text.rfind(" ")) + 1
+        composed += end - count_characters(text[:end])
+        rest = text[end:]
+    return composed + len(rest) - count_characters(rest)
 
 
 @numba.njit(cache=True, nogil=True)

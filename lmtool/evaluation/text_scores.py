@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.data import Unit
 from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import RecordBlock, blocks_of
@@ -97,7 +98,7 @@ class TextsScorer:
         forms = [each.form for each in self._models]
         self.same_words = len({frozenset(form.vocabulary.words) for form in forms}) == 1
         # The same ids for both: of words in the same order, which follows their counts in each model's train.
-        self._shared = len({(form.vocabulary.fingerprint(), form.lowercase, form.normalise) for form in forms}) == 1
+        self._shared = len({(form.vocabulary.fingerprint(), form.rules) for form in forms}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """Return a row for each text, in order. progress: whether slow models show bars."""
@@ -136,10 +137,10 @@ class TextsScorer:
         return sums(model.score_text(split, progress=progress)[len(before) :], texts.documents)
 
 
-def _cut(form: TextForm) -> tuple[bool, bool, bool, bool, str | None]:
+def _cut(form: TextForm) -> tuple[Unit, bool, bool, bool, str | None]:
     """Return the settings that decide where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
-    return form.chars, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
+    return form.unit, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
@@ -23,6 +22,7 @@ from lmtool.data.remote import as_path
 from lmtool.data.store import Store
 from lmtool.data.text_files import also_below, text_file
 from lmtool.data.text_form import TextForm
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
@@ -76,7 +76,7 @@ def load_arpa(path: str) -> TextModel:
     from lmtool.ngram.models.kenlm_binary import KenlmBinary
 
     model = KenlmBinary(path) if is_kenlm_binary(Path(path)) else arpa_model(path)
-    return TextModel(model, TextForm(model.vocabulary, chars=False, lowercase=False), path)
+    return TextModel(model, TextForm(model.vocabulary), path)
 
 
 def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -> TextModel:
@@ -101,8 +101,10 @@ def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
             model = load_named(config.run, config.arpa, config.device, config.store_dir)
         else:
             model = load(path, config.device, store_dir=config.store_dir)
-        lower = replace(model, form=replace(model.form, lowercase=True)) if config.lowercase else model
-        yield _short_name(model.name) if path is None else names[path], lower
+        if config.lowercase:
+            rules = replace(model.form.rules, lowercase=config.lowercase)
+            model = replace(model, form=replace(model.form, rules=rules))
+        yield _short_name(model.name) if path is None else names[path], model
 
 
 def _short_name(path: str) -> str:
@@ -123,7 +125,7 @@ def text_model_of(
 def text_form(run: Run, vocabulary: Vocabulary, store_dir: str | Path | None = None) -> TextForm:
     """Return the rules that split the run's data into words. store_dir, errors: as in text_model_of."""
     if not run.config.get("data"):  # a mixture of ARPA files
-        return TextForm(vocabulary, chars=False, lowercase=False)
+        return TextForm(vocabulary)
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
     if rules.unit.is_subword:
@@ -134,9 +136,8 @@ def text_form(run: Run, vocabulary: Vocabulary, store_dir: str | Path | None = N
         else:
             with _store_again(run, store_dir) as corpus:
                 subwords = corpus.subwords
-    chars = rules.unit is Unit.char
-    blank, normalise = data.takes_blank_lines(), data.normalises()
-    return TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, blank, normalise)
+    text_rules, blank_lines = TextRules.of(data), data.takes_blank_lines()
+    return TextForm(vocabulary, rules.unit, text_rules, data.drops_tags(), subwords, blank_lines)
 
 
 def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:

@@ -19,6 +19,7 @@ from lmtool.data.cloze import read_cloze
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_form import TextEncoder, TextForm
 from lmtool.data.text_records import record_blocks
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
@@ -42,9 +43,9 @@ def text(given: Given) -> list[str]:
     """Return tokens of words, characters, streams, lower case and tags as `preprocess` reads them."""
     tokeniser: WordTokenizer | CharTokenizer
     if given.chars:
-        tokeniser = CharTokenizer(sentences=given.sentences, tags=given.tags, lowercase=given.lower)
+        tokeniser = CharTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
     else:
-        tokeniser = WordTokenizer(sentences=given.sentences, tags=given.tags, lowercase=given.lower)
+        tokeniser = WordTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
     ids = [tokeniser(block, "text") for block in read_blocks(str(given.path))]
     types = tokeniser.types()
     return [types[k] for block in ids for k in block.tolist()]
@@ -62,7 +63,7 @@ def bomb(given: Given) -> None:
 def scored(given: Given) -> list[str]:
     """Return the words of lines or records as `score` reads them."""
     column = "text" if ".json" in given.path.name else None
-    encoder = TextEncoder(TextForm(VOCABULARY, chars=given.chars, lowercase=given.lower))
+    encoder = TextEncoder(TextForm(VOCABULARY, Unit.char if given.chars else Unit.word, TextRules(given.lower)))
     encoded = [encoder(block.texts()[0]) for block in record_blocks([str(given.path)], column)]
     for each in encoded:
         if each.documents[-1] != len(each.split.ids):
@@ -85,20 +86,19 @@ def parquet(given: Given) -> None:
 
 def word_list(given: Given) -> list[str]:
     """Return the words of a list."""
-    rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=given.lower, unit=Unit.word)
-    return list(read_word_list(str(given.path), rules))
+    return list(read_word_list(str(given.path), TextRules(given.lower)))
 
 
 def questions(given: Given) -> tuple[list[list[int]], list[int]]:
     """Return the candidates and the contexts of cloze questions."""
-    found = read_cloze(str(given.path), None, VOCABULARY, given.lower)
+    found = read_cloze(str(given.path), None, VOCABULARY, TextRules(given.lower))
     return found.candidates.tolist(), found.context_ids.tolist()
 
 
 def answers(given: Given) -> list[int]:
     """Return the answers to right cloze questions."""
     right = str(given.path.with_name("right-questions.txt"))
-    return list(read_cloze(right, str(given.path), VOCABULARY, given.lower).answers.tolist())
+    return list(read_cloze(right, str(given.path), VOCABULARY, TextRules(given.lower)).answers.tolist())
 
 
 def nbest(given: Given) -> list[tuple[str, str, float]] | None:

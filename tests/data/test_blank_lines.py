@@ -59,7 +59,7 @@ def test_text_of_every_kind(
         assert [vocabulary.words[k] for k in split.ids] == want and prepared.notes == notes
         assert split.offsets.tolist() == [0, *(k + 1 for k, word in enumerate(want) if word == "</s>")]
         blank = data.takes_blank_lines()
-        form = TextForm(vocabulary, unit is Unit.char, lowercase=False, blank_lines=blank)
+        form = TextForm(vocabulary, unit, blank_lines=blank)
         scored, skipped = split_of_text([TEXT], "text", form)
         assert scored.ids.tolist() == split.ids.tolist() and skipped == (0 if blank else 3)
         texts = TextEncoder(form)(TextBlock(TEXT, line_ends(TEXT)))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtool.config.data import BlankLines, Normalise, Unit
+from lmtool.config.data import BlankLines, Normalize, Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import read_blocks
@@ -23,6 +23,7 @@ from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.store import Store, UnusableStore
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.text_records import record_blocks
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.text_model import TextModel
 from tests.conftest import RULES
@@ -48,7 +49,7 @@ def plain(content: str, *, sentences: bool, blank: bool = False, tags: bool = Fa
 def form(unit: str, *, sentences: bool, **rules: Any) -> TextForm:
     words = (*(["</s>"] if sentences else []), "<unk>", "a", " ", "<s>")
     vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), 0 if sentences else None, words.index("<unk>"))
-    return TextForm(vocabulary, unit == "char", rules.pop("lowercase", False), **rules)
+    return TextForm(vocabulary, Unit(unit), TextRules(rules.pop("lowercase", False)), **rules)
 
 
 LINES = st.text(st.sampled_from("abA/é世\u00a0" + SPACE + "\n"), max_size=60)
@@ -120,7 +121,7 @@ def test_rules_for_words_come_before_counting(unit: Unit, folder: Path) -> None:
     (folder / "train.txt").write_text("I\u0307x \u0130\n")  # two letters each in lower case
     assert counted(text(vocabulary=replace(rules, lowercase=True)), folder) == (3 + 1 + 2 + 1, 3)
     (folder / "train.txt").write_text("Caf\u00e9 \u2014 a\u2014b 1\u2026\n")  # "cafe - a - b 0..."
-    assert counted(text(vocabulary=rules, normalise=Normalise.ccnet), folder) == (17 + 1, 6 + 1)
+    assert counted(text(vocabulary=rules, normalize=Normalize.ccnet), folder) == (17 + 1, 6 + 1)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -153,7 +154,7 @@ def test_a_line_of_spaces_is_an_empty_line_in_every_unit(unit: Unit, folder: Pat
     prepared = preprocess(text(vocabulary=replace(RULES, unit=unit)), folder / "stores", progress=False)
     assert prepared.notes == ["skipped 2 empty lines"] and prepared.rows[0]["tokens"] == 4
     with Corpus.open(prepared.path) as corpus:
-        rules = TextForm(corpus.vocabulary, unit is Unit.char, lowercase=False)
+        rules = TextForm(corpus.vocabulary, unit)
     found = TextModel(Fixed([[0.25] * 4], 1), rules).split_of(["a", "  ", "b", ""])
     assert (found.tokens, found.words, found.characters) == (4, 4, 4)
 
@@ -197,6 +198,6 @@ def test_a_store_with_the_former_count_is_made_again(folder: Path) -> None:  # n
         patch.setattr("lmtool.data.store.FORMAT", 1)
         store = preprocess(text(), folder / "stores", progress=False)
         store.close()
-    with pytest.raises(UnusableStore, match="store format 1, not 2"):
+    with pytest.raises(UnusableStore, match="store format 1, not 3"):
         Store.open(store.path)
     assert preprocess(text(), folder / "stores", progress=False).created

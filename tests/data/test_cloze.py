@@ -24,13 +24,13 @@ def written(folder: Path, text: str, answers: str | None = None) -> tuple[str, s
 
 
 def test_reads_questions(tmp_path: Path) -> None:
-    cloze = read_cloze(*written(tmp_path, QUESTIONS, "ID,1,2,3\n1,1,0,0\n2,1,0,0\n3,0,1,0\n"), VOCABULARY, False)
+    cloze = read_cloze(*written(tmp_path, QUESTIONS, "ID,1,2,3\n1,1,0,0\n2,1,0,0\n3,0,1,0\n"), VOCABULARY)
     assert cloze.candidates.tolist() == [[0, 1, 2], [2, 4, 0], [0, 2, 1]]
     assert cloze.answers.tolist() == [0, 0, 1]
     # The sentences before the words in question: "b", "a b", and nothing.
     assert cloze.contexts_matrix(3, 5).tolist() == [[5, 5, 1], [5, 0, 1], [5, 5, 5]]
     assert cloze.contexts_matrix(1, 5).tolist() == [[1], [1], [5]]
-    blank = read_cloze(*written(tmp_path, "Q a b\nC b _1_\n"), VOCABULARY, False)
+    blank = read_cloze(*written(tmp_path, "Q a b\nC b _1_\n"), VOCABULARY)
     assert blank.answers.tolist() == [-1] and blank.contexts_matrix(2, 5).tolist() == [[5, 1]]
 
 
@@ -50,12 +50,12 @@ def test_reads_questions(tmp_path: Path) -> None:
 )
 def test_bad_questions(text: str, answers: str | None, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
-        read_cloze(*written(tmp_path, text, answers), VOCABULARY, False)
+        read_cloze(*written(tmp_path, text, answers), VOCABULARY)
 
 
 def test_words_are_cut_as_the_text_is(tmp_path: Path) -> None:
     spaced = Vocabulary(("a\u00a0b", "b", "</s>", "<unk>", "<s>"), np.zeros(5, int), 2, 3)
-    cloze = read_cloze(*written(tmp_path, "Q a\u00a0b b\r\nC b\u2028 a\u00a0b\r\n"), spaced, False)
+    cloze = read_cloze(*written(tmp_path, "Q a\u00a0b b\r\nC b\u2028 a\u00a0b\r\n"), spaced)
     assert cloze.candidates.tolist() == [[0, 1]] and cloze.answers.tolist() == [0]
     assert cloze.context_ids.tolist() == [3]
 

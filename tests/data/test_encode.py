@@ -8,9 +8,11 @@ import random
 import numpy as np
 import pytest
 
+from lmtool.config.data import Unit
 from lmtool.data import tokenizer
 from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm, split_of_text
 from lmtool.data.text_records import block_of
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 
@@ -20,7 +22,7 @@ WORDS = ("a", "b", "ä", "c/d")
 def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: bool) -> TextForm:
     listed = (*((EOS,) if sentences else ()), *words, UNK, BOS)
     vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0 if sentences else None, len(listed) - 2)
-    return TextForm(vocabulary, **({"chars": False, "lowercase": False, "tags": False} | rules))
+    return TextForm(vocabulary, **rules)
 
 
 def oov_of(texts: EncodedTexts) -> list[int]:
@@ -43,16 +45,23 @@ def test_texts_by_hand() -> None:
 
 def test_characters_by_hand() -> None:
     """ids: </s> 0, a 1, b 2, <unk> 3; without sentences a 0, newline 1, <unk> 2."""
-    texts = TextEncoder(form(("a", "b"), chars=True))(block_of(["a?\r\n\nb", "", "b"]))
+    texts = TextEncoder(form(("a", "b"), unit=Unit.char))(block_of(["a?\r\n\nb", "", "b"]))
     assert texts.split.ids.tolist() == [1, 3, 0, 2, 0, 2, 0] and texts.documents.tolist() == [0, 5, 5, 7]
-    texts = TextEncoder(form(("a", "\n"), chars=True, sentences=False))(block_of(["a\na", ""]))
+    texts = TextEncoder(form(("a", "\n"), unit=Unit.char, sentences=False))(block_of(["a\na", ""]))
     assert texts.split.ids.tolist() == [0, 1, 0, 1, 1] and texts.documents.tolist() == [0, 4, 5]
     assert texts.split.offsets.tolist() == [0, 4, 5], "contexts do not cross texts"
 
 
 @pytest.mark.parametrize("sentences", [True, False])
 @pytest.mark.parametrize(
-    "rules", [{}, {"lowercase": True}, {"tags": True}, {"chars": True}, {"chars": True, "lowercase": True}]
+    "rules",
+    [
+        {},
+        {"rules": TextRules(lowercase=True)},
+        {"tags": True},
+        {"unit": Unit.char},
+        {"unit": Unit.char, "rules": TextRules(lowercase=True)},
+    ],
 )
 def test_the_same_as_the_plain_tokeniser(
     sentences: bool, rules: dict[str, bool], monkeypatch: pytest.MonkeyPatch
@@ -81,7 +90,7 @@ def test_the_same_as_the_plain_tokeniser(
         "a b\n",
     ]
     texts = ["".join(draw.choices(pieces, k=draw.randrange(9))) for _ in range(400)]
-    words = (*WORDS, "c", " ", "\n") if rules.get("chars") else WORDS
+    words = (*WORDS, "c", " ", "\n") if rules.get("unit") else WORDS
     by = form(words, sentences=sentences, **rules)
     found = TextEncoder(by)(block_of(texts))
     for number, text in enumerate(texts):
@@ -96,13 +105,13 @@ def test_the_same_as_the_plain_tokeniser(
 
 def test_letters_that_are_no_utf8_are_out_of_the_vocabulary() -> None:
     """A lone surrogate, as JSON may have it, and a NUL byte."""
-    for rules in ({}, {"chars": True}):
+    for rules in ({}, {"unit": Unit.char}):
         texts = TextEncoder(form(**rules))(block_of(["\ud800", "\0"]))
         assert oov_of(texts) == [1, 1] and texts.split.tokens == 4
 
 
 def test_no_texts() -> None:
-    for rules in ({}, {"chars": True}):
+    for rules in ({}, {"unit": Unit.char}):
         texts = TextEncoder(form(**rules))(block_of([]))
         assert texts.split.tokens == 0 and oov_of(texts) == []
 
@@ -123,7 +132,7 @@ def test_pieces_of_words() -> None:
     subwords = train_subwords(["ab", "abc", "cab"], np.array([5, 2, 3]), Unit.bpe, 260)
     listed = (EOS, *subwords.names, UNK, BOS)
     vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0, len(listed) - 2)
-    rules = TextForm(vocabulary, chars=False, lowercase=False, subwords=subwords)
+    rules = TextForm(vocabulary, subwords=subwords)
     texts = ["ab cab\nabc", "", "\u00fcab <unk>", "abc\n\nab"]
     encoded = TextEncoder(rules)(block_of(texts))
     for text, first, last in zip(texts, encoded.documents[:-1], encoded.documents[1:], strict=True):
@@ -142,6 +151,6 @@ def test_half_a_surrogate_pair_in_pieces() -> None:
 
     subwords = train_subwords(["ab"], np.array([5]), Unit.bpe, 258)
     vocabulary = Vocabulary((EOS, *subwords.names, UNK, BOS), np.ones(len(subwords.names) + 3, dtype=np.int64), 0, 259)
-    encoder = TextEncoder(TextForm(vocabulary, chars=False, lowercase=False, subwords=subwords))
+    encoder = TextEncoder(TextForm(vocabulary, subwords=subwords))
     halves, replaced = encoder(block_of(["\ud800 ab"])), encoder(block_of(["\ufffd\ufffd\ufffd ab"]))
     assert halves.split.ids.tolist() == replaced.split.ids.tolist() and oov_of(halves) == [0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmtool.config.data import Normalise
-from lmtool.data.normalizing import ccnet, normalized
-from lmtool.data.text_form import TextForm, in_ccnet_form
+from lmtool.config.data import Normalize, Unit
+from lmtool.data.text_form import TextForm, in_normal_form
+from lmtool.data.text_rules import UNCHANGED, TextRules, ccnet
 from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer, text_size
 from lmtool.data.vocabulary import Vocabulary
 
@@ -31,13 +31,14 @@ def test_ccnet(text: str, wanted: str) -> None:
 
 
 def test_lines_and_lower_case() -> None:
-    assert normalized("\u00c9 1 \n\nX\r\n", lowercase=False, normalise=Normalise.ccnet) == "e 0\n\nx\n"
-    assert normalized("\u00c9 1 \n", lowercase=True, normalise=None) == "\u00e9 1 \n"
-    assert normalized("\u00c9 1 \n", lowercase=False, normalise=None) == "\u00c9 1 \n"
+    assert TextRules(normalize=Normalize.ccnet)("\u00c9 1 \n\nX\r\n") == "e 0\n\nx\n"
+    assert TextRules(lowercase=True)("\u00c9 1 \n") == "\u00e9 1 \n"
+    assert UNCHANGED("\u00c9 1 \n") == "\u00c9 1 \n"
 
 
 def test_each_text_becomes_one_line() -> None:
-    block = in_ccnet_form(TextBlock("\u00c9\nB \n\nX\n\ud800\n".encode(errors="surrogatepass"), np.array([6, 9, 13])))
+    texts = TextBlock("\u00c9\nB \n\nX\n\ud800\n".encode(errors="surrogatepass"), np.array([6, 9, 13]))
+    block = in_normal_form(texts, Normalize.ccnet)
     assert block.content.decode() == "eb\nx\n\ufffd\ufffd\ufffd\n" and block.ends.tolist() == [3, 5, 15]
 
 
@@ -45,13 +46,13 @@ def test_each_text_becomes_one_line() -> None:
 def test_tokenizers_with_and_without_a_vocabulary(chars: bool) -> None:
     text = "\u00c9 1\n\x01\n\u201cX\u201d\r\n".encode()
     wanted = ["e", " ", "0", "</s>", '"', "x", '"', "</s>"] if chars else ["e", "0", "</s>", '"x"', "</s>"]
-    rules = {"sentences": True, "lowercase": False, "normalise": Normalise.ccnet}
+    rules = {"sentences": True, "rules": TextRules(normalize=Normalize.ccnet)}
     tokenizer = (CharTokenizer if chars else WordTokenizer)(**rules)
     ids, types = tokenizer(text, "t"), tokenizer.types()
     assert [types[k] for k in ids] == wanted and tokenizer.empty_lines == 1
     assert text_size(ids, types, chars=chars) == (8, 5), 'those of `e 0` and `"x"`, each with a line end'
     words = (*dict.fromkeys([*wanted, "<unk>"]), "<s>")
     vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), words.index("</s>"), words.index("<unk>"))
-    form = TextForm(vocabulary, chars, lowercase=False, normalise=Normalise.ccnet)
+    form = TextForm(vocabulary, Unit.char if chars else Unit.word, rules["rules"])
     assert [words[k] for k in form.tokenizer(vocabulary)(text, "t")] == wanted
     assert form.split("\u00c9 1") == wanted[: wanted.index("</s>")]

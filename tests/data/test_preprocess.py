@@ -151,7 +151,7 @@ def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> N
 )
 def test_the_word_of_a_line_of_a_list_is_the_first(listed: str, words: list[str], folder: Path) -> None:
     (folder / "words.txt").write_text(listed)
-    assert read_word_list("words.txt", RULES) == words
+    assert read_word_list("words.txt") == words
 
 
 def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
         elsewhere, others = data.elsewhere(), data.others(progress=False)
         assert elsewhere.train == [[f"file:{folder}/train.txt"]] and "train" not in others.stamp
         assert {key: value for key, value in whole.stamp.items() if key != "train"} == others.stamp
-        assert listed_words(others, data.vocabulary) == ["a", "b"] and others.notes == whole.notes != []
+        assert listed_words(others, data) == ["a", "b"] and others.notes == whole.notes != []
         source = replace(others, stamp=others.stamp | {"train": 1}, counted=counted, label="counted")
         return preprocess(data, folder / "stores", progress=False, source=source)
 
@@ -238,7 +238,7 @@ def test_tags_are_dropped_from_other_text_too(folder: Path) -> None:
     with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
         vocabulary = corpus.vocabulary
     assert set(vocabulary.words) >= {"a", "b/y", "c"}
-    form = TextForm(vocabulary, chars=False, lowercase=False, tags=True)
+    form = TextForm(vocabulary, tags=True)
     split = split_of_text([b"a/n c d/n\n"], "x", form)[0]
     assert [vocabulary.words[k] for k in split.ids] == ["a", "c", "<unk>", "</s>"]
 

@@ -101,7 +101,7 @@ def test_a_store_of_pieces(tmp_path: Path) -> None:
     with Corpus.from_texts(lines, ["abc b"], unit="bpe", size=259, store_dir=tmp_path) as corpus:
         vocabulary, train, subwords = corpus.vocabulary, corpus.split("train"), corpus.subwords
         assert subwords is not None and len(vocabulary) == 259 + 3 and vocabulary.words[-1] == "<s>"
-        form = TextForm(vocabulary, False, False, subwords=subwords)
+        form = TextForm(vocabulary, subwords=subwords)
         sentences = [form.join(train.ids[a : b - 1]) for a, b in itertools.pairwise(train.offsets)]
         assert sentences == ["ab abc <unk>", "ab \u00fc"]  # single spaces, and no empty line
         assert [vocabulary.words[train.ids[b - 1]] for b in train.offsets[1:]] == ["</s>", "</s>"]
@@ -121,7 +121,7 @@ def test_a_store_of_pieces(tmp_path: Path) -> None:
     given = {"sentences": False, "store_dir": tmp_path}
     with Corpus.from_texts(["ab abc b", "ab \u00fc"], 0.2, 0.2, unit="unigram", size=260, **given) as stream:
         assert [stream.split(name).words for name in stream.splits] == [3, 1, 1]
-        form = TextForm(stream.vocabulary, False, False, subwords=stream.subwords)
+        form = TextForm(stream.vocabulary, subwords=stream.subwords)
         assert [form.join(stream.split(name).ids) for name in stream.splits] == ["ab abc b", "ab", "\u00fc"]
 
 

@@ -135,7 +135,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"sentences": 1}, "sentences=1: must be of type bool"),
     ({"size": "10"}, "size='10': must be of type int"),
     ({"min_count": 0}, "min_count=0: must be 1 or more"),
-    ({"unit": "letter"}, "unit='letter': must be one of word, char, bpe, unigram"),
+    ({"unit": "letter"}, "unit='letter': must be one of word, char, grapheme, bpe, unigram"),
     ({"unit": "char", "train": [["a"]]}, "train, sentence 1: .* is list, not a string"),
     ({"words": "abc"}, "words='abc': must be a list of words"),
     ({"words": ["a", "b", "a"]}, "words: 'a' is listed twice"),

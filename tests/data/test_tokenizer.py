@@ -14,6 +14,7 @@ from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import OOV, RESERVED, CharTokenizer, WordTokenizer, split_words, text_size
 from lmtool.data.vocabulary import Vocabulary
 
@@ -41,7 +42,7 @@ LETTERS = st.text(st.sampled_from(string.ascii_letters[:4] + "/é世\u00a0\u2028
 @given(text=LETTERS, sentences=st.booleans(), tags=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
-    tokenizer = WordTokenizer(sentences=sentences, tags=tags, lowercase=False)
+    tokenizer = WordTokenizer(sentences=sentences, tags=tags)
     half = text.find("\n", len(text) // 2) + 1
     found = [tokenizer(part.encode(), "") for part in (text[:half], text[half:] + "\n")]
     ids, types = plain(text + "\n", sentences=sentences, tags=tags)
@@ -50,21 +51,21 @@ def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
     # With a vocabulary: every second type in another order, all others out of it.
     words = (*types[:1], *types[:2:-2], *types[1:3])
     vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), 0, len(words) - 2)
-    fixed = WordTokenizer(sentences=sentences, tags=tags, lowercase=False, vocabulary=vocabulary)
+    fixed = WordTokenizer(sentences=sentences, tags=tags, vocabulary=vocabulary)
     assert fixed((text + "\n").encode(), "").tolist() == [vocabulary.ids.get(types[k], OOV) for k in ids]
 
 
 @given(text=LETTERS.map(lambda text: text.replace("\n", " ")))
 @settings(max_examples=200, deadline=None)
 def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
-    tokenizer = WordTokenizer(sentences=False, tags=False, lowercase=False)
+    tokenizer = WordTokenizer(sentences=False, tags=False)
     ids = tokenizer((text + "\n").encode(), "")
     words = [tokenizer.types()[k] for k in ids]
     assert split_words(text) == words
     vocabulary, _, _ = select(
         tokenizer.types(), np.ones(len(tokenizer.types()), int), RULES, given=None, sentences=False
     )
-    assert TextForm(vocabulary, chars=False, lowercase=False).split(text) == words
+    assert TextForm(vocabulary).split(text) == words
 
 
 def test_a_no_break_space_is_part_of_a_word() -> None:
@@ -74,7 +75,7 @@ def test_a_no_break_space_is_part_of_a_word() -> None:
 def test_kernel_grows_past_its_first_table() -> None:
     rng = np.random.default_rng(0)
     words = [f"word{k}" for k in rng.integers(0, 150_000, 300_000)]
-    tokenizer = WordTokenizer(sentences=False, tags=False, lowercase=False)
+    tokenizer = WordTokenizer(sentences=False, tags=False)
     text = " ".join(words) + "\n"
     ids, types = plain(text, sentences=False)
     assert tokenizer(text.encode(), "").tolist() == ids
@@ -82,16 +83,16 @@ def test_kernel_grows_past_its_first_table() -> None:
 
 
 def test_lowercase_and_literal_unk() -> None:
-    tokenizer = WordTokenizer(sentences=True, tags=False, lowercase=True)
+    tokenizer = WordTokenizer(sentences=True, tags=False, rules=TextRules(lowercase=True))
     assert tokenizer("The <UNK> É the é\n\n".encode(), "").tolist() == [3, 1, 4, 3, 4, 0]
     assert tokenizer.types()[3:] == ["the", "é"] and tokenizer.empty_lines == 1
 
 
 def test_characters() -> None:
-    tokenizer = CharTokenizer(sentences=True, lowercase=False)
+    tokenizer = CharTokenizer(sentences=True)
     assert tokenizer(b"ab\n\nba\r\n", "").tolist() == [3, 4, 0, 4, 3, 0]
     assert tokenizer.types() == [*RESERVED, "a", "b"] and tokenizer.empty_lines == 1
-    stream = CharTokenizer(sentences=False, lowercase=False)
+    stream = CharTokenizer(sentences=False)
     assert [stream.types()[k] for k in stream("é 世\n".encode(), "")] == ["é", " ", "世", "\n"]
 
 
@@ -99,8 +100,8 @@ def test_characters() -> None:
 def test_a_carriage_return_before_the_line_end_is_part_of_it(kind: str) -> None:
     def tokenizer() -> WordTokenizer | CharTokenizer:
         if kind == "char":
-            return CharTokenizer(sentences=True, lowercase=False)
-        return WordTokenizer(sentences=True, tags=False, lowercase=False)
+            return CharTokenizer(sentences=True)
+        return WordTokenizer(sentences=True, tags=False)
 
     dos, unix = tokenizer(), tokenizer()
     ids = dos(b"a b\r\nb\r\n", "")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.text_form import TextForm
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.nbest import (
@@ -118,7 +119,7 @@ def text_model() -> TextModel:
     words = ("a", "b\N{NO-BREAK SPACE}c", "<unk>", "</s>", "<s>")
     vocabulary = Vocabulary(words, np.array([4, 2, 1, 1, 0]), 3, 2)
     model = Fixed([[1 / 2, 1 / 4, 1 / 8, 1 / 8, 1e-300]] * 5, 1)
-    return TextModel(model, TextForm(vocabulary, chars=False, lowercase=True))
+    return TextModel(model, TextForm(vocabulary, rules=TextRules(lowercase=True)))
 
 
 def test_hypotheses_are_scored_as_sentences(tmp_path: Path) -> None:

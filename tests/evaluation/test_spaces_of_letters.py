@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lmtool as lm
-from lmtool.config.data import WordRule
+from lmtool.config.data import Unit, WordRule
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import read_word_rows, rows_of_table
@@ -34,7 +34,7 @@ P = np.array(
         [0.05, 0.75, 0.1, 0.1, 0, 0],
     ]
 )
-FORM = TextForm(Vocabulary(tuple(LETTERS), np.ones(6, dtype=np.int64), 0, 4), True, False)
+FORM = TextForm(Vocabulary(tuple(LETTERS), np.ones(6, dtype=np.int64), 0, 4), Unit.char)
 LETTER_MODEL = ScoringModel(Bigrams(P + 1e-300), FORM, "letters")
 
 

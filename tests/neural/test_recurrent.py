@@ -387,7 +387,7 @@ def test_an_epoch_has_all_whole_batches() -> None:
 
 
 def test_scoring_one_text_in_blocks_reads_each_word_once(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, form = network(toy).eval(), TextForm(toy.vocabulary, chars=False, lowercase=False)
+    model, form = network(toy).eval(), TextForm(toy.vocabulary)
     lines = ["a b c", "b a", "c c a", "a", "b b"]  # 16 tokens with their ends
     text, _ = split_of_text(["\n".join(lines).encode() + b"\n"], "text", form, across_sentences=True)
     want = sums(model.score_text(text), text.offsets)

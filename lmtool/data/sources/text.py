@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmtool.config.data import BlankLines, DataConfig, Normalise
+from lmtool.config.data import BlankLines, DataConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
@@ -54,7 +54,7 @@ class TextData(DataConfig):
     if it is not needed, as its counts are given, and may be a mapping from names to these: several sources, whose texts
     are concatenated in the order of their names. column: name of the text column in files of documents (JSON Lines,
     Parquet), whose lines are lines of the split; None for lines of text. blank_lines: whether a line without words is a
-    sentence. normalise: the rule by which each line is normalised; None for none.
+    sentence.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -70,7 +70,6 @@ class TextData(DataConfig):
     cloze_test: str | None = MISSING
     column: str | None = field(default=None, kw_only=True)
     blank_lines: BlankLines = field(default=BlankLines.skip, kw_only=True)
-    normalise: Normalise | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
@@ -93,10 +92,6 @@ class TextData(DataConfig):
                     )
         if self.takes_blank_lines() and not self.sentences:
             raise UserError("data.blank_lines=sentence: data.sentences=false has no sentences; leave one out")
-        questions = self.cloze_valid or self.cloze_test
-        if self.normalise is not None and questions is not None:
-            rule = self.normalise.value
-            raise UserError(f"data.normalise={rule}: the cloze questions {questions} are not normalised; leave one out")
         if self.cloze_valid_answers is not None and self.cloze_valid is None:
             answers = self.cloze_valid_answers
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
@@ -112,10 +107,6 @@ class TextData(DataConfig):
     def takes_blank_lines(self) -> bool:
         """Return the setting `blank_lines`."""
         return self.blank_lines is BlankLines.sentence
-
-    def normalises(self) -> Normalise | None:
-        """Return the setting `normalise`."""
-        return self.normalise
 
     def source(self, *, progress: bool, download: bool) -> Source:
         """Return the files as a source. Raises UserError if a required one is not found.

@@ -10,18 +10,19 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from lmtool.config.data import Unit, VocabularyConfig
-from lmtool.data.normalizing import without_marks
+from lmtool.data.encodings import without_marks
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
 from lmtool.data.store import Store
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
@@ -31,16 +32,15 @@ BLOCK = 4 << 20  # bytes read at a time
 SENTENCES = 1 << 12  # written at a time
 
 
-def write_texts(
-    splits: dict[str, Any], *, name: str, sentences: bool, rules: VocabularyConfig, words: Any, store_dir: Path
-) -> Store:
+def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: Path) -> Store:
     """Make the store of text given from Python, unless it exists already; return it open.
 
-    splits: train, valid and test as Corpus.from_texts takes them; words: the whole vocabulary, None if train decides.
+    splits: train, valid and test as Corpus.from_texts takes them. data: settings, but for the digest. words: the whole
+    vocabulary, None if train decides.
     Raises UserError if the text is not text, or the words are not a vocabulary.
     """
-    shares = _shares(splits)
-    vocabulary = None if words is None else _vocabulary(words, rules)
+    shares, sentences, chars = _shares(splits), data.sentences, data.vocabulary.unit.is_character
+    vocabulary = None if words is None else _vocabulary(words, data)
     digest = hashlib.sha256(json.dumps([shares, vocabulary]).encode())
     counts: dict[str, int] = {}
     with ExitStack() as files:
@@ -49,9 +49,9 @@ def write_texts(
             if items is not None and split not in shares:
                 given[split] = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
                 digest.update(f"\0{split}\0".encode())
-                lines = _lines(items, split, sentences=sentences, chars=rules.unit is Unit.char)
+                lines = _lines(items, split, sentences=sentences, chars=chars)
                 counts[split] = _write(lines, given[split], digest)
-        data = TextsData("texts", name, sentences, rules, digest.hexdigest())
+        data = replace(data, digest=digest.hexdigest())
         stamp = {"digest": digest.hexdigest()}
         texts: dict[str, Callable[[], Blocks]] = {split: partial(_blocks, file) for split, file in given.items()}
         parts = None
@@ -90,10 +90,11 @@ def _require_enough(sentences: int, sizes: tuple[float, float], shares: dict[str
         raise UserError(f"{_listed(shares)}: too few sentences in train to cut, {sentences:,}; give more") from None
 
 
-def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
-    """Check the given words and return them. Raises UserError, naming the first that is not a word or is listed
-    twice.
+def _vocabulary(words: Any, data: TextsData) -> list[str]:
+    """Check the given words and return them as the text has them. Raises UserError, naming the first that is not a word
+    or is listed twice.
     """
+    rules, written = data.vocabulary, TextRules.of(data)
     if rules.unit.is_subword:
         raise UserError(
             f"words is given with unit={rules.unit.value!r}, whose pieces are learned from train; leave it out"
@@ -104,9 +105,9 @@ def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
         raise UserError(f"words={words!r:.60}: must be a list of words")
     listed: dict[str, None] = {}
     for word in words:
-        _require_word(word, "words", chars=rules.unit is Unit.char)
+        _require_word(word, "words", chars=rules.unit.is_character)
         _encoded(word, "words")
-        word = word.lower() if rules.lowercase else word
+        word = written(word)
         if word in listed:
             raise UserError(f"words: {word!r} is listed twice; remove one")
         listed[word] = None

@@ -203,7 +203,7 @@ class NplmModel(EncoderConfig):
 
     def suit(self, unit: Unit, tokens: int) -> None:
         """Set a long history for text of words or subwords unless it is short: otherwise more steps gain more."""
-        far = unit is not Unit.char and tokens >= MIN_HISTORY_TOKENS
+        far = not unit.is_character and tokens >= MIN_HISTORY_TOKENS
         self.fofe_window = (DEFAULT_HISTORY_WORDS if far else 0) if self.fofe_window is None else self.fofe_window
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
 

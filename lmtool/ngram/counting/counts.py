@@ -13,10 +13,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import VocabularyConfig
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.split import Split
 from lmtool.data.text_form import sentence_offsets
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -154,16 +154,16 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
 
 
 def count_text(
-    blocks: Iterable[bytes], order: int, rules: VocabularyConfig, given: list[str] | None, leave_out: str | None
+    blocks: Iterable[bytes], order: int, rules: TextRules, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
     """Return the counts of text in memory, its vocabulary, and where words first occur, int64 `[V]`. given: the words;
     None for all of the text. leave_out: a word that is `<unk>`.
     """
-    tokenizer = WordTokenizer(sentences=True, lowercase=rules.lowercase)
+    tokenizer = WordTokenizer(sentences=True, rules=rules)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
     types = tokenizer.types()
     words = [word for word in (types if given is None else given) if word != leave_out]
-    vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), rules, given=words, sentences=True)
+    vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), None, given=words, sentences=True)
     ids = remap[ids]
     text = Split(ids, sentence_offsets(ids, vocabulary), np.empty(0, dtype=np.int64), 0, vocabulary.bos)
     return count_ngrams(text, vocabulary, order), vocabulary, first_places_of(ids, len(vocabulary))

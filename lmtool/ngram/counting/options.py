@@ -107,6 +107,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.choose_vocabulary import listed_words
         from lmtool.data.preprocess import preprocess
         from lmtool.data.text_files import file_identity, file_stamps
+        from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.counts_read import counted_train
 
         if not data.sentences:
@@ -120,7 +121,7 @@ class TableCounts(LimitedMemory):
                 others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
             ),
             label=f"counted-{hashlib.sha256(json.dumps([self.paths, files.weights]).encode()).hexdigest()[:6]}",
-            counted=lambda: counted_train(files, data.vocabulary, listed_words(others, data.vocabulary)),
+            counted=lambda: counted_train(files, data.vocabulary, TextRules.of(data), listed_words(others, data)),
         )
         return preprocess(data, store_dir, progress=progress, source=source)
 
@@ -130,9 +131,10 @@ class TableCounts(LimitedMemory):
         Raises UserError, naming file and line, for lines that are not n-grams with counts.
         """
         from lmtool.config.settings import data_settings
+        from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.counts_read import read_counts
 
-        rules = data_settings(corpus.provenance).vocabulary
+        rules = TextRules.of(data_settings(corpus.provenance))
         return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import VocabularyConfig
+from lmtool.config.data import Spaces, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, note_places, text_files
+from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import EOS_ID, RESERVED, UNK_ID
 from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -123,7 +124,9 @@ def _is_row(words: object, count: object) -> bool:
     return isinstance(words, str) and "\n" not in words and type(count) is int and count >= 0
 
 
-def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] | None) -> ExternalCounts:
+def counted_train(
+    files: CountFiles, limits: VocabularyConfig | None, rules: TextRules, given: list[str] | None
+) -> ExternalCounts:
     """Return the vocabulary of the text that was counted. given: its words in order, or None to choose them by counts.
 
     Raises UserError if the files have no 1-grams, or no `</s>` among them.
@@ -137,7 +140,7 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     names = [*RESERVED, *(word for word in types if word not in RESERVED)]
     counts = np.array([0, 0, 0, *(types[word] for word in names[len(RESERVED) :])], dtype=np.int64)
     counts[EOS_ID], counts[UNK_ID] = types[EOS], types.get(UNK, 0)
-    vocabulary, _, oov = select(names, counts, rules, given=given, sentences=True)
+    vocabulary, _, oov = select(names, counts, limits, given=given, sentences=True)
     firsts: dict[str, int] = {}
     for place, word in enumerate(types):
         if word not in (BOS, EOS) and types[word]:
@@ -145,15 +148,16 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     return ExternalCounts(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
 
 
-def _types(words: list[str], rules: VocabularyConfig) -> list[str]:
+def _types(words: list[str], rules: TextRules) -> list[str]:
     """Return the type of each word, reading Google's names of `<s>` and so on unless the usual names occur."""
     if EOS not in words:
         words = [GOOGLE_NAMES.get(word, word) for word in words]
-    return [word.lower() if rules.lowercase and word not in RESERVED else word for word in words]
+    rules = replace(rules, spaces=Spaces.ascii)  # an n-gram has as many words as its line
+    return [word if word in RESERVED else rules(word) for word in words]
 
 
 def read_counts(
-    files: CountFiles, vocabulary: Vocabulary, places: IntArray, rules: VocabularyConfig, order: int, storage: Storage
+    files: CountFiles, vocabulary: Vocabulary, places: IntArray, rules: TextRules, order: int, storage: Storage
 ) -> Counts:
     """Return the counts of orders 1 to `order`, with the vocabulary and first places of counted_train.
 
@@ -205,7 +209,7 @@ def read_counts(
 class _Words:
     """A mapping from the bytes of words to their ids in a vocabulary."""
 
-    def __init__(self, types: list[str], vocabulary: Vocabulary, rules: VocabularyConfig) -> None:
+    def __init__(self, types: list[str], vocabulary: Vocabulary, rules: TextRules) -> None:
         self.table = WordTable(types)
         self.ids = vocabulary.encode(_types(types, rules))
         self.vocabulary = vocabulary

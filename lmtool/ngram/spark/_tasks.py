@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
+from lmtool.data.encodings import without_marks
 from lmtool.data.first_pass import tokenizer_of
-from lmtool.data.normalizing import without_marks
 from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError

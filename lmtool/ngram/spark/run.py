@@ -47,7 +47,7 @@ def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progre
         stamp=others.stamp | train,
         identity=lambda: others.identity() | train,
         label="counted",
-        counted=lambda: count_train(data, place, spark, stages, listed_words(others, data.vocabulary)),
+        counted=lambda: count_train(data, place, spark, stages, listed_words(others, data)),
     )
     return preprocess(data, store_dir, progress=progress, source=source)
 

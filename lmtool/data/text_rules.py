@@ -1,0 +1,193 @@
+"""How text is written before it is cut into tokens: white space, lower case and Unicode's normal form, in this order.
+
+Characters of text, in bits per character, are code points of its NFC form; the letters that a reader counts are
+grapheme clusters (Unicode Standard Annex 29), which `graphemes` returns.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import regex
+
+from lmtool.config.data import DataConfig, Normalize, Spaces
+
+FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]] = {
+    Normalize.nfc: "NFC",
+    Normalize.nfd: "NFD",
+    Normalize.nfkc: "NFKC",
+}
+INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, zero-width no-break space
+ZERO_WIDTH_SPACE = "\u200b"
+WORD = regex.compile(r"[^ \t-\r]+")
+DOT_ABOVE = "\u0307"
+SOFT_DOTTED = regex.compile(r"[IJ]\p{M}+")  # of text in NFD
+TURKIC = ("tr", "az")
+PUNCTUATION = {  # what CCNet writes for characters, most of them typographic or full-width
+    '"': "\u201e\u201c\u201d\u00ab\u00bb\u300c\u300d\u300a\u300b",
+    "'": "\u00b4\u2019",
+    ",": "\uff0c\u3001",
+    ".": "\u3002",
+    ". ": "\uff0e",
+    "...": "\u2026",
+    ":": "\u2236\uff1a",
+    ";": "\uff1b",
+    "?": "\uff1f",
+    "!": "\uff01",
+    "(": "\uff08",
+    ")": "\uff09",
+    "[": "\u3010",
+    "]": "\u3011",
+    "<": "\u3008",
+    ">": "\u3009",
+    "-": "\u2013\u2501\u25ba",
+    " - ": "\u2014",
+    "~": "\uff5e",
+    "%": "\uff05",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """The rules by which text is written before it is cut.
+
+    lowercase: whether text becomes lower case, or the language by whose rules it does: tr, az or lt. normalize: the
+    normal form. spaces: unicode turns all white space of Unicode and the zero-width space into spaces, and leaves out
+    the characters of INVISIBLE.
+    """
+
+    lowercase: bool | str = False
+    normalize: Normalize = Normalize.none
+    spaces: Spaces = Spaces.ascii
+
+    @classmethod
+    def of(cls, data: DataConfig) -> TextRules:
+        """Return the rules of a data set's settings."""
+        return cls(data.vocabulary.lowercase, data.normalize, data.spaces)
+
+    @property
+    def changes(self) -> bool:
+        """Whether any text changes by the rules."""
+        return self != UNCHANGED
+
+    @property
+    def is_nfc(self) -> bool:
+        """Whether text is in NFC once it is written by the rules."""
+        return self.normalize in (Normalize.nfc, Normalize.nfkc)
+
+    def __call__(self, text: str) -> str:
+        """Return the lines of a text as the rules write them; their number stays.
+
+        Example:
+            >>> TextRules(lowercase="tr", normalize=Normalize.nfc)("I\u0307STANBUL")
+            'istanbul'
+        """
+        if self.spaces is Spaces.unicode and not text.isascii():
+            text = text.translate(_spaces())
+        if self.normalize is Normalize.ccnet:
+            return "\n".join(map(ccnet, text.split("\n")))
+        text = self._in_form(text)
+        return self._in_form(lower(text, self.lowercase)) if self.lowercase else text
+
+    def encoded(self, content: bytes) -> bytes:
+        """Return lines in UTF-8 as the rules write them: the same object if nothing changes.
+
+        The plain form is a call with the decoded text; ASCII text is in all normal forms.
+        """
+        if content.isascii() and self.normalize is not Normalize.ccnet and self.lowercase not in TURKIC:
+            return content.lower() if self.lowercase else content
+        text = content.decode("utf-8", "surrogatepass")
+        if not (self.lowercase or self.spaces is Spaces.unicode) and self._is_normal(text):
+            return content
+        return self(text).encode("utf-8", "surrogatepass")
+
+    def count_changed(self, content: bytes) -> int:
+        """Return the number of words of a text, separated by white space, that are not in the normal form."""
+        if content.isascii() or self.normalize in (Normalize.none, Normalize.ccnet):
+            return 0
+        text = content.decode("utf-8", "surrogatepass")
+        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in WORD.findall(text))
+
+    def _is_normal(self, text: str) -> bool:
+        if self.normalize is Normalize.ccnet:
+            return False
+        return self.normalize is Normalize.none or unicodedata.is_normalized(FORMS[self.normalize], text)
+
+    def _in_form(self, text: str) -> str:
+        return text if self._is_normal(text) else unicodedata.normalize(FORMS[self.normalize], text)
+
+
+UNCHANGED = TextRules()
+
+
+@cache
+def _spaces() -> dict[int, str | None]:
+    """Return what `spaces=unicode` writes for code points; None for nothing."""
+    white = (point for point in range(128, sys.maxunicode + 1) if chr(point).isspace())
+    return {**dict.fromkeys(white, " "), ord(ZERO_WIDTH_SPACE): " ", **dict.fromkeys(map(ord, INVISIBLE))}
+
+
+def is_unusual_space(character: str) -> bool:
+    """Return whether `spaces=unicode` changes a character."""
+    return ord(character) in _spaces()
+
+
+def lower(text: str, language: bool | str) -> str:
+    """Return a text in lower case by the rules of a language: tr, az, lt, True for those of no language in particular
+    (SpecialCasing.txt of Unicode), or unchanged for False.
+    """
+    if not language:
+        return text
+    if language in TURKIC:
+        text = text.replace(f"I{DOT_ABOVE}", "i").replace("\u0130", "i").replace("I", "\u0131")
+    elif language == "lt":  # i and j keep their dot below another mark above
+        decomposed = unicodedata.normalize("NFD", text)
+        text = unicodedata.normalize("NFC", SOFT_DOTTED.sub(lambda found: _with_dot(found[0]), decomposed))
+    return text.lower()
+
+
+def _with_dot(letter: str) -> str:
+    above = next((k for k, mark in enumerate(letter) if unicodedata.combining(mark) == 230), None)
+    return letter if above is None else f"{letter[0].lower()}{letter[1:above]}{DOT_ABOVE}{letter[above:]}"
+
+
+def graphemes(text: str) -> list[str]:
+    """Return the grapheme clusters of a text, what a reader calls its letters.
+
+    Example:
+        >>> graphemes("e\u0301a")
+        ['é', 'a']
+    """
+    return list(text) if text.isascii() and "\r" not in text else regex.findall(r"\X", text)
+
+
+def count_characters(text: str) -> int:
+    """Return the number of code points of a text in NFC."""
+    return len(unicodedata.normalize("NFC", text))
+
+
+class _Replacements(dict[int, str]):
+    """What CCNet writes for each code point of decomposed text in lower case, found when it is first asked for."""
+
+    def __missing__(self, point: int) -> str:
+        character = chr(point)
+        is_dropped = unicodedata.category(character) in ("Mn", "Cc")  # accents and control characters
+        self[point] = found = "" if is_dropped else "0" if character.isdecimal() else character
+        return found
+
+
+_REPLACEMENTS = _Replacements({ord(each): plain for plain, those in PUNCTUATION.items() for each in those})
+
+
+def ccnet(text: str) -> str:
+    """Return a text in CCNet's normalization (Wenzek et al. 2020): white space at its ends is cut off, letters are
+    lower case without accents, digits are 0, punctuation is ASCII's, and control characters are dropped, line ends and
+    tabs among them.
+
+    What is not an accent stays decomposed (NFD), as in CCNet, whose SentencePiece composes it again.
+    """
+    return unicodedata.normalize("NFD", text.strip().lower()).translate(_REPLACEMENTS)
