@@ -48,7 +48,7 @@ def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]
     for entry in entries if missing else ():
         if "last resort" not in entry.name.lower():  # draws a box for each letter
             with suppress(OSError, RuntimeError):  # a font that is not there any more
-                font = FT2Font(entry.fname, face_index=entry.index)
+                font = FT2Font(entry.fname)  # all faces of a collection have its letters
                 drawn = {each for each in missing if all(map(font.get_char_index, map(ord, _DRAWN.findall(each))))}
                 have.setdefault(entry.name, set()).update(drawn)
 
@@ -64,7 +64,7 @@ def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]
 
 def _note(missing: set[str]) -> None:
     names = {letter: unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN") for letter in sorted(missing)}
-    scripts = {each: name.split()[0] if regex.match(r"[\p{L}\p{M}\p{N}]", each) else "" for each, name in names.items()}
+    scripts = {each: "" if regex.match(r"\p{Common}", each) else name.split()[0] for each, name in names.items()}
     new = {script: each for each, script in scripts.items() if script not in _boxes.values()}
     _boxes.update(scripts)
     if new:

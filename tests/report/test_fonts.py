@@ -132,7 +132,7 @@ def test_letters_without_a_font_are_noted_once(installed: list[str], caplog: pyt
         "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
         "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
     )
-    as_png(map_figure(np.eye(3, 2), ["中ሐ", "b", "😵\N{WOMAN}"], None))
+    as_png(map_figure(np.eye(3, 2), ["中ሐ።", "b", "😵\N{WOMAN}"], None))
     _, note = caplog.messages
     assert "e.g. 中 (CJK UNIFIED IDEOGRAPH-4E2D), 👩 (WOMAN): install" in note
 
