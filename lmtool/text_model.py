@@ -145,7 +145,7 @@ class TextModel:
         given = list(self._words_in("sentences", sentences))
         scale = (-1 if surprisal else 1) / (math.log(2) if bits else 1)
         end = [] if self.vocabulary.eos is None else [EOS]
-        tokens = [[*self.form.tokens(words), *end] for words in given]
+        tokens = [[*self.form.labels(self.form.tokens(words)), *end] for words in given]
         scores = [(scale * log_prob).tolist() for log_prob in self.score(given)]
         return [list(zip(*pair, strict=True)) for pair in zip(tokens, scores, strict=True)]
 
@@ -177,13 +177,18 @@ class TextModel:
         """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
         words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
-        every = self.form.blank_lines
+        every, rules = self.form.blank_lines, self.form.rules
+        if rules.segmenter is not None and isinstance(sentences, Iterable):  # it is read twice
+            sentences = [sentences] if isinstance(sentences, str) else list(sentences)
         found = self._words_in("text", sentences)
         words = (words for words in found if every or any(map(split_words, words)))
         text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
-        return text
+        if rules.segmenter is None:
+            return text
+        lines = "\n".join(each for each in sentences if isinstance(each, str)).encode("utf-8", "surrogatepass")
+        return replace(text, characters=text.characters - rules.count_inserted(lines, rules.encoded(lines)))
 
     def encoded(self, sentences: Iterable[list[str]], *, across_sentences: bool = False) -> tuple[Split, list[int]]:
         """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
@@ -207,13 +212,13 @@ class TextModel:
             return self.form.words(sentence)
         if not isinstance(sentence, Iterable):
             raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
-        words = list(sentence)
+        words, form = list(sentence), replace(self.form, rules=self.form.rules.of_words)
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if self.form.words(word) != [self.form.written(word)]:
+            if form.words(word) != [form.written(word)]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return [self.form.written(word) for word in words]
+        return [form.written(word) for word in words]
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
@@ -248,7 +253,9 @@ class TextModel:
         temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
         likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
         probability (nucleus sampling, Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed.
-        sentence_start, oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of
+        sentence_start, oov: see the class. Where words are cut into pieces, `<unk>` and pieces after which the text
+        could not be UTF-8 are left out first and p is renormalized; bytes of a character that is not whole after
+        `length` pieces are not returned. Raises UserError for a word outside the vocabulary and for a setting out of
         range.
         """
         Sampling(temperature, top_k, top_p)  # checks their ranges
@@ -265,6 +272,7 @@ class TextModel:
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            continuations=self.form.continuations(),
         )
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
@@ -350,7 +358,8 @@ class TextModel:
         word = self.form.written(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")
+            pieces = " ".join(self.form.labels(tokens))
+            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {pieces}: name a word of one piece")
         self.form.require_known(tokens)
         ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

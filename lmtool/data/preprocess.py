@@ -32,6 +32,7 @@ from lmtool.data.choose_vocabulary import (
 )
 from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import as_path, is_address
+from lmtool.data.segmenters import lacks_spaces
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store import (
     FORMAT,
@@ -51,13 +52,15 @@ from lmtool.data.store import (
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_notes import notes_on_words
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import text_size
+from lmtool.data.tokenizer import BOS_ID, text_size
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
 from lmtool.system.lock import wait_for_lock
 
 log = logging.getLogger(__name__)
+
+EXAMPLES = 100_000  # tokens of a split that are looked at for scripts without spaces
 
 
 def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Store:
@@ -176,16 +179,17 @@ def _write(
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            size_of_text = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, *size_of_text))
-            words += size_of_text[1] - int(rows[-1]["sentences"] or 0)
+            characters, count = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            characters -= provisional.inserted_spaces.get(name, 0)
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, count))
+            words += count - int(rows[-1]["sentences"] or 0)
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
         }
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, TextRules.of(data))
+            write_cloze(file, source.cloze, vocabulary, TextRules.of(data).of_words)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
@@ -196,6 +200,7 @@ def _write(
             "identity": identity,
             "rows": rows,
             "cut": source.cut,
+            "unspaced": _unspaced(provisional),
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
             + _notes_on_words(data, provisional, words)
@@ -214,6 +219,12 @@ def _write(
         file.attrs["fingerprint"] = hashlib.sha256(fingerprinted.encode()).hexdigest()
         file.attrs["provenance"] = json.dumps(provenance)
         file.attrs["complete"] = True
+
+
+def _unspaced(provisional: Provisional) -> list[str]:
+    """Return the splits whose words, as far as they are looked at, are rather phrases of scripts without spaces."""
+    texts = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID] for name, ids in provisional.ids.items()}
+    return [name for name, ids in texts.items() if lacks_spaces(map(provisional.types.__getitem__, ids.tolist()))]
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[str, int]) -> list[str]:
@@ -243,6 +254,7 @@ def _notes_of_pieces(
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]
+    notes += [f"the pieces consist of {subwords.about}"] if subwords.about else []
     size, least = data.vocabulary.size, data.vocabulary.min_count
     if size is not None and len(subwords.names) < size:
         remedy = f"; data.vocabulary.min_count={least} leaves rare words out" if least > 1 else ""

@@ -14,7 +14,7 @@ import regex
 from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
-from lmtool.data.subwords import Subwords
+from lmtool.data.subwords import NO_TEXT, Continuations, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.tokenizer import (
     OOV,
@@ -64,7 +64,7 @@ class TextForm:
 
     def written(self, word: str) -> str:
         """Return one word as it is in the data set's text: by the rules, without a tag if tags are dropped."""
-        written = self.rules(word)
+        written = self.rules.of_words(word)
         return TAG.sub("", written) if self.tags else written
 
     def cut(self, text: str) -> list[str]:
@@ -173,6 +173,18 @@ class TextForm:
             return token
         return self.subwords.addition(self.subwords.numbers[token])
 
+    def labels(self, tokens: Iterable[str]) -> list[str]:
+        """Return tokens for a table or a picture: the words, or the text of the pieces, with U+2581 for a space."""
+        known = {} if self.subwords is None else self.subwords.labels
+        return [known.get(token, token) for token in tokens]
+
+    def continuations(self) -> Continuations | None:
+        """Return which tokens may follow a text whose tokens may be parts of characters; None for words and letters."""
+        if self.subwords is None:
+            return None
+        contents = dict(zip(self.subwords.names, self.subwords.contents, strict=True)) | {EOS: b"\n"}
+        return Continuations([contents.get(word, NO_TEXT) for word in self.vocabulary.words])
+
 
 def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
     """Return the word of a vocabulary that another word equals but for its normal form; None if there is none."""
@@ -277,7 +289,7 @@ def split_of_text(
         ids,
         np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
         oov,
-        characters,
+        characters - tokenizer.inserted_spaces,
         vocabulary.bos,
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,

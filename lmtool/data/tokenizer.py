@@ -176,6 +176,7 @@ class Tokenizer(ABC):
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
     RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
+    inserted_spaces: those of a segmenter.
     """
 
     sentences: bool
@@ -186,6 +187,7 @@ class Tokenizer(ABC):
     vocabulary: Vocabulary | None = None
     empty_lines: int = field(default=0, init=False)
     changed_words: int = field(default=0, init=False)
+    inserted_spaces: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._grows = self.vocabulary is None
@@ -210,9 +212,11 @@ class Tokenizer(ABC):
 
     def _written(self, content: bytes) -> bytes:
         """Return lines as the rules write them."""
+        written = self.rules.encoded(content)
         if self._grows:
             self.changed_words += self.rules.count_changed(content)
-        return self.rules.encoded(content)
+            self.inserted_spaces += self.rules.count_inserted(content, written)
+        return written
 
 
 class WordTokenizer(Tokenizer):
