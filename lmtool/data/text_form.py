@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import regex
 
 from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
@@ -183,8 +184,9 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or is not printable."""
-    return word if word.isprintable() and " " not in word else repr(word)
+    """Return a word for a table: in quotes if it has white space or is not printable, but for ZWJ and ZWNJ in it."""
+    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)", "", word)
+    return word if drawn.isprintable() and " " not in drawn else repr(word)
 
 
 class EncodedTexts(NamedTuple):
