@@ -114,6 +114,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
                 length=int(settings.get("max_gen_toks", MAX_NEW_TOKENS)),
                 seed=next(self._seeds) if settings.get("seed") is None else int(settings["seed"]),
                 temperature=float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0,
+                continuations=model.form.continuations(),
             )
             text = model.form.join([*ids.tolist(), *continuation]).removeprefix(model.form.join(ids.tolist()))
             text = text if model.form.chars or context[-1:].strip() else text.removeprefix(" ")

@@ -145,7 +145,7 @@ class TextModel:
         given = list(self._words_in("sentences", sentences))
         scale = (-1 if surprisal else 1) / (math.log(2) if bits else 1)
         end = [] if self.vocabulary.eos is None else [EOS]
-        tokens = [[*self.form.tokens(words), *end] for words in given]
+        tokens = [[*self.form.labels(self.form.tokens(words)), *end] for words in given]
         scores = [(scale * log_prob).tolist() for log_prob in self.score(given)]
         return [list(zip(*pair, strict=True)) for pair in zip(tokens, scores, strict=True)]
 
@@ -253,7 +253,9 @@ class TextModel:
         temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
         likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
         probability (nucleus sampling, Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed.
-        sentence_start, oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of
+        sentence_start, oov: see the class. Where words are cut into pieces, `<unk>` and pieces after which the text
+        could not be UTF-8 are left out first and p is renormalized; bytes of a character that is not whole after
+        `length` pieces are not returned. Raises UserError for a word outside the vocabulary and for a setting out of
         range.
         """
         Sampling(temperature, top_k, top_p)  # checks their ranges
@@ -270,6 +272,7 @@ class TextModel:
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            continuations=self.form.continuations(),
         )
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
@@ -355,7 +358,8 @@ class TextModel:
         word = self.form.written(word)
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")
+            pieces = " ".join(self.form.labels(tokens))
+            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {pieces}: name a word of one piece")
         self.form.require_known(tokens)
         ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

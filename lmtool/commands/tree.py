@@ -9,13 +9,13 @@ from pathlib import Path
 from lmtool.config.verbs import TreeVerbConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.text_form import TextForm
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.results import BuiltTree
-from lmtool.runs.load import run_vocabulary, tree_words
+from lmtool.runs.load import run_vocabulary, text_form, tree_words
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -29,24 +29,25 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     """Build the configured tree, or read that of a run, and describe it."""
     out, kind, seconds = session.out, config.tree.kind, 0.0
     if config.run is not None:
-        kind, vocabulary, tree = _of_run(config, config.run, session)
-        shown = _shown(config.words, vocabulary)
+        kind, form, tree = _of_run(config, config.run, session)
+        shown = _shown(config.words, form)
     else:
         prepared = preprocess(config.data, config.store_dir, progress=session.progress)
         with Corpus(prepared) as corpus:
-            vocabulary = corpus.vocabulary
-            shown = _shown(config.words, vocabulary)
+            form = TextForm(corpus.vocabulary, subwords=corpus.subwords)
+            shown = _shown(config.words, form)
             start = time.perf_counter()
             tree = config.tree.build(tree_words(corpus))
             seconds = time.perf_counter() - start
-    words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
+    words, counts = form.vocabulary.words[:-1], form.vocabulary.counts[:-1]
+    labels = form.labels(words)
     analysis = analyse(tree, counts)
-    top = top_of(tree, words, counts, config.levels)
+    top = top_of(tree, labels, counts, config.levels)
     built = BuiltTree(
         kind,
         tree,
         analysis,
-        [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)],
+        [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)],
         tree_text(top),
         seconds,
         notes=session.notes,
@@ -65,8 +66,8 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     return built
 
 
-def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, Vocabulary, Tree]:
-    """Return the option, vocabulary and tree of a run. Raises UserError if it has none, and for data= and tree=."""
+def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, TextForm, Tree]:
+    """Return the option, rules of text and tree of a run. Raises UserError if it has none, and for data= and tree=."""
     from lmtool.runs.weights import TREE, load_tree
 
     if ignored := session.given("data", "tree"):
@@ -75,15 +76,19 @@ def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, V
     if not run.config.get("tree"):
         raise UserError(f"run={name} has no tree: choose a run with a hierarchical softmax")
     run.require_whole(TREE)
-    return str(run.config["tree"]["kind"]), run_vocabulary(run, config.store_dir), load_tree(run.folder / TREE)
+    form = text_form(run, run_vocabulary(run, config.store_dir), config.store_dir)
+    return str(run.config["tree"]["kind"]), form, load_tree(run.folder / TREE)
 
 
-def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
+def _shown(given: list[str] | None, form: TextForm) -> list[int]:
     """Return the ids of the words to show: as given, else of growing rank. Raises UserError for an unknown word."""
+    vocabulary = form.vocabulary
     if given is None:
         last = len(vocabulary) - 2
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})
+    labels = form.labels(vocabulary.words[:-1])
+    ids = {label: index for index, label in enumerate(labels)} | vocabulary.ids
     for word in map(str, given):
-        if vocabulary.ids.get(word, vocabulary.bos) == vocabulary.bos:
-            raise UserError(f"words={word}: not in the vocabulary{nearest(word, vocabulary.words[:-1])}")
-    return [vocabulary.ids[word] for word in given]
+        if ids.get(word, vocabulary.bos) == vocabulary.bos:
+            raise UserError(f"words={word}: not in the vocabulary{nearest(word, labels)}")
+    return [ids[word] for word in given]

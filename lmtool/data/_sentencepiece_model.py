@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from lmtool.config.data import Unit
-from lmtool.data.subwords import INSTALL, Subwords, library_errors, require_table
+from lmtool.data.subwords import INSTALL, SPACE, Subwords, library_errors, require_table
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ OF_NORMALISER = {3: ("add_dummy_prefix", 1), 4: ("remove_extra_whitespaces", 1),
 UNITS = {1: Unit.unigram, 2: Unit.bpe}
 UNKNOWN, CONTROL = 2, 3  # types of pieces that stand for no text
 SYMBOL, BYTE = 4, 6  # types of pieces: user-defined symbols, which are always cut out whole; bytes
-SPACE = "\u2581"
 
 
 @dataclass(frozen=True, slots=True)

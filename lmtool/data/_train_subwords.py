@@ -1,88 +1,148 @@
-"""Learn pieces of words from the words of train: byte-pair encoding or a unigram model, over bytes.
+"""Learn pieces of words from the words of train: byte-pair encoding or a unigram model, over characters or bytes.
 
-Byte-pair encoding is of Sennrich, Haddow & Birch (2016), the unigram model of Kudo (2018); both cut the bytes of the
-words (Radford et al. 2019), each of which is a piece too, so that every text can be written.
+Byte-pair encoding is of Sennrich, Haddow & Birch (2016), the unigram model of Kudo (2018). Text in Latin letters is cut
+as bytes (Radford et al. 2019), text in other scripts as characters, of which the rarest are written as bytes (Kudo &
+Richardson 2018). Each byte is a piece, too, so that every text can be written.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, AnyStr
 
 import numba
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from lmtool.config.data import BYTES, Unit
-from lmtool.data.subwords import INSTALL, Subwords
+from lmtool.data.subwords import BYTE_PIECES, INSTALL, LETTERS, SPACE, Subwords
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 
 MAX_WORDS = 20_000_000  # given to the library; larger counts are scaled down
-MAX_WORD_BYTES = 256  # longer words are not used for learning
-# The characters by which byte-level tokenizers write bytes: printable ones stand for themselves, others for the rest.
-PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-OTHERS = [byte for byte in range(BYTES) if byte not in PRINTABLE]
-LETTERS = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(BYTES + k) for k, byte in enumerate(OTHERS)}
+MAX_WORD_SIZE = 256  # bytes, of words that are used for learning; or characters, behind which words are cut
+NON_LATIN = 0.1  # of the letters: from this share on, pieces consist of characters
+COVERAGE = 0.9995  # share of the text whose characters are pieces, the default of SentencePiece
+LIKE_A_BYTE = "<(?=0x..>)"  # what the library would take for a byte is cut behind it
 
 
 def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int) -> Subwords:
     """Learn `size` pieces, or fewer if the words do not have as many, from words and their counts `[W]`.
 
-    The same words in the same order give the same pieces. Raises UserError if the library is not installed.
+    The pieces consist of characters if enough letters are not Latin, else of bytes. The same words in the same order
+    give the same pieces. Raises UserError if the library is not installed.
     """
     try:
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
         raise UserError(INSTALL) from None
-    texts = [f" {word}".encode() for word in words]
-    chosen = [k for k, text in enumerate(texts) if len(text) <= MAX_WORD_BYTES]
-    texts, counts = [texts[k] for k in chosen], counts[chosen]
-    if unit is Unit.unigram:
-        pieces = unigram_pieces(texts, counts, size)
-        tokenizer = Tokenizer(models.Unigram([(written(piece), score) for piece, score in pieces]))
+    found = _character_counts(words, counts)
+    letters = {c: count for c, count in found.items() if c.isalpha()}
+    other = sum(count for c, count in letters.items() if not regex.match(r"\p{Latin}", c))
+    share = other / max(1, sum(letters.values()))
+    bytes_first: list[str] = []
+    texts: list[Any]  # of characters, or of bytes
+    alphabet: list[Any]
+    cutter: pre_tokenizers.PreTokenizer
+    decoder: decoders.Decoder
+    if share >= NON_LATIN and size > BYTES:
+        bytes_first = list(BYTE_PIECES)
+        alphabet = _alphabet(found, size - BYTES)
+        texts, counts = _parts(words, counts, alphabet)
+        cutter = pre_tokenizers.Split(Regex(LIKE_A_BYTE), "merged_with_previous")
+        decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     else:
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        alphabet = sorted(LETTERS.values())
-        trainer = trainers.BpeTrainer(
-            vocab_size=size, initial_alphabet=alphabet, special_tokens=[], show_progress=False
-        )
-        tokenizer.train_from_iterator(_repeated(texts, counts), trainer=trainer)
+        alphabet = [bytes([byte]) for byte in range(BYTES)]
+        texts = [f" {word}".encode() for word in words]
+        chosen = [k for k, text in enumerate(texts) if len(text) <= MAX_WORD_SIZE]
+        texts, counts = [texts[k] for k in chosen], counts[chosen]
+        cutter = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+        decoder = decoders.ByteLevel()
+    room = size - len(bytes_first)
+    if unit is Unit.unigram:
+        pieces = [(written(piece), score) for piece, score in unigram_pieces(texts, counts, room, alphabet)]
+        pieces = [*((name, pieces[-1][1]) for name in bytes_first), *pieces]
+        # A character without a piece becomes bytes, not the piece unk_id, which the library asks for all the same.
+        unk_id = 0 if bytes_first else None
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unk_id, byte_fallback=bool(bytes_first)))
+    else:
+        learner = Tokenizer(models.BPE())
+        learner.pre_tokenizer = pre_tokenizers.Split("\n", "removed")
+        symbols = list(map(written, alphabet))
+        trainer = trainers.BpeTrainer(vocab_size=room, initial_alphabet=symbols, special_tokens=[], show_progress=False)
+        learner.train_from_iterator(_repeated(list(map(written, texts)), counts), trainer=trainer)
+        learned = json.loads(learner.to_str())["model"]
+        numbers = {name: number for number, name in enumerate([*bytes_first, *learned["vocab"]])}
+        tokenizer = Tokenizer(models.BPE(numbers, list(map(tuple, learned["merges"])), byte_fallback=bool(bytes_first)))
     at_spaces = pre_tokenizers.Split(" ", "merged_with_next")
-    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([at_spaces, of_bytes])
-    tokenizer.decoder = decoders.ByteLevel()
-    return Subwords(tokenizer, f"the {unit.value} of train")
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([at_spaces, cutter]), decoder
+    kind = f"{len(alphabet):,} characters, and of bytes for all others" if bytes_first else "bytes"
+    about = f"{kind}: {share:.1%} of the letters of train are not Latin"
+    return Subwords(tokenizer, f"the {unit.value} of train", about)
 
 
-def written(text: bytes) -> str:
-    """Return bytes as byte-level tokenizers write them: one letter per byte."""
-    return "".join(LETTERS[byte] for byte in text)
+def written(text: bytes | str) -> str:
+    """Return bytes as byte-level tokenizers write them: one letter per byte. Return characters as they are."""
+    return text if isinstance(text, str) else "".join(LETTERS[byte] for byte in text)
 
 
-def _repeated(texts: list[bytes], counts: IntArray) -> Iterator[str]:
-    """Yield each word as many times as its count, for the library, which counts words itself."""
+def _character_counts(words: Sequence[str], counts: IntArray) -> Counter[str]:
+    """Return the characters of words and the space before each, with their counts."""
+    found = Counter({" ": int(counts.sum())})
+    for word, count in zip(words, counts.tolist(), strict=True):
+        for character in word:
+            found[character] += count
+    return found
+
+
+def _alphabet(counts: Counter[str], size: int) -> list[str]:
+    """Return the space and the most frequent characters that cover the text, at most `size`, without U+2581, which
+    stands for the space in names of pieces.
+    """
+    alphabet, covered, wanted = [" "], counts[" "], COVERAGE * counts.total()
+    for character, count in counts.most_common():
+        if covered < wanted and len(alphabet) < size and character not in (" ", SPACE):
+            alphabet.append(character)
+            covered += count
+    return alphabet
+
+
+def _parts(words: Sequence[str], counts: IntArray, alphabet: list[str]) -> tuple[list[str], IntArray]:
+    """Return the parts of words between characters that are not in the alphabet, and their counts."""
+    known = dict.fromkeys(alphabet)
+    part = re.compile(f"[^\n]{{1,{MAX_WORD_SIZE}}}")  # a newline is in no word
+    texts = ("".join(c if c in known else "\n" for c in f" {word}") for word in words)
+    parts = [part.findall(re.sub(LIKE_A_BYTE, "<\n", text)) for text in texts]
+    return list(itertools.chain.from_iterable(parts)), np.repeat(counts, list(map(len, parts)))
+
+
+def _repeated(texts: list[str], counts: IntArray) -> Iterator[str]:
+    """Yield each text as many times as its count, for the library, which counts texts itself."""
     total = int(counts.sum())
     if total > MAX_WORDS:
         counts = np.ceil(counts * (MAX_WORDS / total)).astype(np.int64)
     for text, count in zip(texts, counts.tolist(), strict=True):
-        word = f"{written(text)} "
-        at_once = max(1, (1 << 20) // len(word))
+        line = f"{text}\n"
+        at_once = max(1, (1 << 20) // len(line))
         for first in range(0, count, at_once):
-            yield word * min(at_once, count - first)
+            yield line * min(at_once, count - first)
 
 
-MAX_PIECE_BYTES = 24
+MAX_PIECE = 24  # symbols: bytes or characters
 SEEDS_PER_PIECE = 16  # initial pieces per wanted piece, at least MIN_SEEDS
 MIN_SEEDS = 1 << 16
-MAX_BYTES = 1 << 20  # total of the most frequent words, from which pieces are learned: bounds memory
+MAX_SYMBOLS = 1 << 20  # total of the most frequent words, from which pieces are learned: bounds memory
 KEPT_SHARE = 0.75  # of the pieces, per round
 EM_STEPS = 2  # per round
 LAST_EM_STEPS = 4
-MIN_EXPECTED = 0.5  # occurrences; a piece with fewer is left out, a byte gets this many
+MIN_EXPECTED = 0.5  # occurrences; a piece with fewer is left out, a single symbol gets this many
 Array = npt.NDArray[Any]
 
 
@@ -90,8 +150,8 @@ Array = npt.NDArray[Any]
 class Lattices:
     """The substrings of words that are pieces (arcs), sorted by word, end and start.
 
-    first: int64 `[W + 1]`, where the arcs of each word begin. start, end: int32 `[A]`, in bytes of the word. piece:
-    int32 `[A]`. count: float64 `[W]`, of the words. longest: bytes of a word.
+    first: int64 `[W + 1]`, where the arcs of each word begin. start, end: int32 `[A]`, in symbols of the word. piece:
+    int32 `[A]`. count: float64 `[W]`, of the words. longest: symbols of a word.
     """
 
     first: IntArray
@@ -110,18 +170,20 @@ class Lattices:
         return Lattices(before[self.first], *arrays, self.count, self.longest)
 
 
-def unigram_pieces(words: list[bytes], counts: IntArray, size: int) -> list[tuple[bytes, float]]:
+def unigram_pieces(
+    words: list[AnyStr], counts: IntArray, size: int, alphabet: list[AnyStr]
+) -> list[tuple[AnyStr, float]]:
     """Learn `size` pieces, or fewer if words do not have as many; return them with natural log-probabilities, best
     first.
 
-    words: UTF-8, all different, with their counts `[W]`. All 256 bytes are among the pieces. A longer piece neither
-    begins nor ends within a character.
+    words: of symbols, which are the bytes of UTF-8 or characters, with their counts `[W]`. alphabet: all symbols, each
+    of which is a piece. A longer piece neither begins nor ends within a character.
     """
     order = np.argsort(-counts, kind="stable")
     lengths = np.array([len(words[k]) for k in order], dtype=np.int64)
-    taken = order[np.cumsum(lengths) <= MAX_BYTES]
+    taken = order[np.cumsum(lengths) <= MAX_SYMBOLS]
     words = [words[k] for k in taken]
-    lattices, pieces, log_p = _seeds(words, counts[taken].astype(np.float64), size)
+    lattices, pieces, log_p = _seeds(words, counts[taken].astype(np.float64), size, alphabet)
     fixed = np.array([len(piece) == 1 for piece in pieces])
     while True:
         for _ in range(EM_STEPS):
@@ -153,7 +215,7 @@ def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
 
 
 def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return the approximate loss in log-likelihood without each piece `[P]`; 0 for a byte."""
+    """Return the approximate loss in log-likelihood without each piece `[P]`; 0 for a symbol."""
     loss = np.zeros(len(log_p))
     _losses(x.first, x.start, x.end, x.piece, log_p, expected, loss, x.longest)
     return loss
@@ -167,17 +229,25 @@ def _maximised(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything
     return log_p
 
 
-def _seeds(words: list[bytes], counts: FloatArray, size: int) -> tuple[Lattices, list[bytes], FloatArray]:
-    """Return the initial pieces: all bytes, and the substrings with the largest count times length."""
-    text = np.frombuffer(b"".join(words) + b"\0", dtype=np.uint8)
+def _seeds(
+    words: list[AnyStr], counts: FloatArray, size: int, alphabet: list[AnyStr]
+) -> tuple[Lattices, list[AnyStr], FloatArray]:
+    """Return the initial pieces: all symbols, and the substrings with the largest count times length."""
+    joined = words[0][:0].join(words)
+    if isinstance(joined, bytes):
+        text = np.frombuffer(joined, dtype=np.uint8).astype(np.uint32)
+        inside = (text & 0xC0) == 0x80
+    else:
+        text = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32)
+        inside = np.zeros(len(text), dtype=bool)
     begins = np.cumsum([0, *map(len, words)])
     first = np.zeros(len(words) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
-    _substrings(text, begins, first, False, nothing, nothing, np.empty(0, dtype=np.uint64))
+    _substrings(text, inside, begins, first, False, nothing, nothing, np.empty(0, dtype=np.uint64))
     np.cumsum(first, out=first)
     total = int(first[-1])
     start, end, hashes = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.uint64)
-    _substrings(text, begins, first, True, start, end, hashes)
+    _substrings(text, inside, begins, first, True, start, end, hashes)
     _, example, piece = np.unique(hashes, return_index=True, return_inverse=True)
     word = np.repeat(np.arange(len(words)), np.diff(first))
     length = (end - start)[example]
@@ -188,30 +258,30 @@ def _seeds(words: list[bytes], counts: FloatArray, size: int) -> tuple[Lattices,
     single = np.flatnonzero(length == 1)
     kept = np.zeros(len(example), dtype=bool)
     kept[long], kept[single] = True, True
-    at = (begins[word] + start)[example]
-    raw = text.tobytes()
-    strings = [raw[a : a + n] for a, n in zip(at[kept].tolist(), length[kept].tolist(), strict=True)]
-    unseen = [bytes([byte]) for byte in range(256) if bytes([byte]) not in set(strings)]
+    spans = (array[example[kept]].tolist() for array in (word, start, end))
+    strings: list[Any] = [words[k][a:b] for k, a, b in zip(*spans, strict=True)]
+    unseen = sorted({*alphabet}.difference(strings))
     lattices = Lattices(first, start, end, piece.astype(np.int32), counts, max(map(len, words))).only(kept)
     with_unseen = np.append(freq[kept], np.full(len(unseen), MIN_EXPECTED))
     return lattices, strings + unseen, np.log(with_unseen) - math.log(with_unseen.sum())
 
 
 @numba.njit(cache=True, nogil=True)
-def _substrings(text: Any, begins: Any, first: Any, fill: bool, start: Any, end: Any, hashes: Any) -> None:
+def _substrings(text: Any, inside: Any, begins: Any, first: Any, fill: bool, start: Any, end: Any, hashes: Any) -> None:
     """List the substrings of each word, by end and start: count them into first[w + 1], or, with `fill`, write them.
 
-    Substrings longer than a byte have whole characters only. Hashes are FNV-1a of the bytes. Run twice, first to count:
-    the arrays are allocated once, and nothing is appended per substring.
+    inside: which symbols continue a character. Substrings of several symbols have whole characters only. Hashes are
+    FNV-1a of the symbols. Run twice, first to count: the arrays are allocated once, and nothing is appended per
+    substring.
     """
     for word in range(len(begins) - 1):
         begin, after = begins[word], begins[word + 1]
         written = first[word] if fill else 0
         for stop in range(begin + 1, after + 1):
-            ends = stop == after or (text[stop] & 0xC0) != 0x80
-            lowest = max(begin, stop - MAX_PIECE_BYTES) if ends else stop - 1
+            ends = stop == after or not inside[stop]
+            lowest = max(begin, stop - MAX_PIECE) if ends else stop - 1
             for at in range(lowest, stop):
-                if at < stop - 1 and (text[at] & 0xC0) == 0x80:
+                if at < stop - 1 and inside[at]:
                     continue
                 if fill:
                     value = np.uint64(14695981039346656037)

@@ -5,13 +5,12 @@ A vocabulary that does not fit the text looks like success: nearly all tokens ar
 
 from __future__ import annotations
 
-import string
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.printed_words import has_letters
+from lmtool.data.printed_words import has_letters, without_marks
 from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
 from lmtool.data.text_form import TextForm, same_in_other_form
 from lmtool.data.text_notes import unusual_spaces
@@ -23,7 +22,6 @@ WARN_FROM = 0.1  # share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
 EXAMPLES = 100_000  # maximum number of OOVs that are looked at, in about a second
 MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
-PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
 REMEDY = (
     "cut and write it as the train text was, or use a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
 )
@@ -101,7 +99,7 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     latin, wordy = not any(map(_foreign, frequent)), sum(map(_has_digit, frequent)) < MAJORITY * len(frequent)
     traits = {
         "begin or end in punctuation, which the train text had cut off": sum(
-            0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
+            0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
         "are known in another normal form": sum(same_in_other_form(word, vocabulary) is not None for word in words),

@@ -254,6 +254,7 @@ def _notes_of_pieces(
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]
+    notes += [f"the pieces consist of {subwords.about}"] if subwords.about else []
     size, least = data.vocabulary.size, data.vocabulary.min_count
     if size is not None and len(subwords.names) < size:
         remedy = f"; data.vocabulary.min_count={least} leaves rare words out" if least > 1 else ""

@@ -7,6 +7,7 @@ lost, and nothing is `<unk>`."""
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import itertools
 import json
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import Unit
+from lmtool.config.data import BYTES, Unit
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError, first_line
 from lmtool.system.arrays import IntArray
@@ -32,7 +33,14 @@ INSTALL = 'pieces of words need tokenizers: pip install "lmtool[subwords]"'
 WORDS_PER_CALL = 1 << 14  # of the library: bounds memory
 CACHED_WORDS = 1 << 18  # whose pieces are kept
 PROBE = ["a", "the", "a"]  # words that every tokenizer can write
-UNREADABLE = "\ufffd"  # the text of a piece that has only some bytes of a character
+UNREADABLE = "\ufffd"  # in the text of a piece that has only some bytes of a character
+SPACE = "\u2581"  # stands for a space in the names of pieces of characters, and of all pieces in tables
+BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(BYTES)}  # of tokenizers with byte fallback
+# The characters by which byte-level tokenizers write bytes: printable ones stand for themselves, others for the rest.
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+OTHERS = [byte for byte in range(BYTES) if byte not in PRINTABLE]
+LETTERS = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(BYTES + k) for k, byte in enumerate(OTHERS)}
+BYTE_OF = {letter: byte for byte, letter in LETTERS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +69,19 @@ class PieceTable:
 
 
 class Subwords:
-    """A tokenizer of words. names: its pieces, all different, by their number; none is a reserved word."""
+    """A tokenizer of words. names: its pieces, all different, by their number; none is a reserved word. about: what its
+    pieces consist of, for a note; empty if it was not learned here.
+    """
 
-    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, name: str, about: str = "") -> None:
         """name: of the tokenizer, for errors. Raises UserError if decoding does not give the encoded words back."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self.name = name
+        self.name, self.about = name, about
         self._tokenizer = tokenizer
         pieces = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
-        self.names = tuple(_free(piece) for piece, _ in pieces)
+        spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned here
+        self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
         self._number = {index: number for number, index in enumerate(self._ids)}
         self._known: dict[str, list[str]] = {}
@@ -137,14 +148,34 @@ class Subwords:
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Return the text of pieces, without the space before its first word; invalid UTF-8 becomes U+FFFD."""
-        return self._decoded([self._ids[number] for number in numbers])
+        """Return the text of pieces, without the space before its first word, and without bytes of characters that are
+        not whole.
+        """
+        numbers = list(numbers)
+        text = self._decoded([self._ids[number] for number in numbers])
+        if UNREADABLE not in text:
+            return text
+        return b"".join(self.contents[number] for number in numbers).decode(errors="ignore").removeprefix(" ")
+
+    @cached_property
+    def contents(self) -> list[bytes]:
+        """The bytes that each piece adds to a text, by number: some are only a part of a character."""
+        batch = [[*self._anchor, index] for index in self._ids]
+        with_anchor = self._tokenizer.decode_batch([self._anchor, *batch], skip_special_tokens=False)
+        texts = [text[len(with_anchor[0]) :] for text in with_anchor[1:]]
+        return [_content(name, text) for name, text in zip(self.names, texts, strict=True)]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The text of each piece by its name, as `addition` returns it, with U+2581 for a space."""
+        return {name: self.addition(number).replace(" ", SPACE) for name, number in self.numbers.items()}
 
     def addition(self, number: int) -> str:
-        """Return the text that a piece adds: ` the` begins a word, `ing` continues one; its name if it is not text."""
-        before = self._anchor
-        text = self._decoded([*before, self._ids[number]])[len(self._decoded(before)) :]
-        return self.names[number] if not text or UNREADABLE in text else text
+        """Return the text that a piece adds: ` the` begins a word, `ing` continues one, `<0xE0>` is a byte of a part of
+        a character.
+        """
+        text = self.contents[number].decode(errors="surrogateescape")
+        return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
     @cached_property
     def _anchor(self) -> list[int]:
@@ -181,6 +212,37 @@ class Subwords:
         )
 
 
+NO_TEXT = b"\xff"  # the content of a token that no text has, e.g. <unk>: it is never UTF-8
+
+
+class Continuations:
+    """Which tokens may follow a text so that it stays UTF-8, where tokens may be parts of characters."""
+
+    def __init__(self, contents: Sequence[bytes]) -> None:
+        """contents: the bytes of each token `[V]`."""
+        self._contents = contents
+        self._known: dict[bytes, tuple[npt.NDArray[np.bool_], list[bytes]]] = {}
+
+    def after(self, begun: bytes) -> tuple[npt.NDArray[np.bool_], list[bytes]]:
+        """Return which tokens `[V]` cannot follow a text, and the bytes that are begun after each of the others.
+
+        begun: the bytes at the end of the text that are only a part of a character.
+        """
+        if begun not in self._known:
+            rests = [_rest(begun + content) for content in self._contents]
+            self._known[begun] = np.array([rest is None for rest in rests]), [rest or b"" for rest in rests]
+        return self._known[begun]
+
+
+def _rest(text: bytes) -> bytes | None:
+    """Return the bytes after the last whole character of a text; None if the text cannot become UTF-8."""
+    try:
+        rest = text[codecs.utf_8_decode(text, "strict", False)[1] :]
+    except UnicodeDecodeError:
+        return None
+    return None if rest >= b"\xed\xa0" and rest < b"\xee" else rest  # the codec waits for the end of a surrogate
+
+
 @contextmanager
 def library_errors(name: str) -> Iterator[None]:
     """Raise UserError, naming the tokenizer, for any error of the library or of JSON in the block, panics of Rust
@@ -192,6 +254,14 @@ def library_errors(name: str) -> Iterator[None]:
         raise
     except BaseException as error:  # the library raises no more specific ones
         raise UserError(f"{name} is not a tokenizer that the library tokenizers reads ({first_line(error)})") from None
+
+
+def _content(name: str, text: str) -> bytes:
+    """Return the bytes of a piece. text: what the library adds for it, with U+FFFD for a part of a character."""
+    if UNREADABLE not in text:
+        return text.encode()
+    letters = [BYTE_OF[letter] for letter in name if letter in BYTE_OF]
+    return BYTE_PIECES.get(name) or (bytes(letters) if len(letters) == len(name) else text.encode())
 
 
 def _free(piece: str) -> str:

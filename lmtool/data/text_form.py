@@ -13,7 +13,7 @@ import numpy as np
 from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
-from lmtool.data.subwords import Subwords
+from lmtool.data.subwords import NO_TEXT, Continuations, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.tokenizer import (
     OOV,
@@ -171,6 +171,18 @@ class TextForm:
         if self.subwords is None or token not in self.subwords.numbers:
             return token
         return self.subwords.addition(self.subwords.numbers[token])
+
+    def labels(self, tokens: Iterable[str]) -> list[str]:
+        """Return tokens for a table or a picture: the words, or the text of the pieces, with U+2581 for a space."""
+        known = {} if self.subwords is None else self.subwords.labels
+        return [known.get(token, token) for token in tokens]
+
+    def continuations(self) -> Continuations | None:
+        """Return which tokens may follow a text whose tokens may be parts of characters; None for words and letters."""
+        if self.subwords is None:
+            return None
+        contents = dict(zip(self.subwords.names, self.subwords.contents, strict=True)) | {EOS: b"\n"}
+        return Continuations([contents.get(word, NO_TEXT) for word in self.vocabulary.words])
 
 
 def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:

@@ -48,7 +48,8 @@ def word_maps(
             section.parts.append(f"{entry.name}: too few of the words are in its vocabulary for a map, {len(ids)}.")
             continue
         vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
-        section.parts.append(_map(entry, [visible(vocabulary.words[k]) for k in ids], vectors, kind, seed, names))
+        labels = list(map(visible, form.labels(vocabulary.words[k] for k in ids)))
+        section.parts.append(_map(entry, labels, vectors, kind, seed, names))
     if unknown and form is not None:
         form.require_known([word for word in words if word in unknown] if isinstance(words, list) else [])
     return section
@@ -73,7 +74,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
 
 def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, DrawnNode]]:
     """Return the top levels of the tree of each run that has one, with the name of the run."""
-    from lmtool.runs.load import run_vocabulary
+    from lmtool.runs.load import run_vocabulary, text_form
     from lmtool.runs.weights import TREE, load_tree
 
     tops = []
@@ -84,7 +85,8 @@ def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tup
         tree = load_tree(entry.run.folder / TREE)
         if tree.words != len(vocabulary) - 1:
             raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")
-        tops.append((entry.name, top_of(tree, vocabulary.words[:-1], vocabulary.counts[:-1], levels)))
+        labels = text_form(entry.run, vocabulary, store_dir).labels(vocabulary.words[:-1])
+        tops.append((entry.name, top_of(tree, labels, vocabulary.counts[:-1], levels)))
     return tops
 
 
