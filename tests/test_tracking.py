@@ -110,7 +110,7 @@ def test_the_earlier_setting_is_tensorboard(lmtool: Run) -> None:
 )
 def test_wrong_trackers_are_refused(lmtool: Run, value: str, said: str) -> None:
     assert said in lmtool(*LINE, f"training.trackers={value}", code=2)
-    assert "it is for training.trackers=[NAME]" in lmtool(*LINE, "tracker=wandb", code=2)
+    assert "it is for training.trackers=NAME" in lmtool(*LINE, "tracker=wandb", code=2)
 
 
 def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

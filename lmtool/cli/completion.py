@@ -22,7 +22,7 @@ from lmtool.cli.help_pages import (
 )
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.config.index import Setting, SettingType, read
-from lmtool.config.options import conf_dir, folder_in_use
+from lmtool.config.options import CHOSEN, conf_dir, folder_in_use
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -159,6 +159,8 @@ def _with_value(settings: LineSettings, last: str) -> list[str]:
         values = list(PLUGINS[group])
     elif settings.is_group(group):
         values = list(settings.files(group))
+    elif group in CHOSEN.values():
+        values = [name for name, setting in CHOSEN.items() if setting == group for name in settings.files(name)]
     else:
         values = _values(group, type, value[start:])
     return [f"{key}={value[:start]}{name}" for name in values]

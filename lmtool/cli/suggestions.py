@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, VERBS
 from lmtool.cli.line_settings import LineSettings
-from lmtool.config.options import letters_of
+from lmtool.config.options import CHOSEN, letters_of
 from lmtool.config.overrides import key_of
 from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint
-CHOSEN = {"tracker": "training.trackers=[NAME]", "segmenter": "data.segmenter=NAME"}  # groups that settings choose from
 # Other tools' names, without punctuation, for lmtool's keys.
 SYNONYMS = {
     "optim.lr": "lr learningrate",
@@ -126,7 +125,7 @@ def unused(word: str, settings: LineSettings) -> str:
     verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
     if not verbs and group not in CHOSEN:
         return f"no group {group!r}{nearest(group.rpartition('/')[2], settings.groups)}"
-    verbs = verbs or [CHOSEN[group]]
+    verbs = verbs or [f"{CHOSEN[group]}=NAME"]
     reason = ": a run has it from its training" if "run" in settings.top else ""
     return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(verbs)}"
 

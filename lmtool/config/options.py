@@ -60,6 +60,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tracker": ("lmtool.training.trackers",),
     "segmenter": ("lmtool.data.segmenters",),
 }
+CHOSEN = {"tracker": "training.trackers", "segmenter": "data.segmenter"}  # settings that name options of a group
 _KIND = '    kind: str = "'  # line of a settings class that gives the option's name
 
 
