@@ -7,6 +7,7 @@ python -m lmtool.srilm link FOLDER     # writes files with SRILM's names, for sc
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import re
 import shlex
@@ -26,7 +27,7 @@ from lmtool.config.rules import require
 from lmtool.data.readers import read_blocks, read_stream
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import RESERVED
+from lmtool.data.tokenizer import RESERVED, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.other_tools import detail_lines, read_scores
@@ -118,7 +119,7 @@ def _text(name: str) -> Iterator[bytes]:
 
 
 def _lines(name: str) -> Iterator[bytes]:
-    return (line for block in _blocks(name) for line in block.splitlines(keepends=True))
+    return (line for block in _blocks(name) for line in io.BytesIO(block))
 
 
 @contextmanager
@@ -270,8 +271,8 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
 def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> None:
     """Print the hypotheses of a file in SRILM's own format, with new scores. reorder: best first."""
     hypotheses: list[tuple[float, str]] = []
-    for line in b"".join(_blocks(name)).decode().splitlines():
-        acoustic, *rest = line.split() or [""]
+    for line in map(bytes.decode, _lines(name)):
+        acoustic, *rest = split_words(line) or [""]
         if len(rest) < 2 or np.isnan([decimal(acoustic), decimal(rest[0])]).any() or not rest[1].isdecimal():
             what = "ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words; lmtool eval nbest= reads Moses's files"
             raise UserError(f"{name}: {line!r} is not {what}")

@@ -178,13 +178,18 @@ class TextModel:
         """Return sentences, each a string or a list of words, as text that can be scored, without those that have no
         words, as of a file; across_sentences: as in `score`. Raises UserError if the text is empty.
         """
-        every = self.form.blank_lines
+        every, rules = self.form.blank_lines, self.form.rules
+        if rules.segmenter is not None and isinstance(sentences, Iterable):  # it is read twice
+            sentences = [sentences] if isinstance(sentences, str) else list(sentences)
         found = self._words_in("text", sentences)
         words = (words for words in found if every or any(map(split_words, words)))
         text, _ = self.encoded(words, across_sentences=across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
-        return text
+        if rules.segmenter is None:
+            return text
+        lines = "\n".join(each for each in sentences if isinstance(each, str)).encode("utf-8", "surrogatepass")
+        return replace(text, characters=text.characters - rules.count_inserted(lines, rules.encoded(lines)))
 
     def encoded(self, sentences: Iterable[list[str]], *, across_sentences: bool = False) -> tuple[Split, list[int]]:
         """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
@@ -208,13 +213,13 @@ class TextModel:
             return self.form.words(sentence)
         if not isinstance(sentence, Iterable):
             raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
-        words = list(sentence)
+        words, form = list(sentence), replace(self.form, rules=self.form.rules.of_words)
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if self.form.words(word) != [self.form.written(word)]:
+            if form.words(word) != [form.written(word)]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return [self.form.written(word) for word in words]
+        return [form.written(word) for word in words]
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"

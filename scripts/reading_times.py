@@ -171,7 +171,7 @@ def draw(found: list[tuple[float, Gain]], path: Path) -> None:
     from lmtool.plots.axes import number_axis
     from lmtool.plots.style import INK, SERIES, WIDTH, new_figure, save_png
 
-    with new_figure(WIDTH, 4.2) as figure:
+    with new_figure(WIDTH, 4.2, ()) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [perplexity for perplexity, _ in found], log=True)
         for perplexity, row in found:

@@ -152,7 +152,10 @@ def test_buckets_by_a_file_of_percentiles(files: Run) -> None:
     ):
         said = files(*line, *words.split(), code=2)
         assert wrong in said and said.count("\n") == 1
-    for content in ("30,2,9\n30,3,13\n", "30,2,x\n", "30,2\n", "", "0,1,9\n30,2,8\n"):
+    Path("cutoff.csv").write_text(";de;en\n0;1;0\n30;2;9,5\n60;3;13,5\n99;4;900\n")
+    said = files(*line, "bucket_language=en", "bucket_quantiles=[0.3,0.6]")
+    assert "to 9.5000" in said and "to 13.5000" in said
+    for content in ("30,2,9\n30,3,13\n", "30,2,x\n", "", "0,1,9\n30,2,8\n"):
         Path("cutoff.csv").write_text(f",de,en\n{content}")
         said = files(*line, "bucket_language=en", code=2)
         assert "cutoff.csv: must have percentages in its first column and numbers in en, both ascending" in said

@@ -185,7 +185,7 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     with h5py.File(store, "r+") as file:
         file.attrs["format"] = 0
     seal(store)
-    assert "store format 0, not 2" in lmtool("eval", "run=run", code=2)
+    assert "store format 0, not 3" in lmtool("eval", "run=run", code=2)
     store.write_bytes(whole)
     said = lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run", code=2)
     assert "already holds a trained model" in said

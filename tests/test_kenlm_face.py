@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from lmtool import kenlm as ours
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query import single_state
 from lmtool.ngram.query.single_state import SingleStates
@@ -210,7 +211,10 @@ def test_what_the_compiled_call_leaves_to_python(name: str, arpa: Path) -> None:
             model._owner,
             scores_oov=False,
         )
-        model._log10_prob, model._text_form = model._states.log10_prob, replace(model._text_form, lowercase=True)
+        model._log10_prob, model._text_form = (
+            model._states.log10_prob,
+            replace(model._text_form, rules=TextRules(lowercase=True)),
+        )
     call, words = (
         model._log10_prob,
         {"a": True, "unheard": name != "lower", "A": name != "lower", 3: False, b"a": False},

@@ -301,7 +301,9 @@ def test_pickles_and_pictures(
         again = pickle.loads(pickle.dumps(derived))
         assert type(again) is type(derived) and again.vocabulary.words == derived.vocabulary.words
         assert again.split("valid").ids.tolist() == derived.split("valid").ids.tolist()
-    assert all(f'<td style="text-align:left">{split}</td>' in corpus._repr_html_() for split in corpus.splits)
+    assert all(
+        f'<td dir="auto" style="text-align:left">{split}</td>' in corpus._repr_html_() for split in corpus.splits
+    )
     for run in (bigram, network, mixture):
         model = pickle.loads(pickle.dumps(run.model))
         for scores, before in zip(model.score(["a b", "z"]), run.model.score(["a b", "z"]), strict=True):

@@ -134,8 +134,8 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
         if get_origin(hint) in (Union, UnionType):
             (hint,) = (part for part in get_args(hint) if part is not NoneType)
         items = get_args(hint)
-        if key == "training.trackers":
-            continue  # names or settings of other options, which have their ranges there; or true
+        if key in ("training.trackers", "data.segmenter"):
+            continue  # names or settings of other options, which have their ranges there; or true, or null
         if hint in (int, float, Any):
             yield Setting(group, name, key, hint)
         elif get_origin(hint) is list and items[0] in (int, float):

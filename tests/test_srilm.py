@@ -211,6 +211,8 @@ def test_nbest_lists_and_sentences(folder: Path, capsys: pytest.CaptureFixture[s
         "-10",
         "-30",
     ]
+    Path("n").write_text("-10 0 3 b\u2028c \u00a0 a\x1cb\r\n", encoding="utf-8")  # other line ends are letters of words
+    assert run("ngram -lm a.arpa -rescore n", capsys).split(" ")[2:] == ["3", "b\u2028c", "\u00a0", "a\x1cb\n"]
     said = run("ngram -lm a.arpa -gen 4 -seed 1", capsys)
     assert said == run("ngram -lm a.arpa -gen 4 -seed 1", capsys) and len(said.splitlines()) == 4
 

@@ -15,7 +15,7 @@ import pytest
 
 import lmtool as python
 from lmtool.config.data import Unit, WordRule
-from lmtool.data.printed_words import cut_word, known_form, sentence_numbers, words_of
+from lmtool.data.printed_words import cut_word, known_form, sentence_ends, words_of
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -414,5 +414,5 @@ def test_words_are_cut_as_in_the_penn_treebank() -> None:
 
 def test_sentences_end_at_final_punctuation() -> None:
     text = "Mr. J. Fox said 'No!' loudly. Then he (a fox.) left... Who knows?\" It ended."
-    assert sentence_numbers(text.split()) == [1] * 6 + [2] * 5 + [3] * 2 + [4] * 2
-    assert sentence_numbers(["the", "end.", "a", "fox", "ran.", "so"]) == [1, 1, 2, 2, 2, 3]
+    assert "".join(mark or "-" for mark in sentence_ends(text.split())) == "-----.----.-?-."
+    assert sentence_ends(["the", "end.", "a", "fox", "ran.", "so"]) == ["", ".", "", "", ".", ""]

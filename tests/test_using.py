@@ -52,17 +52,17 @@ def test_predict_gives_the_counts_of_a_bigram_model(runs: Path, lmtool: Run) -> 
 
 
 def test_predict_reads_standard_input(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("a bird\r\n\nin"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a bird\r\n\nin")))
     said = lmtool("predict", f"run={runs}/mle", "top=1")
     assert "\na bird\nrank" in said
     assert [(c["text"], c["words"][0]["word"]) for c in answer()["contexts"]] == [
         *(("a bird", "sat"), ("", "the"), ("in", "the")),
     ]
-    monkeypatch.setattr("sys.stdin", io.StringIO("the cat\nthe hat"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\nthe hat")))
     assert "line 2: hat is not in the vocabulary" in lmtool("predict", f"run={runs}/mle", code=2)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the \xff"), encoding="utf-8"))
     assert "not UTF-8" in lmtool("predict", f"run={runs}/mle", code=2)
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert "text has no value" in lmtool("predict", f"run={runs}/mle", code=2)
 
 
@@ -248,7 +248,7 @@ MISTAKES = [
 def test_a_mistake_is_one_line_and_code_2(
     line: str, words: list[str], runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     for name in ("kn3", "nplm", "hs", "mix"):
         Path(name).symlink_to(runs / name)
     said = lmtool(*line.split(), code=2)

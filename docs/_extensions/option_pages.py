@@ -41,6 +41,7 @@ GROUPS = {  # in the order of the site's contents
     "optim": "Optimisers",
     "schedule": "Learning-rate schedules",
     "data": "Data",
+    "segmenter": "Segmenters",
     "tracker": "Experiment trackers",
 }
 CONTRACTS = {"Tree", "OutputLayer", "Encoder"}  # what options build, as opposed to what one option is

@@ -16,6 +16,7 @@ from lmtool.config.overrides import key_of
 from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint
+CHOSEN = {"tracker": "training.trackers=[NAME]", "segmenter": "data.segmenter=NAME"}  # groups that settings choose from
 # Other tools' names, without punctuation, for lmtool's keys.
 SYNONYMS = {
     "optim.lr": "lr learningrate",
@@ -123,9 +124,9 @@ def unused(word: str, settings: LineSettings) -> str:
         if users:
             return f"{word}: not used with {used}={option}, but with {_some(users)}"
     verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
-    if not verbs and group != "tracker":
+    if not verbs and group not in CHOSEN:
         return f"no group {group!r}{nearest(group.rpartition('/')[2], settings.groups)}"
-    verbs = verbs or ["training.trackers=[NAME]"]  # the only group that a setting chooses from
+    verbs = verbs or [CHOSEN[group]]
     reason = ": a run has it from its training" if "run" in settings.top else ""
     return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(verbs)}"
 

@@ -45,7 +45,7 @@ class Text:
     @classmethod
     def of_run(cls, run: Run) -> Text:
         """Return the text of another run."""
-        origins = {group: place for group, place in run.origins.items() if group == "data"}
+        origins = {group: place for group, place in run.origins.items() if group in ("data", "segmenter")}
         return cls(
             run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder), run.started_in
         )

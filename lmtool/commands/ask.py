@@ -6,6 +6,7 @@ import math
 import sys
 
 from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
+from lmtool.data.readers import checked_blocks
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
@@ -100,13 +101,10 @@ def input_lines(example: str) -> list[str]:
     missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
     if sys.stdin is None or sys.stdin.isatty():
         raise missing
-    try:
-        lines = [line.rstrip("\r\n") for line in sys.stdin]
-    except UnicodeDecodeError as error:
-        raise UserError(f"standard input is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    if not lines:
+    text = b"".join(checked_blocks(sys.stdin.buffer, "standard input")).decode()
+    if not text:
         raise missing
-    return lines
+    return [line.rstrip("\r") for line in text.split("\n")[:-1]]
 
 
 def generate(config: GenerateConfig, session: Session) -> None:

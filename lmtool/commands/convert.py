@@ -12,9 +12,8 @@ from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.commands.export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based, write_model
 from lmtool.config.groups import CountModelConfig, EncoderConfig
-from lmtool.config.options import origin
 from lmtool.config.rules import require, require_whole
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import origins_of, plain_values
 from lmtool.config.verbs import BITS, UNION, ConvertConfig
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
@@ -283,9 +282,8 @@ def _text(
     if not chosen and one_vocabulary and first is not None:
         return Text.of_run(first), vocabulary
     data = config.data if chosen or first is None else first.settings("data")
-    place = origin("data", data.kind)
     data, store = store_with_words(data, vocabulary.words, config.store_dir, session, "the members")
     with Corpus.open(store) as corpus:
         if vocabulary.eos is not None and corpus.vocabulary.eos is None:
             raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
-        return Text.of_corpus(data, corpus, {} if place is None else {"data": place}), corpus.vocabulary
+        return Text.of_corpus(data, corpus, origins_of({"data": plain_values(data)})), corpus.vocabulary

@@ -30,7 +30,7 @@ ITEM = ["run", "correct", *(f"{name}_{which}" for which in ("good", "bad") for n
 def run(config: PairsConfig, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
     if config.to is not None:
-        require_table(config.to)
+        require_table(config.to, bom=config.bom)
     if config.items is not None and form_of(config.items) not in JSON_LINES:
         raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
@@ -67,7 +67,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     about = config.text, config.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
     if config.to is not None:
-        write_columns({key: list(values) for key, values in columns.items()}, config.to)
+        write_columns({key: list(values) for key, values in columns.items()}, config.to, bom=config.bom)
     if config.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}

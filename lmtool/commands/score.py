@@ -212,7 +212,7 @@ def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
 def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
-        require_table(_table_name(config), (".tsv",))
+        require_table(_table_name(config), (".tsv",), bom=config.bom)
         require_new_names(config.columns or [], f"columns={config.columns}")
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
@@ -289,7 +289,7 @@ def _write_scores(
     result.to = Path(name) if out is None else None
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
-        write_table(parts(), journal.dtype, buckets, file, name, config.columns or ())
+        write_table(parts(), journal.dtype, buckets, file, name, config.columns or (), bom=config.bom)
     if lacking and journal.rows:
         session.warn(f"columns={config.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:

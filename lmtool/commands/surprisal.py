@@ -38,8 +38,9 @@ def run(config: SurprisalConfig, session: Session) -> Surprisals:
 def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
     """Score words in rows by each model, and write the table."""
     if config.to is not None:
-        require_table(config.to)
+        require_table(config.to, bom=config.bom)
     session.warn(*rows.warnings)
+    session.note(*rows.notes)
     scores: dict[str, WordScores] = {}
     models, forms, nats = [], set(), UNITS[config.unit]
     for name, model in load_each(config):
@@ -61,7 +62,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
         notes=session.notes,
     )
     if config.to is not None:
-        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to)
+        write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to, bom=config.bom)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
 

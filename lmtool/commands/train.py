@@ -65,7 +65,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         require_splits(whole, "train")
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
-            corpus = limited(whole, read_limit_words(config.limit_vocabulary, TextRules.of(config.data)))
+            corpus = limited(whole, read_limit_words(config.limit_vocabulary, TextRules.of(config.data).of_words))
             listed = ~corpus.oov
         if finished:
             return _finished(config, corpus, session)

@@ -114,11 +114,36 @@ class VocabularyConfig(Settings):
 
 
 @dataclass(slots=True)
+class SegmenterConfig(Settings, ABC):
+    """Group `segmenter`: how words are found in a script that does not separate them by spaces."""
+
+    prefix: ClassVar[str] = "data.segmenter."
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def cut(self, line: str) -> str:
+        """Return a line, as the other rules of the data write it, with spaces between its words."""
+
+    def __call__(self, text: str) -> str:
+        """Return the lines of a text, each cut. Raises UserError if that changes anything but spaces."""
+        return "\n".join(map(self._checked, text.split("\n")))
+
+    def _checked(self, line: str) -> str:
+        cut = self.cut(line)
+        if cut is not line and "".join(cut.split()) != "".join(line.split()):
+            rule = "a segmenter inserts spaces and changes nothing else; correct it"
+            raise UserError(f"data.segmenter={self.kind}: {line!r:.60} became {cut!r:.60}: {rule}")
+        return cut
+
+
+@dataclass(slots=True)
 class DataConfig(Settings, ABC):
     """Group `data`: the source of text.
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
-    the characters that separate words.
+    the characters that separate words. segmenter: an option of segmenter= as its name or a mapping with `kind`, which
+    also makes spaces those of Unicode; None or none for none.
     """
 
     prefix: ClassVar[str] = "data."
@@ -130,6 +155,7 @@ class DataConfig(Settings, ABC):
     vocabulary: VocabularyConfig = MISSING
     normalize: Normalize = setting(Normalize.nfc, was="normalise", kw_only=True)
     spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
+    segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -140,6 +166,21 @@ class DataConfig(Settings, ABC):
         file = self.vocabulary.file
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
+        self.segmenter = None if self.segmenter == "none" else self.segmenter
+        if self.segmenter is not None:
+            self._complete_segmenter(self.vocabulary.unit)
+
+    def _complete_segmenter(self, unit: Unit) -> None:
+        """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings."""
+        from lmtool.config.settings import option_named
+
+        if not isinstance(self.segmenter, SegmenterConfig):
+            self.segmenter, self.spaces = option_named("segmenter", self.segmenter, "data.segmenter"), Spaces.unicode
+        if unit.is_character or self.drops_tags():
+            other = "data.tags=true" if self.drops_tags() else f"data.vocabulary.unit={unit.value}"
+            raise UserError(
+                f"data.segmenter={self.segmenter.kind}: it finds words, not used with {other}; leave one out"
+            )
 
     def drops_tags(self) -> bool:
         """Return whether the tokens of the text are word/tag and the tag is dropped."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.data import DataConfig as DataConfig
+from lmtool.config.data import SegmenterConfig as SegmenterConfig
 from lmtool.config.data import Unit
 from lmtool.config.rules import MISSING, Settings, setting
 from lmtool.errors import UserError
@@ -345,4 +346,5 @@ BASES: dict[str, type] = {
     "optim": OptimConfig,
     "schedule": ScheduleConfig,
     "tracker": TrackerConfig,
+    "segmenter": SegmenterConfig,
 }

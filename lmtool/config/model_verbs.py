@@ -195,6 +195,7 @@ class ScoreConfig(ModelUserConfig):
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
     buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
     bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
     bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
@@ -281,6 +282,7 @@ class PairsConfig(SeveralModelsConfig):
     resamples: int = setting(min=100, max=1_000_000)
     seed: int = setting(min=0)
     to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
     items: str | None = MISSING
 
 
@@ -299,6 +301,7 @@ class SurprisalConfig(SeveralModelsConfig):
     end_of_sentence: str = setting(words=("drop", "add_to_last"))
     across_sentences: bool = MISSING
     to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
 
 
 SETTINGS: dict[str, type[VerbConfig]] = {

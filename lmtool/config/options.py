@@ -58,6 +58,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "optim": ("lmtool.training.optim",),
     "schedule": ("lmtool.training.schedules",),
     "tracker": ("lmtool.training.trackers",),
+    "segmenter": ("lmtool.data.segmenters",),
 }
 _KIND = '    kind: str = "'  # line of a settings class that gives the option's name
 

@@ -27,7 +27,7 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.index import TRAINING, type_of, types_of
-from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
+from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError, first_line
@@ -70,13 +70,20 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
     values do not fit it, e.g. after a change of version.
     """
     values = {"kind": UNNAMED.get(group, "")} | {key: _literal(value) for key, value in saved.items()}
-    came_from = (origins or {}).get(group)
-    if came_from is not None:
-        settings_class(group, str(values["kind"]), came_from=came_from)  # whose errors are not about the version
+    chosen = {group: values} | {name: value for name, value in saved.items() if name in HOMES and value}
+    for name in chosen.keys() & (origins or {}).keys():  # errors of settings_class are not about the version
+        settings_class(name, str(chosen[name]["kind"]), came_from=(origins or {})[name])
     try:
         return _object(_option(values, group), {}, group)
     except UserError as error:
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
+
+
+def origins_of(settings: dict[str, Any]) -> dict[str, str]:
+    """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
+    chosen = (settings.get("data") or {}) | settings
+    found = {group: origin(group, chosen[group]["kind"]) for group in HOMES if chosen.get(group)}
+    return {group: place for group, place in found.items() if place is not None}
 
 
 def data_settings(provenance: dict[str, Any]) -> Any:

@@ -80,7 +80,7 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
     """Return the listed words of the vocabulary in their order, or None if train decides."""
     if not isinstance(source.word_list, str):
         return source.word_list
-    return read_word_list(source.word_list, TextRules.of(data), chars=data.vocabulary.unit.is_character)
+    return read_word_list(source.word_list, TextRules.of(data).of_words, chars=data.vocabulary.unit.is_character)
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
@@ -93,7 +93,16 @@ def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
     if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
         what = "each line has a word and a number, as in Google's lists of words with counts"
         raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
-    return [word for row in rows for word in row]
+    words = [word for row in rows for word in row]
+    _require_no_cells(words, f"limit_vocabulary={path}")
+    return words
+
+
+def _require_no_cells(words: list[str], where: str) -> None:
+    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a letter of it."""
+    mark = next((mark for mark in ",;" if len(words) > 1 and all(mark in word[1:-1] for word in words)), None)
+    if mark is not None:
+        raise UserError(f"{where}: each line has cells with {mark} between them: give words alone, one per line")
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
@@ -117,6 +126,7 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number
         words.append(word)
+    _require_no_cells(words, path)
     return words
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
+from lmtool.data.tables import cells_of
 from lmtool.data.text_rules import UNCHANGED, TextRules
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
@@ -98,7 +99,7 @@ def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, rule
 
 
 def _read_answers(path: str, questions: int, candidates: int) -> list[int]:
-    rows = [line.split(",") for line in read_text(path).removesuffix("\n").split("\n")[1:]]
+    rows = cells_of(read_text(path), path)[1]
     if len(rows) != questions:
         raise UserError(f"{path} answers {len(rows)} questions, there are {questions}")
     columns: list[int] = []

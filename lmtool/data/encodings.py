@@ -1,9 +1,10 @@
-"""Leave out byte-order marks at the starts of lines, and recognize text in other encodings than UTF-8, for errors."""
+"""Leave out byte-order marks at the starts of lines, and recognize text in UTF-16 or UTF-32, with a mark or without."""
 
 from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 
 from lmtool.errors import UserError
 from lmtool.system.terminal import note_once
@@ -15,17 +16,56 @@ OTHER_MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+UTF8, *OTHERS = "UTF-8", "UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"
 MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
+KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
+HEAD = 1 << 12  # bytes by which an encoding is recognized
+
+
+def require_utf8(head: bytes, name: str) -> None:
+    """Raise UserError if a file that begins with these bytes is in UTF-16 or UTF-32. name: what the error calls it."""
+    found = next((encoding for mark, encoding in OTHER_MARKS.items() if head.startswith(mark)), UTF8)
+    if found == UTF8 and b"\0" in head:
+        known = [(_spaces(head[:HEAD], encoding), encoding) for encoding in (UTF8, *OTHERS)]
+        found = max((1, UTF8), *known)[1]  # a single space or line end may be chance
+    if found != UTF8:
+        raise UserError(f"{name} is {found}, not UTF-8: convert it, e.g. with iconv -f {found} -t UTF-8")
+
+
+def _spaces(head: bytes, encoding: str) -> int:
+    """Return the number of spaces and line ends of a text, 0 if it is not text in this encoding.
+
+    They are evidence in all scripts, as few letters have a byte 0, and those of the right encoding are most.
+    """
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)  # which may end within a character
+    except UnicodeDecodeError:
+        return 0
+    strange = sum(unicodedata.category(character) in ("Cc", "Cn") for character in text)
+    strange -= sum(map(text.count, "\t\n\r"))
+    is_text = strange <= 0.1 * len(text) and (encoding == UTF8 or "\0" not in text)
+    return text.count(" ") + text.count("\n") if is_text else 0
+
+
+def check_text(block: bytes, name: str, line: int) -> None:
+    """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
+    if block.startswith(KENLM_BINARY):
+        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
+        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
+    if b"\0" in block:
+        line += block.count(b"\n", 0, block.index(b"\0"))
+        raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line += block.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
+        ) from None
 
 
 def without_marks(lines: bytes, name: str, *, begins_file: bool = False) -> bytes:
-    """Return lines without UTF-8's byte-order marks at their starts, with a note unless the only one begins the file.
-
-    Raises UserError if the file begins with the mark of another encoding.
-    """
-    for mark, encoding in OTHER_MARKS.items() if begins_file else ():
-        if lines.startswith(mark):
-            raise UserError(f"{name} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8")
+    """Return lines without UTF-8's byte-order marks at their starts, with a note of marks within the file."""
     lines = lines.removeprefix(codecs.BOM_UTF8) if begins_file else lines
     if codecs.BOM_UTF8 not in lines:
         return lines

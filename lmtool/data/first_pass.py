@@ -40,7 +40,7 @@ class Provisional:
     """The result of the pass.
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
-    changed_words: number of those that were not in the normal form.
+    changed_words: number of those that were not in the normal form. inserted_spaces: those of a segmenter, by split.
     sources: where the ids of each source of train end, if there are several. moved: whether a cut by tokens was within
     a sentence, and was moved to its end.
     """
@@ -49,6 +49,7 @@ class Provisional:
     types: list[str]
     empty_lines: int
     changed_words: int = 0
+    inserted_spaces: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     moved: bool = False
 
@@ -83,6 +84,10 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     tokenizer = tokenizer_of(data)
     splits: dict[str, Ids] = {}
     ends: dict[str, int] = {}
+    spaces: dict[str, int] = {}
+    if source.parts is not None and data.segmenter is not None:
+        remedy = "set data.split.unit=lines, or give data.valid text of its own"
+        raise UserError(f"data.segmenter={data.segmenter.kind}: train cannot be cut by tokens: {remedy}")
     moved = False
     for name, blocks in source.splits.items():
         handle = files.enter_context(_temporary(store, name))
@@ -103,6 +108,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             if sources:
                 ends[part] = written
         splits[name] = _mapped(handle)
+        spaces[name] = tokenizer.inserted_spaces - sum(spaces.values())
     if source.parts is not None:
         whole = splits["train"]
         cuts = cut_points(len(whole), *source.parts)
@@ -114,7 +120,8 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokenizer.types(), tokenizer.empty_lines, tokenizer.changed_words, ends, moved)
+    counts = tokenizer.empty_lines, tokenizer.changed_words, spaces
+    return Provisional(splits, tokenizer.types(), *counts, ends, moved)
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:

@@ -5,14 +5,15 @@ A vocabulary that does not fit the text looks like success: nearly all tokens ar
 
 from __future__ import annotations
 
-import string
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.printed_words import has_letters
-from lmtool.data.text_form import TextForm
+from lmtool.data.printed_words import has_letters, without_marks
+from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
+from lmtool.data.text_form import TextForm, same_in_other_form
+from lmtool.data.text_notes import unusual_spaces
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -21,7 +22,6 @@ WARN_FROM = 0.1  # share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
 EXAMPLES = 100_000  # maximum number of OOVs that are looked at, in about a second
 MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
-PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
 REMEDY = (
     "cut and write it as the train text was, or use a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
 )
@@ -55,7 +55,9 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
-    return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
+    remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
+    unspaced = [split for split in corpus.provenance.get("unspaced", []) if shares.get(split, 0) >= WARN_FROM]
+    return _warning(shares, UNSPACED_REMEDY if unspaced else remedy)
 
 
 def text_warning(
@@ -68,17 +70,21 @@ def text_warning(
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
+    if spaces := unusual_spaces((word, 1) for word in words[:EXAMPLES]):
+        remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
     if marks and count >= AT_LEAST:
         remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
-    return _warning({text: oov / tokens}, "; ".join([*remedies, REMEDY]))
+    as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
+    remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(words[:EXAMPLES]) else REMEDY)
+    return _warning({text: oov / tokens}, "; ".join(remedies))
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
     """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
     if form.subwords is not None:
         return []
-    words = form.cut(form.rules(content.decode("utf-8", "ignore")))
-    return [word for word in words if word not in form.vocabulary.ids]
+    lines = form.rules(content.decode("utf-8", "ignore")).split("\n")
+    return [word for line in lines for word in form.cut(line) if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:
@@ -93,9 +99,10 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     latin, wordy = not any(map(_foreign, frequent)), sum(map(_has_digit, frequent)) < MAJORITY * len(frequent)
     traits = {
         "begin or end in punctuation, which the train text had cut off": sum(
-            0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
+            0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
+        "are known in another normal form": sum(same_in_other_form(word, vocabulary) is not None for word in words),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
         "have digits": wordy * sum(map(_has_digit, words)),
         "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),

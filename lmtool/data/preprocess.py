@@ -32,6 +32,7 @@ from lmtool.data.choose_vocabulary import (
 )
 from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import as_path, is_address
+from lmtool.data.segmenters import lacks_spaces
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store import (
     FORMAT,
@@ -49,14 +50,17 @@ from lmtool.data.store import (
     write_vocabulary,
 )
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_notes import notes_on_words
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import text_size
+from lmtool.data.tokenizer import BOS_ID, text_size
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
 from lmtool.system.lock import wait_for_lock
 
 log = logging.getLogger(__name__)
+
+EXAMPLES = 100_000  # tokens of a split that are looked at for scripts without spaces
 
 
 def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Store:
@@ -169,21 +173,23 @@ def _write(
     # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
     with atomic_hdf5(path, size) as file:
-        group, rows = file.create_group("vocabulary"), []
+        group, rows, words = file.create_group("vocabulary"), [], 0
         if counted is not None:
             rows.append(write_counted(group, counted))
         else:
             write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            known = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, *known))
+            characters, count = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            characters -= provisional.inserted_spaces.get(name, 0)
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, count))
+            words += count - int(rows[-1]["sentences"] or 0)
         sources = {
             source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
         }
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, TextRules.of(data))
+            write_cloze(file, source.cloze, vocabulary, TextRules.of(data).of_words)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
@@ -194,12 +200,15 @@ def _write(
             "identity": identity,
             "rows": rows,
             "cut": source.cut,
+            "unspaced": _unspaced(provisional),
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
+            + _notes_on_words(data, provisional, words)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
         fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
+        fingerprinted += " in normal form" if provisional.changed_words else ""
         fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
         fingerprinted += " lines with letters" if data.vocabulary.unit.is_character else ""  # not of white space alone
         file.attrs["kind"] = KIND
@@ -210,6 +219,12 @@ def _write(
         file.attrs["fingerprint"] = hashlib.sha256(fingerprinted.encode()).hexdigest()
         file.attrs["provenance"] = json.dumps(provenance)
         file.attrs["complete"] = True
+
+
+def _unspaced(provisional: Provisional) -> list[str]:
+    """Return the splits whose words, as far as they are looked at, are rather phrases of scripts without spaces."""
+    texts = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID] for name, ids in provisional.ids.items()}
+    return [name for name, ids in texts.items() if lacks_spaces(map(provisional.types.__getitem__, ids.tolist()))]
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[str, int]) -> list[str]:
@@ -224,6 +239,14 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
         listed = ", ".join(f"{name} {count:,} tokens" for name, count in tokens)
         notes.append(f"{len(ends)} sources of train: {listed}")
     return notes
+
+
+def _notes_on_words(data: DataConfig, provisional: Provisional, total: int) -> list[str]:
+    types = provisional.types
+    if "train" not in provisional.ids or all(map(str.isascii, types)):
+        return []
+    counts = count_ids(provisional.ids["train"], len(types)).tolist()
+    return notes_on_words(zip(types, counts, strict=True), data, provisional.changed_words, total)
 
 
 def _notes_of_pieces(

@@ -2,39 +2,54 @@
 
 Three rules (`words=`): whitespace leaves a word as it is; punctuation cuts off each mark outside its letters; ptb cuts
 as the Penn Treebank does, by the sed script of R. MacIntyre (1995): contractions, quotes, final periods. Both of these
-cut at dashes, not at hyphens.
+cut at dashes, not at hyphens, and between grapheme clusters only: a combining mark, ZWJ, ZWNJ or variation selector
+belongs to the character before it.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Container, Sequence
 from functools import cache, partial
-from itertools import groupby
+from itertools import groupby, pairwise
+
+import regex
 
 from lmtool.config.data import WordRule
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 
-PARTS = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)  # marks, letters and what is between them, marks
-MARKS = re.compile(r"(.)\1+|.", re.DOTALL)  # a mark, or a run of one, such as ... and --
-APOSTROPHE = str.maketrans("\u2018\u2019", "''")
-QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
+EXTENDS = r"[\p{M}\p{Join_Control}]"
+CHARACTER = regex.compile(rf"\X{EXTENDS}*")  # \X leaves some marks of Burmese alone, and all behind control characters
+# What is no punctuation. ALetter: also what is written within words, such as geresh and the marks of Armenian vowels.
+LETTER = regex.compile(rf"[\p{{L}}\p{{N}}\p{{WB=ALetter}}]|^{EXTENDS}")
+PLAIN = {  # apostrophes and quotes, without those of Chinese and Japanese, which are brackets
+    ord(quote): "'" if regex.search("SINGLE|APOSTROPHE", unicodedata.name(quote)) else '"'
+    for quote in regex.findall(r"(?V1)[\p{QMark}--[\p{EA=W}\p{EA=H}]]", "".join(map(chr, range(1 << 16))))
+}
 TITLES = ("mr", "mrs", "ms", "messrs", "mme", "mlle", "dr", "prof", "rev", "hon", "gen", "col", "capt", "lt", "sgt")
 OFFICES = ("gov", "sen", "rep", "pres")
 OTHERS = ("jr", "sr", "esq", "st", "mt", "ft", "inc", "ltd", "corp", "co", "bros", "vs", "etc")
 MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 ABBREVIATIONS = frozenset((*TITLES, *OFFICES, *OTHERS, *MONTHS))
-INITIALS = re.compile(r"[^\W\d_](\.[^\W\d_])*")  # J, U.S, a.m, before their last period
+INITIAL = r"(?:[\p{Lu}\p{Ll}\p{Lt}]\p{M}*|[\p{L}--\p{EA=W}])"  # not a syllable of Korean, which is wide
+INITIALS = regex.compile(rf"(?V1){INITIAL}(\.{INITIAL})*")  # J, U.S, a.m, before their last period
 ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # after an apostrophe that is not a quote
-CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", re.IGNORECASE)
+CONTRACTION = regex.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", regex.IGNORECASE)
 PAIRS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "gimme": 3, "lemme": 3, "d'ye": 2, "'tis": 2, "'twas": 2}
-INSIDE = re.compile(r"(--+|\.\.\.+|[;@?!]|[,:](?!\d))")  # marks that are cut out within a word
+INSIDE = regex.compile(rf"((?:--+|\.\.\.+|[;@?!]|[,:](?!\d))(?!{EXTENDS}))")  # marks that are cut out within a word
 TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
 # What else a vocabulary may have for a token.
 WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
-FINAL = re.compile(r"[.!?\u2026][\"'\u201d\u2019\u00bb)\]}]*$")
+# Unicode's marks, without the comma of Burmese, and with others that end sentences: of Tibetan, Greek and Ethiopic.
+MARKS = r"[[\p{STerm}\u2026\u037e[\p{Term}&&\p{Tibetan}]]--\u104a]"
+CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes; what is not seen
+FINAL = regex.compile(rf"(?V1)({MARKS}|\u1361(?=\u1361))\u1361?[{CLOSES}\p{{QMark}}]*$")
+ENDING = regex.compile(rf"(?V1)(?:{MARKS}|\u1361\u1361|[{CLOSES}]|'')+")  # a word that belongs to the sentence before
+# A mark of a script without spaces between its sentences, and what closes it, before what begins another.
+BETWEEN = regex.compile(
+    rf"(?V1)(?!\uff0e[\p{{Latin}}\p{{N}}])[{MARKS}--[\p{{ASCII}}\u2024\u2026]][{CLOSES}]*+(?=\s*[[\P{{P}}--\s]\p{{Ps}}\p{{Pi}}])"
+)
 
 
 def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
@@ -53,11 +68,11 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
     found: list[str] = []
     for token in tokens:
         dash = ["--"] * all(map(_is_dash, token))
-        others = WRITTEN.get(token, (token.translate(APOSTROPHE), token.translate(QUOTES), *dash))
+        others = WRITTEN.get(token, (token.translate(PLAIN), *dash))
         best = next((form for form in (token, *others) if form in known), None)
-        is_run = token not in TEX and len(token) > 1 and len(set(token)) == 1 and not token.isalnum()
-        if best is None and is_run and token[0] in known:
-            found += token
+        marks = [] if token in TEX or has_letters(token) else CHARACTER.findall(token)
+        if best is None and len(set(marks)) == 1 and marks[0] in known:
+            found += marks
         else:
             found.append(best or token)
     return found
@@ -91,47 +106,63 @@ def sentence_cutter(form: TextForm, rule: WordRule, *, marks: bool = True) -> Ca
 
 def has_letters(token: str) -> bool:
     """Return whether a token has a letter or a digit: is not a mark of punctuation."""
-    return any(map(str.isalnum, token))
+    return LETTER.search(token) is not None
+
+
+def without_marks(word: str) -> str:
+    """Return a word without the marks of punctuation before its first letter and after its last."""
+    return _parts(word)[1]
+
+
+def split_sentences(word: str) -> list[str]:
+    """Return a word cut behind each final mark within it, as in a script without spaces between sentences."""
+    ends = [0, *(found.end() for found in BETWEEN.finditer(word)), len(word)]
+    return [word[start:end] for start, end in pairwise(ends)]
 
 
 @cache
 def _is_dash(character: str) -> bool:
     """Return whether a character is a dash, such as the en and em dash, and not a hyphen."""
-    named_hyphen = re.search("HYPHEN|MAQAF", unicodedata.name(character, ""))
-    return unicodedata.category(character) == "Pd" and not named_hyphen
+    named_hyphen = regex.search("HYPHEN|MAQAF", unicodedata.name(character[0], ""))
+    return unicodedata.category(character[0]) == "Pd" and not named_hyphen
 
 
 def _at_dashes(word: str) -> list[str]:
     """Return a word cut at dashes and runs of hyphens, which are parts, too."""
-    pieces = [piece for piece in re.split("(--+)", word) if piece]
-    return ["".join(run) for piece in pieces for _, run in groupby(piece, _is_dash)]
+    pieces = [piece for piece in regex.split(f"(--+(?!{EXTENDS}))", word) if piece]
+    return ["".join(run) for piece in pieces for _, run in groupby(CHARACTER.findall(piece), _is_dash)]
 
 
-def _split_marks(marks: str) -> list[str]:
-    return [found[0] for found in MARKS.finditer(marks)]
+def _parts(word: str) -> tuple[list[str], str, list[str]]:
+    """Return the marks before the letters of a word, these and what is between them, and the marks after them."""
+    characters = [word] if word.isalnum() else CHARACTER.findall(word)
+    letters = [k for k, character in enumerate(characters) if has_letters(character)]
+    first, last = (letters[0], letters[-1] + 1) if letters else (len(characters),) * 2
+    return characters[:first], "".join(characters[first:last]), characters[last:]
+
+
+def _runs(marks: list[str]) -> list[str]:
+    """Return marks, and runs of one, such as ... and --."""
+    return ["".join(run) for _, run in groupby(marks)]
 
 
 def _marks_off(word: str, is_last: bool) -> list[str]:
     """Return the tokens by the rule `punctuation`."""
-    found = PARTS.fullmatch(word)
-    assert found is not None, "the pattern matches any text"
-    before, core, after = found.groups()
-    return [*_split_marks(before), *([core] if core else []), *_split_marks(after)]
+    before, core, after = _parts(word)
+    return [*_runs(before), *([core] if core else []), *_runs(after)]
 
 
 def _ptb(word: str, is_last: bool) -> list[str]:
     """Return the tokens by the rule `ptb`."""
-    found = PARTS.fullmatch(word.translate(APOSTROPHE).translate(QUOTES))
-    assert found is not None, "the pattern matches any text"
-    before, core, after = found.groups()
+    before, core, after = _parts(word.translate(PLAIN))
     if not core:
-        before, after = "", before
-    if before.endswith("'") and (core.lower() in ELISIONS or core[:1].isdigit() or core.lower() in ("s", "ll", "re")):
+        before, after = [], before
+    if before[-1:] == ["'"] and (core.lower() in ELISIONS or core[:1].isdigit() or core.lower() in ("s", "ll", "re")):
         before, core = before[:-1], f"'{core}"
-    if after.startswith(".") and not after.startswith("..") and _is_abbreviation(core, is_last):
+    if after[:1] == ["."] != after[1:2] and _is_abbreviation(core, is_last):
         core, after = f"{core}.", after[1:]
-    opening = [{'"': "``", "'": "`"}.get(mark, mark) for mark in _split_marks(before)]
-    closing = [{'"': "''"}.get(mark, mark) for mark in _split_marks(after)]
+    opening = [{'"': "``", "'": "`"}.get(mark, mark) for mark in _runs(before)]
+    closing = [{'"': "''"}.get(mark, mark) for mark in _runs(after)]
     parts = [part for part in INSIDE.split(core) if part] if len(core) > 1 else [core] * bool(core)
     return [*opening, *(token for part in parts for token in _contracted(part)), *closing]
 
@@ -149,19 +180,35 @@ def _contracted(word: str) -> list[str]:
     return [word] if not at else [word[:at], word[at:]]
 
 
-def sentence_numbers(words: Sequence[str]) -> list[int]:
-    """Return the number of the sentence of each word of a text, from 1, by final punctuation.
+def sentence_ends(words: Sequence[str]) -> list[str]:
+    """Return for each word of a text the mark by which a sentence ends behind it; empty if none does.
 
-    A word ends a sentence if it ends in . ! ? or an ellipsis, perhaps before closing quotes or brackets, unless it is
-    an abbreviation such as Mr. or J., or the next word begins with a small letter (if the text has capital letters).
+    A word ends one if it ends in a final mark of any script, perhaps before closing quotes or brackets, unless it is an
+    abbreviation such as Mr. or J., or the mark is one of Latin script and a small letter begins the next word (if more
+    than one character in 1,000 is a capital). In Greek `;` is a final mark. Words behind it that are only such marks,
+    quotes and brackets belong to the sentence.
     """
-    has_capitals = any(character.isupper() for word in words for character in word)
-    numbers, number = [], 1
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        numbers.append(number)
-        if FINAL.search(word):
-            core = word.strip("\"'\u201c\u201d\u2018\u2019()[]")
-            short = core.endswith(".") and not core.endswith("..") and _is_abbreviation(core[:-1], False)
-            first = next((c for c in after if unicodedata.category(c)[0] in "LN"), "")
-            number += not (short or (has_capitals and first.islower()))
-    return numbers
+    text = "".join(words)
+    if 2 * len(regex.findall(r"\p{Greek}", text)) > len(regex.findall(r"\p{L}", text)):
+        words = [word.replace(";", "\u037e") for word in words]
+    has_capitals = 1000 * sum(map(str.isupper, text)) > len(text)
+    marks = {word: _final_mark(word) for word in set(words)}
+    firsts = {word: without_marks(word)[:1] for word in marks if not ENDING.fullmatch(word)}
+    is_small = [False]  # whether the next word begins with a small letter, from the last word on
+    for word in reversed(words):
+        is_small.append(has_capitals and firsts[word].islower() if word in firsts else is_small[-1])
+    ends: list[str] = []
+    for word, small in zip(words, is_small[-2::-1], strict=True):
+        mark = "" if small and marks[word] in ".!?;\u2026" else marks[word]
+        if word not in firsts and ends and ends[-1]:
+            mark, ends[-1] = mark or ends[-1], ""
+        ends.append(mark)
+    return ends
+
+
+def _final_mark(word: str) -> str:
+    """Return the mark by which a word may end a sentence, composed (a Greek question mark is a semicolon)."""
+    found, core = FINAL.search(word), without_marks(word)
+    if found is None or (found[1] == "." and word[: found.start()].endswith(core) and _is_abbreviation(core, False)):
+        return ""
+    return unicodedata.normalize("NFC", found[1])

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from lmtool.data.encodings import without_marks
+from lmtool.data.encodings import KENLM_BINARY, check_text, require_utf8, without_marks
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError, first_line
 
@@ -27,7 +27,6 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv")
 ROWS = 1 << 12
-KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
 MEMBER = "::"  # archive.zip::folder/file.txt
 
@@ -139,11 +138,14 @@ def checked_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
 
-    In a file without newlines a carriage return ends a line. Raises UserError if a line is too long for text.
+    In a file without newlines a carriage return ends a line. Raises UserError for UTF-16, UTF-32, and
+    a line that is too long for text.
     """
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes, has_newlines = 0, False
-    while block := handle.read(BLOCK):
+    block = handle.read(BLOCK)
+    require_utf8(block, name)
+    while block:
         cut = block.rfind(b"\n") + 1
         if cut:
             yield b"".join([*waiting, block[:cut]])
@@ -154,26 +156,10 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
             raise UserError(
                 f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
             )
+        block = handle.read(BLOCK)
     if waiting_bytes:
         rest = b"".join(waiting)
         yield (rest if has_newlines else rest.removesuffix(b"\r").replace(b"\r", b"\n")) + b"\n"
-
-
-def check_text(block: bytes, name: str, line: int) -> None:
-    """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
-    if block.startswith(KENLM_BINARY):
-        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
-        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
-    if b"\0" in block:
-        line += block.count(b"\n", 0, block.index(b"\0"))
-        raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line += block.count(b"\n", 0, error.start)
-        raise UserError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
-        ) from None
 
 
 def is_kenlm_binary(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
 from lmtool.data.subwords import SPACE, Subwords
-from lmtool.data.text_rules import UNCHANGED, TextRules, ccnet, count_characters, graphemes
+from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.tokenizer import (
     OOV,
     RESERVED,
@@ -62,7 +63,7 @@ class TextForm:
 
     def written(self, word: str) -> str:
         """Return one word as it is in the data set's text: by the rules, without a tag if tags are dropped."""
-        written = self.rules(word)
+        written = self.rules.of_words(word)
         return TAG.sub("", written) if self.tags else written
 
     def cut(self, text: str) -> list[str]:
@@ -150,6 +151,8 @@ class TextForm:
 
     def _unknown(self, word: str) -> str:
         predicted = self.vocabulary.words[:-1]  # without <s>
+        if (same := same_in_other_form(word, self.vocabulary)) is not None:
+            return f"{word!a} is not in the vocabulary: it differs from {same!a} in its normal form alone"
         near = [visible(other) for other in close_words(word, predicted)]
         hint = f"similar: {', '.join(near)}" if near else "it has no similar word"
         return f"{visible(word)} is not in the vocabulary ({hint})"
@@ -172,6 +175,11 @@ class TextForm:
         if self.subwords is None:
             return list(tokens)
         return [self.subwords.additions.get(token, token).replace(" ", SPACE) for token in tokens]
+
+
+def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
+    """Return the word of a vocabulary that another word equals but for its normal form; None if there is none."""
+    return next((w for form in FORMS.values() if (w := unicodedata.normalize(form, word)) in vocabulary.ids), None)
 
 
 def visible(word: str) -> str:
@@ -271,7 +279,7 @@ def split_of_text(
         ids,
         np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
         oov,
-        characters,
+        characters - tokenizer.inserted_spaces,
         vocabulary.bos,
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,

@@ -1,4 +1,5 @@
-"""How text is written before it is cut into tokens: white space, lower case and Unicode's normal form, in this order.
+"""How text is written before it is cut into tokens: white space, lower case, Unicode's normal form, and spaces between
+words where a segmenter finds them, in this order.
 
 Characters of text, in bits per character, are code points of its NFC form; the letters that a reader counts are
 grapheme clusters (Unicode Standard Annex 29), which `graphemes` returns.
@@ -8,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
 import regex
 
-from lmtool.config.data import DataConfig, Normalize, Spaces
+from lmtool.config.data import DataConfig, Normalize, SegmenterConfig, Spaces
 
 FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]] = {
     Normalize.nfc: "NFC",
@@ -23,6 +24,7 @@ FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]] = {
 }
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, zero-width no-break space
 ZERO_WIDTH_SPACE = "\u200b"
+WORD = regex.compile(r"[^ \t-\r]+")
 DOT_ABOVE = "\u0307"
 SOFT_DOTTED = regex.compile(r"[IJ]\p{M}+")  # of text in NFD
 TURKIC = ("tr", "az")
@@ -56,17 +58,23 @@ class TextRules:
 
     lowercase: whether text becomes lower case, or the language by whose rules it does: tr, az or lt. normalize: the
     normal form. spaces: unicode turns all white space of Unicode and the zero-width space into spaces, and leaves out
-    the characters of INVISIBLE.
+    the characters of INVISIBLE. segmenter: inserts spaces between the words of lines; None for none.
     """
 
     lowercase: bool | str = False
     normalize: Normalize = Normalize.none
     spaces: Spaces = Spaces.ascii
+    segmenter: SegmenterConfig | None = field(default=None, hash=False)
 
     @classmethod
     def of(cls, data: DataConfig) -> TextRules:
         """Return the rules of a data set's settings."""
-        return cls(data.vocabulary.lowercase, data.normalize, data.spaces)
+        return cls(data.vocabulary.lowercase, data.normalize, data.spaces, data.segmenter)
+
+    @property
+    def of_words(self) -> TextRules:
+        """The rules for text whose words are separated already, as in lists of words: without the segmenter."""
+        return replace(self, segmenter=None)
 
     @property
     def changes(self) -> bool:
@@ -85,6 +93,8 @@ class TextRules:
             >>> TextRules(lowercase="tr", normalize=Normalize.nfc)("I\u0307STANBUL")
             'istanbul'
         """
+        if self.segmenter is not None:
+            return self.segmenter(self.of_words(text))
         if self.spaces is Spaces.unicode and not text.isascii():
             text = text.translate(_spaces())
         if self.normalize is Normalize.ccnet:
@@ -97,19 +107,31 @@ class TextRules:
 
         The plain form is a call with the decoded text; ASCII text is in all normal forms.
         """
-        if content.isascii() and self.normalize is not Normalize.ccnet and self.lowercase not in TURKIC:
+        segments = self.segmenter is not None
+        if (
+            content.isascii()
+            and not segments
+            and self.normalize is not Normalize.ccnet
+            and self.lowercase not in TURKIC
+        ):
             return content.lower() if self.lowercase else content
         text = content.decode("utf-8", "surrogatepass")
-        if not (self.lowercase or self.spaces is Spaces.unicode) and self._is_normal(text):
+        if not (self.lowercase or segments or self.spaces is Spaces.unicode) and self._is_normal(text):
             return content
         return self(text).encode("utf-8", "surrogatepass")
+
+    def count_inserted(self, content: bytes, written: bytes) -> int:
+        """Return the number of spaces that the segmenter inserted, which are no characters of the text."""
+        if self.segmenter is None:
+            return 0
+        return len(written.split()) - len(self.of_words.encoded(content).split())
 
     def count_changed(self, content: bytes) -> int:
         """Return the number of words of a text, separated by white space, that are not in the normal form."""
         if content.isascii() or self.normalize in (Normalize.none, Normalize.ccnet):
             return 0
         text = content.decode("utf-8", "surrogatepass")
-        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in text.split())
+        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in WORD.findall(text))
 
     def _is_normal(self, text: str) -> bool:
         if self.normalize is Normalize.ccnet:

@@ -52,6 +52,11 @@ def split_words(text: str) -> list[str]:
     return [word for word in WHITE.split(text) if word]
 
 
+def is_white(text: str) -> bool:
+    """Return whether a text is nothing but white space that separates words."""
+    return WHITE.fullmatch(text) is not None
+
+
 class TextBlock(NamedTuple):
     """D texts in UTF-8. content: their lines, each ending in a newline; ends: where each text ends, int64 `[D]`."""
 
@@ -171,6 +176,7 @@ class Tokenizer(ABC):
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
     RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
+    inserted_spaces: those of a segmenter.
     """
 
     sentences: bool
@@ -181,6 +187,7 @@ class Tokenizer(ABC):
     vocabulary: Vocabulary | None = None
     empty_lines: int = field(default=0, init=False)
     changed_words: int = field(default=0, init=False)
+    inserted_spaces: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._grows = self.vocabulary is None
@@ -205,9 +212,11 @@ class Tokenizer(ABC):
 
     def _written(self, content: bytes) -> bytes:
         """Return lines as the rules write them."""
+        written = self.rules.encoded(content)
         if self._grows:
             self.changed_words += self.rules.count_changed(content)
-        return self.rules.encoded(content)
+            self.inserted_spaces += self.rules.count_inserted(content, written)
+        return written
 
 
 class WordTokenizer(Tokenizer):
@@ -295,7 +304,8 @@ class CharTokenizer(Tokenizer):
         self._clusters: dict[str, int] = {}  # those of several code points, numbered behind these
         for index, word in enumerate(self._types):
             if len(word) == 1 or (self.graphemes and word not in RESERVED):
-                self._ids[self._points([word])] = index
+                points = self._points([word])  # may make the ids another array
+                self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         text = self._written(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
@@ -341,7 +351,7 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, whatever its
     white space is. chars: whether tokens are letters.
     """
-    letters = [0, *(0 if WHITE.fullmatch(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
+    letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
     characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
     return int(characters) - (_composed(ids, types) if chars else 0), int(words)
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from lmtool.data.printed_words import sentence_numbers
+from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
+from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
-from lmtool.system.terminal import note_once
 
 WORD, ITEM, SENTENCE = "word", "item", "sentence"
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 NUMBER = re.compile(r"-?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?")  # not 007, which is a name
 MISSING = ("", "NA", "NaN")
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which cannot be written
-WITH_QUOTE = re.compile(r'(?<![^\t\r\n])[^\t\r\n"]*"[^\t\r\n]*')  # a cell
 SPACED = re.compile(r"([ \t-\r]*)([^ \t-\r]+)([ \t-\r]*\Z)?")  # a word, and the white space around it in its line
-QUOTED = re.compile(r'"([^"]|"")*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +33,10 @@ class WordRows:
 
     name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
-    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts. cells: the
-    columns of a table of text as they are written. spaces: of text, the white space before each word in its line, and
-    behind it if it is the last; None for a table.
+    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts, and of
+    sentences that may not have been found. notes: how they were found. cells: the columns of a table of text as they
+    are written. spaces: of text, the white space before each word in its line, and behind it if it is the last; None
+    for a table.
     """
 
     name: str
@@ -49,6 +45,7 @@ class WordRows:
     starts: IntArray
     item_starts: IntArray
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     cells: dict[str, list[str]] = field(default_factory=dict)
     spaces: list[tuple[str, str]] | None = None
 
@@ -82,16 +79,25 @@ def columns_of_sentences(
     """Return the columns item and word of texts of sentences, each a line or its words, with numbers from 1, and
     sentence, unless these are found by another rule, `sentences`; and the spaces of WordRows.
     """
-    rows = [(n, *row) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1) for row in _cut(line, k)]
+    marks = sentences == "punctuation"
+    numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1))
+    rows = [(n, *row) for n, k, line in numbered for row in _cut(line, k, marks=marks)]
     names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
     return {name: [row[k] for row in rows] for k, name in enumerate(names)}, [row[3] for row in rows]
 
 
-def _cut(line: str | Sequence[str], number: int) -> list[tuple[Any, int, tuple[str, str]]]:
+def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
+    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentences within."""
     if not isinstance(line, str):
-        return [(word, number, ("", "")) for word in line]
+        yield from ((word, number, ("", "")) for word in line)
+        return
     line = line.removesuffix("\n").removesuffix("\r").replace("\n", " ")
-    return [(word, number, (before, after)) for before, word, after in SPACED.findall(line)]
+    for before, word, after in SPACED.findall(line):
+        *others, last = split_sentences(word) if marks else [word]
+        for part in others:
+            yield part, number, (before, "")
+            before = ""
+        yield last, number, (before, after)
 
 
 def rows_of_table(
@@ -124,6 +130,7 @@ def rows_of_table(
     item_starts = _changes(items)
     seen: dict[Any, int] = {}
     numbers: list[int] = []
+    ends: list[str] = []
     for first, last in pairwise(item_starts.tolist()):
         if seen.setdefault(items[first], first) != first:
             began = (
@@ -132,7 +139,8 @@ def rows_of_table(
             remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=[A,B]"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
         if given is None and sentences != "item":
-            numbers += sentence_numbers(words[first:last])
+            ends += sentence_ends(words[first:last])
+            numbers += np.cumsum([1, *map(bool, ends[first : last - 1])]).tolist()
         else:
             changes = _changes((items if given is None else given)[first:last])
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
@@ -144,7 +152,26 @@ def rows_of_table(
     whole = columns | {key: values for key, values in own.items() if key not in columns}
     found = WordRows(name, whole, words, starts, item_starts)
     found.warnings.extend(_several_texts(found, keys, items, others))
+    if ends:
+        _report_sentences(found, ends)
     return found
+
+
+def _report_sentences(rows: WordRows, ends: list[str]) -> None:
+    """Add to the notes by which marks sentences end, and to the warnings that few do, or that words have several."""
+    count, marks = len(rows.starts) - 1, Counter(filter(None, ends))
+    others = {"without a mark": count - marks.total()} if count > marks.total() else {}
+    listed = ", ".join(f"{mark} {number:,}" for mark, number in [*marks.most_common(), *others.items()])
+    found = f"{rows.name}: {count:,} sentence{'s' * (count > 1)} by final marks ({listed})"
+    rows.notes.append(found)
+    remedy = "give them by a column (sentence_column=), or as lines of text"
+    if len(rows.words) > 1000 and count * 200 < len(rows.words):
+        rows.warnings.append(f"{found} in {len(rows.words):,} words, fewer than one in 200: {remedy}")
+    long = {word for word in set(rows.words) if len(split_sentences(word)) > 1}
+    several = [row for row, word in enumerate(rows.words, 1) if word in long]
+    if several:
+        of = f"{len(several):,} words have several sentences, the first in row {several[0]}"
+        rows.warnings.append(f"{rows.name}: {of}, and count as in one: cut them, or {remedy}")
 
 
 def _several_texts(
@@ -225,44 +252,10 @@ def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, l
         names = dict.fromkeys(key for record in records for key in record)
         return {key: [decoded(record.get(key)) for record in records] for key in names}, {}
     content = b"".join(read_blocks(name, tables=True)).decode("utf-8")
-    unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
-    usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
-    mark = next((mark for mark in (usual, *SEPARATORS) if mark in unquoted), usual)
-    if mark != usual:
-        note_once(f"{name}: its columns are separated by {SEPARATORS[mark]}")
-    quoting: Any = csv.QUOTE_MINIMAL if mark != "\t" or _is_quoted(content, name) else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(content, newline=""), delimiter=mark, quoting=quoting, strict=True)
-    try:
-        header, *rows = lines
-    except csv.Error as error:
-        raise UserError(f"{name}, line {lines.line_num}: not a table ({error}): check its quotes") from None
-    while rows and not rows[-1]:
-        rows.pop()
-    if len(set(header)) < len(header):
-        raise UserError(f"{name}: the header has a name twice ({', '.join(header)}): rename one")
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise UserError(
-                f"{name}, row {number}: {len(row)} cells, but the header has {len(header)}: correct the row"
-            )
+    header, rows, mark = cells_of(content, name)
     columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}
-    return {key: values if key == word else _numbers(values) for key, values in columns.items()}, columns
-
-
-def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells, as pandas, R and Excel write them, or are letters.
-
-    They enclose cells if each cell with a quote is within quotes, with those inside doubled, and one of these cells is
-    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone. Raises UserError if there
-    are both cells that must be enclosed and cells with quotes as letters.
-    """
-    cells = list(WITH_QUOTE.finditer(content))
-    letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)
-    encloses = any(QUOTED.fullmatch(cell[0]) and ('""' in cell[0][1:-1] or not cell.start()) for cell in cells)
-    if letter and encloses:
-        where = f"{name}, line {content.count(chr(10), 0, letter.start()) + 1}: {letter[0]}"
-        raise UserError(f"{where} has quotes that are not doubled, but other cells are quoted: write the table as .csv")
-    return letter is None and (encloses or any("," in cell[0] for cell in cells))
+    numbers = {key: _numbers(values, decimal_comma=mark == ";") for key, values in columns.items() if key != word}
+    return columns | numbers, columns
 
 
 def _checked(value: Any, name: str, row: int) -> str:
@@ -271,10 +264,11 @@ def _checked(value: Any, name: str, row: int) -> str:
     return value
 
 
-def _numbers(values: list[str]) -> list[Any]:
+def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:
     """Return the cells of a column as numbers, None for missing ones, if all others are numbers; else unchanged."""
+    values = [cell.replace(",", ".") for cell in cells] if decimal_comma else cells
     given = [value for value in values if value not in MISSING]
     if not given or not all(map(NUMBER.fullmatch, given)):
-        return values
+        return cells
     number = int if all(map(WHOLE.fullmatch, given)) else float
     return [None if value in MISSING else number(value) for value in values]

@@ -2,8 +2,8 @@
 
 - KenLM: the output of `query -v word MODEL < TEXT`, with or without the lines of sentences and the summary.
 - SRILM: the output of `ngram -ppl TEXT -debug 2`, which `lmtool eval detail=true` prints too.
-- TSV: a first line with the names of the columns, of which `word`, one of `log10p`, `lnp` and `p`, and `sum` are read,
-  if there is one: the sum of the probabilities of all words at the position of this token.
+- TSV or CSV: a first line with the names of the columns, of which `word`, one of `log10p`, `lnp` and `p`, and `sum` are
+  read, if there is one: the sum of the probabilities of all words at the position of this token.
 
 Each may be compressed (.gz, .xz, .bz2).
 """
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
+from lmtool.data.tables import cells_of
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
@@ -30,7 +31,7 @@ ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context
 SCALES: dict[str, float | None] = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "p": None}
 SCALES |= {"log_prob": 1.0, "log_prob_nats": 1.0}
 FORMATS = (
-    "use the output of KenLM's query -v word or SRILM's -debug 2, or a TSV with the columns word and log10p, lnp or p"
+    "use the output of KenLM's query -v word or SRILM's -debug 2, or a table with the columns word and log10p, lnp or p"
 )
 SUM_SLACK = 1e-3  # by which a sum may miss 1, for probabilities with few digits
 SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
@@ -54,14 +55,15 @@ def read_scores(path: str) -> OtherScores:
     Raises UserError, with the line, for a file in another format, one with a value that is not a log-probability, and
     an empty one.
     """
-    lines = read_text(path).rstrip("\n").split("\n")
+    content = read_text(path).rstrip("\n")
+    lines = content.split("\n")
     sums: list[float | None] = []
     if any(line.startswith("\tp( ") for line in lines[:1000]):
         pairs = list(_srilm(lines, path))
     elif "=" in lines[0].split("\t")[0]:
         pairs = list(_kenlm(lines, path))
     else:
-        pairs = list(_tsv(lines, path, sums))
+        pairs = list(_table(content, path, sums))
     if not pairs:
         raise UserError(f"{path} has no scores: {FORMATS}")
     given = [each for each in sums if each is not None]
@@ -95,11 +97,11 @@ def _srilm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
             yield word, _nats(value, LN10, path, number)
 
 
-def _tsv(lines: list[str], path: str, sums: list[float | None]) -> Iterator[tuple[str, float]]:
+def _table(content: str, path: str, sums: list[float | None]) -> Iterator[tuple[str, float]]:
     """Yield the words and log-probabilities; append the numbers of a column `sum` to `sums`, None for an
     empty cell.
     """
-    names = [name.strip().lower() for name in lines[0].split("\t")]
+    names = [name.strip().lower() for name in cells_of(content.partition("\n")[0], path)[0]]
     values = [name for name in names if name in SCALES]
     words = [name for name in names if name in ("word", "token")]
     # A column of the tokens' numbers may be called token too.
@@ -107,19 +109,16 @@ def _tsv(lines: list[str], path: str, sums: list[float | None]) -> Iterator[tupl
     if word < 0 or len(values) != 1:
         raise UserError(f"{path}: unknown format; {FORMATS}")
     value, scale = names.index(values[0]), SCALES[values[0]]
-    for number, line in enumerate(lines[1:], start=2):
-        fields = line.split("\t")
-        if len(fields) != len(names):
-            raise UserError(f"{path}, line {number}: {len(fields)} columns, the first line names {len(names)}")
+    for number, fields in enumerate(cells_of(content, path)[1], start=2):
         yield fields[word], _nats(fields[value], scale, path, number)
         if "sum" in names:
             cell = fields[names.index("sum")]
-            sums.append(decimal(cell) if cell else None)
+            sums.append(decimal(cell.replace(",", ".")) if cell else None)
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
     """Return a natural log-probability. scale: nats per unit of the file, None for probabilities."""
-    value = decimal(text)
+    value = decimal(text.replace(",", "."))  # a decimal comma
     if scale is None and value >= 0:
         value = -math.inf if value == 0 else math.log(value)
     elif scale is not None:

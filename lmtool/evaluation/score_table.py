@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of, read_text
+from lmtool.data.tables import cells_of, number
 from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
-from lmtool.system.arrays import FloatArray, IntArray, decimal
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
 
@@ -89,11 +90,15 @@ class Buckets:
         return [names[place] for place in self.put(rows).tolist()]
 
 
-def require_table(name: str, texts: tuple[str, ...] = TABLES) -> None:
-    """Raise UserError unless a file's name is `-` or has the suffix of a table. texts: suffixes of plain text."""
+def require_table(name: str, texts: tuple[str, ...] = TABLES, *, bom: bool = False) -> None:
+    """Raise UserError unless a file's name is `-` or has the suffix of a table. texts: suffixes of plain text. bom:
+    whether the table is to begin with a byte-order mark.
+    """
     if name != STANDARD and not name.endswith(PARQUET) and form_of(name, (*texts, *JSON_LINES)) is None:
         rule = f"{', '.join(texts)} or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
+    if bom and name != STANDARD and form_of(name, TABLES) is None:
+        raise UserError(f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one")
 
 
 def require_new_names(names: Iterable[str], given: str, scores: Iterable[str] = SCORES) -> None:
@@ -112,11 +117,14 @@ def write_table(
     to: Path | IO[bytes],
     name: str,
     names: Sequence[str] = (),
+    *,
+    bom: bool = False,
 ) -> None:
     """Write the rows of texts, part by part.
 
     parts: with the fields of their records, as RecordBlock.fields returns them, or None. to: the file, or its path.
     name: its final name, whose suffix decides the format. names: of the columns from the records, which come first.
+    bom: as in require_table.
     """
     columns = OF_TWO if dtype == TWO else COLUMNS
     if form_of(name) == PARQUET:
@@ -128,7 +136,7 @@ def write_table(
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
         if form_of(name) not in JSON_LINES:
             header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
-            file.write(("\t".join(map(_cell, header)) + "\n").encode())
+            file.write(("\ufeff" * bom + "\t".join(map(_cell, header)) + "\n").encode())
         for rows, fields in parts:
             records: Any = fields
             if fields is not None and not isinstance(fields, list):
@@ -236,11 +244,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
     name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
-    output, tab-separated.
+    output, tab-separated. bom: as in require_table.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -259,7 +267,7 @@ def write_columns(columns: dict[str, list[Any]], name: str) -> None:
         packed = table_output()
         if name != STANDARD:
             packed = files.enter_context(packed_file(files.enter_context(atomic_write(Path(name))), name))
-        file = io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="")
+        file = io.TextIOWrapper(packed, "utf-8-sig" if bom else "utf-8", "backslashreplace", newline="")
         if form_of(name) in JSON_LINES:
             file.writelines(json_line(dict(zip(plain, row, strict=True))).decode() for row in rows)
         elif ".csv" in PurePosixPath(name).suffixes:
@@ -301,11 +309,11 @@ def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
     A share between two percentages has a number between theirs, in proportion. Raises UserError for a column that is
     not in the file, for a share outside the percentages, and for another kind of file.
     """
-    header, *rows = [row for row in csv.reader(read_text(path).splitlines()) if row] or [[]]
+    header, rows, mark = cells_of(read_text(path), path)
     if column not in header[1:]:
         raise UserError(f"bucket_language={column}: {path} has the columns {', '.join(header[1:]) or '(none)'}")
     place = header.index(column, 1)
-    known = np.array([[decimal(row[0]), decimal("".join(row[place : place + 1]))] for row in rows]).reshape(-1, 2)
+    known = np.array([[number(row[0], mark), number(row[place], mark)] for row in rows]).reshape(-1, 2)
     if not len(known) or not np.isfinite(known).all() or (np.diff(known, axis=0) < [1e-9, 0]).any():
         raise UserError(f"{path}: must have percentages in its first column and numbers in {column}, both ascending")
     wanted = [round(100 * share, 9) for share in shares]  # 0.29 is 28.999999999999996 %

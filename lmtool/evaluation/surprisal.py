@@ -23,6 +23,7 @@ from lmtool.config.data import Normalize, WordRule
 from lmtool.data.printed_words import words_of
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
+from lmtool.data.tokenizer import is_white
 from lmtool.data.word_rows import WordRows
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_across, with_unk_as_oov
@@ -95,7 +96,7 @@ def score_words(
     entropies, odd_starts = None, 0
     if entropy or spaced:
         at_start = np.isin(begins, starts[segments[:-1]])
-        fresh = at_start & [not (form.chars and unit and unit[0].isspace()) for unit in units]
+        fresh = at_start & [not (form.chars and unit and is_white(unit[0])) for unit in units]
         places = np.minimum(begins, text.tokens - 1)
         found, mass = _of_distributions(model, text, places, _masks(form) if spaced else None, fresh)
         entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
@@ -173,7 +174,7 @@ def _masks(form: TextForm) -> tuple[Mask, Mask]:
     """Return which tokens `[V]` begin a word or end the text: after a word, and where a text begins."""
     words, subwords = form.vocabulary.words, form.subwords
     if subwords is None:
-        begin = np.array([word.isspace() for word in words])
+        begin = np.array(list(map(is_white, words)))
         first = ~begin
     else:
         begin = np.array([subwords.additions.get(word, "").startswith(" ") for word in words])

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lmtool.plots.style import shorten
 from lmtool.system.arrays import FloatArray
 
+MAX_NAME = 3.0  # inches: width of a name beside an axis or a line
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
 LINE_HEIGHT = 11.0  # points
 MINUS = "\N{MINUS SIGN}"
@@ -35,6 +37,14 @@ def perplexity_text(value: float) -> str:
     if value >= 1e6:
         return f"{value:.2g}"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def clipped(figure: Any, name: str) -> str:
+    """Return a name for a figure, without the beginning of a long one: its end says more."""
+    text = figure.text(0, 0, name)
+    shown = shorten(text, MAX_NAME * figure.dpi, from_start=True)
+    text.remove()
+    return shown
 
 
 def top_of(values: Sequence[float]) -> float:
@@ -104,4 +114,4 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
     placed = label_positions(heights, LINE_HEIGHT, low, high)
     for (y, text, color), height, at in zip(ends, heights, placed.tolist(), strict=True):
         anchor = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
-        axes.annotate(text, (1, y), (5, at - height), color=color, va="center", **anchor)
+        axes.annotate(clipped(figure, text), (1, y), (5, at - height), color=color, va="center", **anchor)

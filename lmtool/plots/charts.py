@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, label_ends, number_axis, perplexity_text, short, top_of
-from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure
+from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, clipped, label_ends, number_axis, perplexity_text, short, top_of
+from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-MAX_NAME_LENGTH = 40  # characters of a name beside the axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,10 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
     ends = [value for dot in ranked for value in (dot.value, *(dot.interval or ()))]
     if zero:
         ends.append(0.0)
-    with new_figure(WIDTH, 0.75 + 0.27 * len(ranked)) as figure:
+    with new_figure(WIDTH, 0.75 + 0.27 * len(ranked), [label, *(dot.name for dot in ranked)]) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
-        _name_rows(axes, [clipped(dot.name) for dot in ranked])
+        _name_rows(axes, [dot.name for dot in ranked])
         axes.spines["left"].set_visible(False)
         if zero:
             axes.axvline(0, color=MUTED, linewidth=1)
@@ -59,15 +57,10 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
 
 def _name_rows(axes: Any, names: Sequence[str]) -> None:
     """Name the rows of axes, the first at the top, without ticks and lines."""
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [clipped(axes.figure, name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-
-
-def clipped(name: str) -> str:
-    """Return a name for an axis, without the beginning of a long one: its end says more."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
 
 
 MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its number
@@ -76,12 +69,12 @@ MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its numbe
 def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
     """Draw a bar for each member of a mixture, the largest weight first."""
     ranked = sorted(zip(names, weights, strict=True), key=lambda each: -each[1])
-    with new_figure(WIDTH, 0.65 + 0.3 * len(ranked)) as figure:
+    with new_figure(WIDTH, 0.65 + 0.3 * len(ranked), names) as figure:
         axes = figure.add_subplot()
         axes.barh(range(len(ranked)), [weight for _, weight in ranked], height=0.66, color=SERIES[0])
         for row, (_, weight) in enumerate(ranked):
             axes.annotate(f"{weight:.3f}", (weight, row), (4, 0), textcoords="offset points", va="center")
-        _name_rows(axes, [clipped(name) for name, _ in ranked])
+        _name_rows(axes, [name for name, _ in ranked])
         axes.set_xlim(0, max(1.0, *weights))
         axes.set_xlabel("weight")
     return figure
@@ -89,13 +82,15 @@ def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
 
 def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
     """Draw a bar for each of K classes of contexts, by the number of their words seen. table: weights `[K, M]`."""
-    with new_figure(WIDTH, 0.95 + 0.3 * len(table) + 0.18 * (len(names) > 3)) as figure:
+    with new_figure(WIDTH, 0.77 + 0.3 * len(table), names) as figure:
         axes = figure.add_subplot()
         colors = [SERIES[k % len(SERIES)] for k in range(len(names))]
         left = [0.0] * len(table)
         for member, (name, color) in enumerate(zip(names, colors, strict=True)):
             weights = [row[member] for row in table]
-            bars = axes.barh(range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(name))
+            bars = axes.barh(
+                range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(figure, name)
+            )
             for bar in bars:
                 bar.set(edgecolor=LIGHT["page"], linewidth=1)
             for row, weight in enumerate(weights):
@@ -108,8 +103,13 @@ def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure
         axes.set_xlim(0, 1)
         axes.grid(False)
         axes.set_xlabel("weight")
-        columns = 3 if len(names) > 2 else 2
-        figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1, labelcolor="linecolor")
+        for columns in (3, 2, 1):
+            look = {"ncols": columns, "frameon": False, "handlelength": 1, "labelcolor": "linecolor"}
+            legend = figure.legend(loc="outside upper left", **look)
+            if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+                break
+            legend.remove()
+        figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(names) / columns))
     return figure
 
 
@@ -123,7 +123,7 @@ def loss_against_rate(
 ) -> Figure:
     """Draw losses in nats, of each step and smoothed from step `start` on, by learning rate; mark the proposed one."""
     shown = smoothed[start:]
-    with new_figure(WIDTH, 3.4) as figure:
+    with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [*rates, proposed], log=True)
         # Scaled for the fall of the loss, which the rise at the end would dwarf.
@@ -146,7 +146,7 @@ def loss_against_rate(
         )
         axes.set(xlabel="learning rate", ylabel="training loss (nats)")
         if title is not None:
-            axes.set_title(title, loc="left", color=INK)
+            set_title(figure, title)
     return figure
 
 
@@ -219,7 +219,7 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
     xs = sorted({x for group in groups.values() for x in group})
     top = top_of([value for _, value in jobs])
     shown = [min(value, top) for _, value in jobs]
-    with new_figure(WIDTH, 3.6) as figure:
+    with new_figure(WIDTH, 3.6, [metric, chart.x, *chart.by, *(name for names in groups for name in names)]) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > LOG_RATIO * xs[0])
         number_axis(axes, "y", shown, log=min(shown) > 0 and max(shown) > VALUE_RATIO * min(shown))
@@ -239,7 +239,7 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
             ends.append((min(means[-1][1], top), ", ".join(names), color))
         axes.set(xlabel=chart.x, ylabel=metric)
         if chart.by:
-            axes.set_title(f"a line for each {', '.join(chart.by)}", loc="left")
+            set_title(figure, f"a line for each {', '.join(chart.by)}")
             label_ends(axes, ends)
         lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
         axes.annotate(
@@ -263,7 +263,8 @@ def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
     low, high = min(means.values()), max(means.values())
     scale = np.log if low > 0 and high > VALUE_RATIO * low else np.asarray
     edges = np.linspace(scale(low), scale(high), len(STEPS) + 1)[1:-1]
-    with new_figure(min(WIDTH, 2.6 + 1.1 * len(columns)), 1.1 + 0.36 * len(rows)) as figure:
+    size = min(WIDTH, 2.6 + 1.1 * len(columns)), 1.1 + 0.36 * len(rows)
+    with new_figure(*size, [metric, chart.x, down, *columns, *rows]) as figure:
         axes = figure.add_subplot()
         for (row, column), value in means.items():
             step = int(np.searchsorted(edges, scale(value), side="right")) if high > low else 0
@@ -273,9 +274,9 @@ def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
                 column, row, perplexity_text(value), ha="center", va="center", color=ON_STEPS[step], weight=weight
             )
         axes.set_xticks(range(len(columns)), columns)
-        axes.set_yticks(range(len(rows)), rows)
+        axes.set_yticks(range(len(rows)), [clipped(figure, row) for row in rows])
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x, ylabel=down)
-        axes.set_title(metric, loc="left")
+        set_title(figure, metric)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.grid(False)

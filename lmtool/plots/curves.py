@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
 from lmtool.plots.axes import label_ends, number_axis, perplexity_text, short
-from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure
+from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +88,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
 def training_curves(history: History, title: str | None = None) -> Figure:
     """Draw one training: perplexity on the left; accuracy and learning rate, if measured, on the right."""
     beside = bool(history.valid_accuracy) + bool(history.rates)
-    with new_figure(WIDTH, 3.4) as figure:
+    with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
         axes = figure.add_subplot(grid[:, 0])
         _epochs(axes, history.epochs)
@@ -97,7 +97,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
         best = history.best
         axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
         axes.set_ylabel("perplexity")
-        axes.set_title(title or f"lowest on valid: {perplexity_text(history.valid[best])}", loc="left")
+        set_title(figure, title or f"lowest on valid: {perplexity_text(history.valid[best])}")
         if history.valid_accuracy:
             axes = figure.add_subplot(grid[0, 1])
             _epochs(axes, history.epochs, named=not history.rates)
@@ -127,7 +127,7 @@ def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
     """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others grey."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     top = highest_shown([history for _, history in named])
-    with new_figure(WIDTH, 3.8) as figure:
+    with new_figure(WIDTH, 3.8, [name for name, _ in named]) as figure:
         axes = figure.add_subplot()
         _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
         shown = [value for _, history in named for value in history.valid if value <= top]

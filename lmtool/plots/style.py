@@ -10,13 +10,15 @@ import io
 import logging
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import for_terminal
+from lmtool.plots.fonts import DEFAULT, families, lacking
 from lmtool.system.files import atomic_write
+from lmtool.system.terminal import letters_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +49,7 @@ SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
 ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
+DPI = 150  # of PNG; letters are a little narrower or wider at another one
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
 # Its first import reports that it lists the fonts, and where if the home folder is read-only: of no use to a user.
@@ -55,13 +58,12 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {
     "font.size": 9,
-    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.family": DEFAULT,
     "text.color": INK,
     "text.parse_math": False,  # dollar signs in words and names begin no formulas
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
+    "figure.titlesize": 9.5,
     "axes.facecolor": "none",
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -86,18 +88,21 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # missing from the font: a box is drawn
+        warnings.filterwarnings("ignore", message=lacking())  # a note has said it better
         yield
 
 
 @contextmanager
-def new_figure(width: float, height: float, *, constrained: bool = True) -> Iterator[Figure]:
-    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block."""
+def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
+    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block.
+
+    texts: those drawn that may have letters of any script.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with _look():
-        figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+    with _look(**{"font.family": families(texts)}):
+        figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained" if constrained else None)
         FigureCanvasAgg(figure)
         yield figure
         if constrained:
@@ -105,11 +110,26 @@ def new_figure(width: float, height: float, *, constrained: bool = True) -> Iter
             figure.set_layout_engine("none")  # laid out once for both PNG and SVG
 
 
+def set_title(figure: Figure, title: str) -> None:
+    """Write a title at the top of a figure, without the end of a long one."""
+    text = figure.suptitle(title, x=0.01, ha="left")
+    shorten(text, 0.97 * figure.bbox.width)
+
+
+def shorten(text: Any, width: float, *, from_start: bool = False) -> str:
+    """Return a matplotlib text of at most so many pixels: an ellipsis stands for the letters at its end, or start."""
+    letters = letters_of(text.get_text())
+    while letters and text.get_window_extent().width > width:
+        letters.pop(0 if from_start else -1)
+        text.set_text("…" * from_start + "".join(letters) + "…" * (not from_start))
+    return str(text.get_text())
+
+
 def as_png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG, on a light background."""
     target = io.BytesIO()
     with _look():
-        figure.savefig(target, format="png", dpi=150, facecolor=LIGHT["page"])
+        figure.savefig(target, format="png", dpi=DPI, facecolor=LIGHT["page"])
     return target.getvalue()
 
 

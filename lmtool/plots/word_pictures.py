@@ -30,14 +30,12 @@ def tree_figure(root: DrawnNode) -> Figure:
 
     arrange(root)
     ends, deepest = next(free), max(len(code) for code in rows)
-    longest = max(len(place.label) for place in _all_places(root))
-    # Inches: of a row, of a level, and of the words at the right.
-    height, step, labels = 0.26 * ends + 0.4, 1.05, 0.078 * longest + 0.8
-    width = step * deepest + labels + 0.6
-    with new_figure(width, height, constrained=False) as figure:
+    height, step = 0.26 * ends + 0.4, 1.05  # inches: of all rows, and of a level
+    labels = [place.label for place in _all_places(root)]
+    with new_figure(1, height, labels, constrained=False) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(-0.6, width - 0.6), ylim=(ends - 0.5 + 0.2 / 0.26, -0.5 - 0.2 / 0.26))
         axes.axis("off")
+        words = []
         for place in _all_places(root):
             x, y = step * len(place.code), rows[place.code]
             for bit, child in enumerate(place.children):
@@ -51,7 +49,11 @@ def tree_figure(root: DrawnNode) -> Figure:
                 axes.text(x - 0.08, y - 0.09, share, color=INNER, fontsize=8, ha="right", va="bottom")
             else:
                 axes.text(x + 0.1, y, share, color=INNER, fontsize=8, ha="left", va="center")
-                axes.text(x + 0.62, y, place.label, color=INK, fontsize=8.5, ha="left", va="center")
+                words.append(axes.text(x + 0.62, y, place.label, color=INK, fontsize=8.5, ha="left", va="center"))
+        longest = max(text.get_window_extent().width for text in words) / figure.dpi
+        width = 0.6 + step * deepest + 0.62 + longest + 0.18
+        figure.set_size_inches(width, height)
+        axes.set(xlim=(-0.6, width - 0.6), ylim=(ends - 0.5 + 0.2 / 0.26, -0.5 - 0.2 / 0.26))
     return figure
 
 
@@ -99,7 +101,7 @@ def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str]
     """Draw a map of words. points: `[n, 2]`, most important words first. labels: of the axes; None if only distances
     have a meaning.
     """
-    with new_figure(WIDTH, HEIGHT) as figure:
+    with new_figure(WIDTH, HEIGHT, words) as figure:
         axes = figure.add_subplot()
         axes.set_aspect("equal", adjustable="datalim")
         axes.plot(*points.T, linestyle="none", marker="o", markersize=3, color=SERIES[0], markeredgewidth=0)

@@ -37,7 +37,7 @@ def word_maps(
         assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
-            cased = {word: form.rules(word) for word in words}
+            cased = {word: form.written(word) for word in words}
             known = {word: form_of for word, form_of in cased.items() if form_of in vocabulary.ids}
             unknown -= set(known)
             ids = list(dict.fromkeys(vocabulary.ids[form_of] for form_of in known.values()))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.groups import CountsConfig, DataConfig
-from lmtool.config.options import HOMES, origin
+from lmtool.config.settings import origins_of
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
 from lmtool.data.preprocess import preprocess
@@ -141,8 +141,6 @@ def require_splits(corpus: Corpus, *names: str) -> None:
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
     """Write the vocabulary and run.json of a trained model, which completes the folder."""
     save_words(out, corpus.vocabulary, tokeniser_of(corpus))
-    used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
-    origins = {group: origin(group, kind) for group, kind in used.items()}
     Run(
         folder=out,
         kind="train",
@@ -152,5 +150,5 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
         choices=choices,
         fitted_on=fitted_by(settings),
-        origins={group: place for group, place in origins.items() if place is not None},
+        origins=origins_of(settings),
     ).save()

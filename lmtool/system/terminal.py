@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from itertools import pairwise
 from typing import IO, Any
 
+import regex
+
 from lmtool.errors import UserError, for_terminal
 
 log = logging.getLogger(__name__)
@@ -47,21 +49,50 @@ def note_once(text: str) -> None:
         log.warning("note: %s", text)
 
 
+# Columns of a terminal: none for marks, and what joins a letter or emoji before it; two for wide letters.
+_JOINED = regex.compile(
+    r"(?![\xad\ufe0f])[\p{Mn}\p{Me}\p{Cf}\p{hst=V}\p{hst=T}]|(?<=\u200d)\p{Extended_Pictographic}"
+    r"|\p{Emoji_Modifier}|(?<=[\p{ea=W}\p{ea=F}])\ufe0f"
+)
+_WIDE = regex.compile(r"[\p{ea=W}\p{ea=F}]")
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for a Chinese letter, none for a combining mark."""
+    alone = _JOINED.sub("", text)
+    return len(alone) + len(_WIDE.findall(alone))
+
+
+def letters_of(text: str) -> list[str]:
+    """Return the letters of a text, each with its marks: grapheme clusters, of which none begins with a mark."""
+    return [found[0] for found in regex.finditer(r"\X\p{M}*", text)]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many columns, with an ellipsis for the letters left out at its end."""
+    if columns(text) <= most:
+        return text
+    letters = letters_of(text)
+    while columns("".join(letters)) >= most:
+        letters.pop()
+    return "".join(letters) + "…"
+
+
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in plain text: text flush left, numbers flush right, a dash for None, control characters
-    escaped.
+    escaped. Columns are those of a terminal.
     """
     header = [for_terminal(name) for name in header]
     shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
-    widths = [max(len(line[k]) for line in [header, *shown]) for k in range(len(header))]
+    widths = [max(columns(line[k]) for line in [header, *shown]) for k in range(len(header))]
     right = [
         bool(rows) and all(isinstance(row[k], int | float) or row[k] is None for row in rows)
         for k in range(len(header))
     ]
 
     def line(cells: Sequence[str]) -> str:
-        fitted = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True)]
-        return "  ".join(fitted).rstrip()
+        spaces = [" " * (width - columns(cell)) for cell, width in zip(cells, widths, strict=True)]
+        return "  ".join(s + c if r else c + s for c, s, r in zip(cells, spaces, right, strict=True)).rstrip()
 
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, shown)])
 
@@ -129,7 +160,9 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         def side(cell: Cell) -> str:
             return "right" if isinstance(cell, int | float) else "left"
 
-        return "".join(f'<{tag} style="text-align:{side(cell)}">{escape(cell_text(cell))}</{tag}>' for cell in cells)
+        return "".join(
+            f'<{tag} dir="auto" style="text-align:{side(cell)}">{escape(cell_text(cell))}</{tag}>' for cell in cells
+        )
 
     body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.system.arrays import IntArray, whole_numbers, word_counts
+from lmtool.system.terminal import shortened
 from lmtool.trees.codes import code_string
 from lmtool.trees.tree import Tree, require_tree, require_words
 
 WORDS_PER_LABEL = 4  # most frequent words shown for a node
-MAX_WORD_LENGTH = 16  # characters of a word in a label
+MAX_WORD_LENGTH = 16  # columns of a terminal that a word takes in a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +163,4 @@ def _shortened(word: str) -> str:
     # In text of characters, white space is a word.
     shown = word if word.isprintable() else repr(word)[1:-1]
     shown = shown if shown.strip() else repr(word)
-    return shown if len(shown) <= MAX_WORD_LENGTH else shown[: MAX_WORD_LENGTH - 1] + "…"
+    return shortened(shown, MAX_WORD_LENGTH)

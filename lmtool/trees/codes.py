@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import re
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.unpacking import DAMAGES, open_files
-from lmtool.errors import UserError
+from lmtool.data.readers import read_blocks
+from lmtool.errors import UserError, named
 from lmtool.system.files import atomic_write, packed_file
 from lmtool.trees.tree import Tree, require_tree, require_words
 
@@ -109,20 +108,13 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     Empty lines are skipped. Raises UserError, naming the file, if it is missing, a line does not have two fields, a
     word is not among `words` or has no line, or the codes do not form a binary tree (from_codes).
     """
-    path = Path(path)
-    try:
-        lines = b"".join(file.read() for file in open_files(str(path), "")).removeprefix(codecs.BOM_UTF8).splitlines()
-    except (OSError, *DAMAGES) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise UserError(f"cannot read the tree {path}: {reason}; give the path of a tree file") from error
+    with named("the tree"):
+        lines = b"".join(read_blocks(str(path), tables=True)).split(b"\n")
     ids = {_escaped(word): index for index, word in enumerate(words)}
     codes: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
-        try:
-            fields = [field.decode("utf-8") for field in line.split()]  # of bytes: a word may hold other white space
-        except UnicodeDecodeError as error:
-            raise UserError(f"{where}: not UTF-8; save the file in that encoding") from error
+        fields = [field.decode("utf-8") for field in line.split()]  # of bytes: a word may hold other white space
         if not fields:
             continue
         if len(words) == 1 and len(fields) == 1:  # its code is empty

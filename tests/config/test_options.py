@@ -141,6 +141,7 @@ def test_the_names_are_what_they_were() -> None:
         "optim": ["adagrad", "adam", "adamw", "asgd", "sgd"],
         "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
         "tracker": ["mlflow", "tensorboard", "trackio", "wandb"],
+        "segmenter": ["icu"],
     }
     assert {"skip_layer", "hsoftmax", "nce"} <= yaml_files("model").keys()
 

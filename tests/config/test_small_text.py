@@ -27,7 +27,7 @@ MODELS = {
     "optim": ["nplm", "lstm"],
     "schedule": ["nplm", "lstm"],
 }
-WITHOUT_TEXT = {"data", "tracker"}
+WITHOUT_TEXT = {"data", "tracker", "segmenter"}
 ELSEWHERE = {("counts", "spark")}  # starts Java: tests/test_spark.py
 
 

@@ -45,12 +45,18 @@ def test_reads_questions(tmp_path: Path) -> None:
         ("Q a b\nC a\n", "ID,1,2\n1,0,1\n", "line 2: 'b', but .* has 'a'"),
         ("Q a b\nC a\n", "ID,1,2\n1,1,1\n", "line 2: should be a number and 2 classes"),
         ("Q a b\nC a\n", "ID,1,2\n", "answers 0 questions, there are 1"),
-        ("Q a b\nC a\nQ a b\nC b\n", "ID,1,2\n1,1,0\u20282,0,1\n", "answers 1 questions, there are 2"),
+        ("Q a b\nC a\nQ a b\nC b\n", "ID,1,2\n1,1,0\u20282,0,1\n", "row 1: 5 cells, but the header has 3"),
     ],
 )
 def test_bad_questions(text: str, answers: str | None, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         read_cloze(*written(tmp_path, text, answers), VOCABULARY)
+
+
+def test_answers_of_a_spreadsheet(tmp_path: Path) -> None:
+    for mark in (";", "\t"):
+        table = "\ufeffID,1,2,3\r\n1,1,0,0\r\n2,1,0,0\r\n3,0,1,0\r\n".replace(",", mark)
+        assert read_cloze(*written(tmp_path, QUESTIONS, table), VOCABULARY, False).answers.tolist() == [0, 0, 1]
 
 
 def test_words_are_cut_as_the_text_is(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ def test_the_separator_of_a_table_is_found_and_said(
     content = "".join(mark.join(row) + "\n" for row in rows).encode()
     Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     found = read_word_rows([name], "word", None, None, None)
-    assert found.words == ["a", "b;c"] and found.columns["item"] == [1, 1] and found.columns["rt"] == ["3,5", "4"]
+    assert found.words == ["a", "b;c"] and found.columns["item"] == [1, 1]
+    assert found.columns["rt"] == ([3.5, 4.0] if mark == ";" else ["3,5", "4"])  # a decimal comma
+    assert found.cells["rt"] == ["3,5", "4"]
     said = [record.getMessage() for record in caplog.records]
     assert said == ([] if note is None else [f"note: {name}: its columns are separated by {note}"])
 
@@ -155,3 +157,31 @@ def test_what_else_cannot_be_standard_output(files: Callable[..., str]) -> None:
     said = files("tree", "data=toy", "to=-", code=2)
     assert "standard output is for to= of lmtool score, surprisal and pairs alone: name a file" in said
     assert not Path("-").exists()
+
+
+def test_tables_for_excel_begin_with_a_mark(files: Callable[..., str]) -> None:
+    mark = "\ufeff".encode()
+    Path("t.txt").write_text("é a\nb\n")
+    Path("pairs.jsonl").write_text(lines())
+    model = "arpa=de.arpa"
+    for verb, text, names in (
+        ("surprisal", "t.txt", ("s.csv", "s.csv.gz", "s.tsv")),
+        ("pairs", "pairs.jsonl", ("p.csv", "p.tsv.gz")),
+        ("score", "t.txt", ("x.tsv", "x.tsv.gz")),
+    ):
+        for name in names:
+            files(verb, model, f"text={text}", f"to={name}", "bom=true")
+            marked = gzip.decompress(Path(name).read_bytes()) if name.endswith(".gz") else Path(name).read_bytes()
+            files(verb, model, f"text={text}", f"to=plain-{name.removesuffix('.gz')}")
+            assert marked == mark + Path(f"plain-{name.removesuffix('.gz')}").read_bytes(), name
+        for name in ("x.jsonl", "x.parquet"):
+            said = files(verb, model, f"text={text}", f"to={name}", "bom=true", code=2).splitlines()[-1]
+            wanted = f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one"
+            assert said == f"lmtool: {wanted}"
+        others = ["filter=f.txt", "most=9"] if verb == "score" else []
+        assert "bom=true: needs to=FILE" in files(verb, model, f"text={text}", *others, "bom=true", code=2)
+    again = read_word_rows(["s.csv"], None, None, None, None)
+    assert again.words == ["é", "a", "b"] and list(again.columns)[:2] == ["item", "word"]
+    assert files("surprisal", model, "text=t.txt", "to=-", "bom=true").startswith("\ufeffitem\t")
+    table = lm.surprisal("de.arpa", [["é"]], to="p.csv", bom=True)
+    assert Path("p.csv").read_bytes().startswith(mark + b"item,") and len(table) == 1

@@ -13,7 +13,7 @@ from lmtool.config.options import HOMES, folder_in_use, kinds, yaml_files
 from tests.conftest import ROOT
 
 EXTENSIONS = ROOT / "docs" / "_extensions"
-COMPUTING = [(group, name) for group in HOMES if group not in ("data", "tracker") for name in kinds(group)]
+COMPUTING = [(group, name) for group in HOMES if group not in ("data", "tracker", "segmenter") for name in kinds(group)]
 ALL = [(group, name) for group in HOMES for name in yaml_files(group)]
 
 

@@ -91,10 +91,11 @@ def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
         (KENLM.replace("-3", "nan"), ["line 2: 'nan' is not a probability"]),
         (KENLM.replace("-3", "x"), ["line 2: 'x' is not a probability or the logarithm of one"]),
         (SRILM.replace("[ -0.25 ]", "-0.25"), ["line 4", "is not p( word | ...) = p [ log10p ], as SRILM's"]),
-        (TSV10.replace("\t1\t-0.25", "\t-0.25"), ["line 3: 4 columns, the first line names 5"]),
+        (TSV10.replace("\t1\t-0.25", "\t-0.25"), ["row 2: 4 cells, but the header has 5"]),
         (TSVP.replace("0.001", "-0.001"), ["line 5: '-0.001' is not a probability"]),
         ("word\tscore\na\t1\n", ["unknown format"]),
         ("some text\nand more\n", ["unknown format"]),
+        ("some, text\nand more\n", ["unknown format"]),
         ("word\tlog10p\n", ["has no scores"]),
         ("", ["is empty"]),
     ],
@@ -104,6 +105,19 @@ def test_what_does_not_fit_is_refused_with_its_place(text: str, words: list[str]
     with pytest.raises(UserError) as error:
         aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))
     assert all(word in str(error.value) for word in words), error.value
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.txt", "s.tsv"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_tables_of_spreadsheets(mark: str, name: str, tmp_path: Path) -> None:
+    rows = [["\ufeffword", "log10p"], ["the", '"-0,25"'], ['","', "-1,5" if mark != "," else "-1.5"], ['";"', "-2"]]
+    rows += [['""""', "-3"], ["a\u2028b", "-4"], ["</s>", "0"]]
+    if mark == "\t":
+        rows[2][0], rows[3][0], rows[4][0], rows[1][1] = ",", ";", '"', "-0,25"  # as it stands without quotes
+    (tmp_path / name).write_text("".join(mark.join(row) + "\r\n" for row in rows), encoding="utf-8", newline="")
+    found = read_scores(str(tmp_path / name))
+    assert found.words == ["the", ",", ";", '"', "a\u2028b", "</s>"]
+    np.testing.assert_allclose(found.log_prob, np.array([-0.25, -1.5, -2, -3, -4, 0]) * math.log(10))
 
 
 def test_a_probability_of_zero_is_read(tmp_path: Path) -> None:

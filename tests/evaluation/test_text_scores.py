@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmtool.config.data import Unit
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
+from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation import text_scores
@@ -44,8 +46,7 @@ def model_of(words: str, table: list[list[float]], **form: Any) -> ScoringModel:
     """A model that asks the last word alone, over these words, `<unk>`, `</s>` and `<s>`."""
     known = (*words.split(), "<unk>", "</s>", "<s>")
     vocabulary = Vocabulary(known, np.ones(len(known), dtype=np.int64), len(known) - 2, len(known) - 3)
-    settings = {"chars": False, "lowercase": False} | form
-    return ScoringModel(Fixed(table, 1), TextForm(vocabulary, **settings), f"runs/{len(words)}")
+    return ScoringModel(Fixed(table, 1), TextForm(vocabulary, **form), f"runs/{len(words)}")
 
 
 # p of a, <unk> and </s>, other than at the beginning, and there.
@@ -83,7 +84,7 @@ def test_the_same_words_in_another_order_are_the_same_words() -> None:
 
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_a_second_model_of_the_same_words_reads_its_own_case(lowercase: bool) -> None:
-    second = model_of("a", [[0.25, 0.25, 0.5]] * 4, lowercase=lowercase)
+    second = model_of("a", [[0.25, 0.25, 0.5]] * 4, rules=TextRules(lowercase))
     scorer = TextsScorer(IN, second)
     assert scorer.same_words and not TextsScorer(IN, OUT).same_words and TextsScorer(IN).same_words
     rows = scorer(next(iter(blocks_of(["A"]))))
@@ -91,7 +92,7 @@ def test_a_second_model_of_the_same_words_reads_its_own_case(lowercase: bool) ->
     assert criterion(rows) == pytest.approx(differences(rows)) != perplexities(rows)
 
 
-@pytest.mark.parametrize("form", [{"chars": True}, {"tags": True}])
+@pytest.mark.parametrize("form", [{"unit": Unit.char}, {"tags": True}])
 def test_models_that_cut_text_otherwise_are_not_compared(form: dict[str, bool]) -> None:
     with pytest.raises(UserError, match="runs/1 and runs/1 do not cut text into the same tokens"):
         TextsScorer(IN, model_of("a", [[1.0]], **form))

@@ -272,7 +272,7 @@ def test_colours_have_names_of_their_own() -> None:
 
 @needs_matplotlib
 def test_an_svg_is_the_pages_own() -> None:
-    with new_figure(2, 2) as figure:
+    with new_figure(2, 2, ()) as figure:
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], marker="o", color=LIGHT["series1"])
         axes.set_title('$x_1$ <b>&"#1f5fa8" url(#a) id="b"', parse_math=None)

@@ -94,7 +94,7 @@ def _vocabulary(words: Any, data: TextsData) -> list[str]:
     """Check the given words and return them as the text has them. Raises UserError, naming the first that is not a word
     or is listed twice.
     """
-    rules, written = data.vocabulary, TextRules.of(data)
+    rules, written = data.vocabulary, TextRules.of(data).of_words
     if rules.unit.is_subword:
         raise UserError(
             f"words is given with unit={rules.unit.value!r}, whose pieces are learned from train; leave it out"

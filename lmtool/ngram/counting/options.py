@@ -121,7 +121,9 @@ class TableCounts(LimitedMemory):
                 others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
             ),
             label=f"counted-{hashlib.sha256(json.dumps([self.paths, files.weights]).encode()).hexdigest()[:6]}",
-            counted=lambda: counted_train(files, data.vocabulary, TextRules.of(data), listed_words(others, data)),
+            counted=lambda: counted_train(
+                files, data.vocabulary, TextRules.of(data).of_words, listed_words(others, data)
+            ),
         )
         return preprocess(data, store_dir, progress=progress, source=source)
 
@@ -134,7 +136,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.counts_read import read_counts
 
-        rules = TextRules.of(data_settings(corpus.provenance))
+        rules = TextRules.of(data_settings(corpus.provenance)).of_words
         return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:

@@ -9,7 +9,6 @@ escaped as in the vocabulary's file (lmtool.runs.corpus).
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 from collections.abc import Sequence
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError
+from lmtool.errors import UserError, named
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
@@ -111,15 +111,14 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
     UserError, with the line, for any other line, for a word in two classes, and if `<s>` or `</s>` shares a class.
     """
     name_of: dict[str, str] = {}
-    try:
-        for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
-            if line.strip():
-                where = f"{key}={path}, line {number}"
-                word, name = _entry([field.decode() for field in line.split()], where)
-                if name_of.setdefault(word, name) != name:
-                    raise UserError(f"{where}: {word} is in two classes, {name_of[word]} and {name}")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{key}={path}: cannot be read as text ({error}); name a file of words and classes") from error
+    with named(f"{key}={path}"):
+        content = b"".join(read_blocks(str(path), tables=True))
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            where = f"{key}={path}, line {number}"
+            word, name = _entry([field.decode() for field in line.split()], where)
+            if name_of.setdefault(word, name) != name:
+                raise UserError(f"{where}: {word} is in two classes, {name_of[word]} and {name}")
     unknown = len(name_of.keys() - set(vocabulary.words))
     alone = [word for word in vocabulary.words if word not in name_of]
     names = set(name_of.values())

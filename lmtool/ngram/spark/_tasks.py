@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
-from lmtool.data.encodings import without_marks
+from lmtool.data.encodings import check_text, require_utf8, without_marks
 from lmtool.data.first_pass import tokenizer_of
-from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
@@ -53,6 +52,8 @@ def count_types(data: DataConfig) -> Task:
                 for block in blocks:
                     if block.startswith(NO_TEXT + b"\n") or b"\n" + NO_TEXT + b"\n" in block:
                         raise UserError(f"{name}: a document without data.column, or none at all")
+                    if not start:
+                        require_utf8(block, path)
                     check_text(block, name, 1)
                     ids = tokenizer(block, name)
                     grown = np.bincount(ids, minlength=len(counts))

@@ -1,0 +1,81 @@
+"""Words of scripts that do not separate them by spaces: the options of segmenter=, and the advice to use one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+import regex
+
+from lmtool.config.data import SegmenterConfig
+from lmtool.config.rules import MISSING
+from lmtool.data.text_rules import graphemes
+from lmtool.errors import UserError
+from lmtool.system.terminal import note_once
+
+# Unicode calls Thai, Lao, Khmer, Burmese and their like complex (SA). Tibetan has marks between syllables, and ICU has
+# no dictionary of it.
+SCRIPTS = r"\p{Line_Break=SA}\p{Line_Break=CJ}\p{Han}\p{Hiragana}\p{Katakana}"
+OF_ICU, UNSPACED = regex.compile(rf"[{SCRIPTS}]"), regex.compile(rf"[{SCRIPTS}\p{{Tibetan}}]")
+SHARE = 0.3  # minimum share of the letters
+LENGTH = 4.5  # minimum mean length in letters: that of words is 1.6 (Chinese) to 3.8 (Lao), of phrases 5.6 or more
+UNSPACED_REMEDY = (
+    "white space separates few words of this text: choose pieces (data.vocabulary.unit=bpe), letters "
+    "(data.vocabulary.unit=grapheme) or a segmenter (data.segmenter=icu for Thai, Lao, Khmer, Burmese, Chinese and "
+    "Japanese, or one of your own)"
+)
+INSTALL = (
+    'data.segmenter=icu: PyICU is not installed: pip install "lmtool[icu]", which compiles it by the headers of ICU '
+    "(apt-get install libicu-dev pkg-config g++), or conda install -c conda-forge pyicu"
+)
+
+
+def lacks_spaces(words: Iterable[str]) -> bool:
+    """Return whether words, as white space separates them, are rather phrases of scripts without spaces."""
+    each = list(words)
+    phrases = [word for word in each if UNSPACED.search(word)]
+    letters = regex.findall(r"\p{L}", " ".join(each))
+    is_long = sum(len(graphemes(word)) for word in phrases) >= LENGTH * len(phrases)
+    return is_long and len(UNSPACED.findall("".join(letters))) > SHARE * len(letters)
+
+
+@dataclass(slots=True)
+class IcuSegmenter(SegmenterConfig):
+    """The word boundaries of ICU (Unicode Standard Annex 29), by its dictionaries of Thai, Lao, Khmer, Burmese, and
+    Chinese and Japanese.
+
+    What white space separates is cut at all of them, punctuation too, if it has a letter of these scripts, and stays as
+    it is if not. version: of ICU, as its dictionaries differ; None for the installed one.
+    """
+
+    kind: str = "icu"
+    version: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        SegmenterConfig.__post_init__(self)
+        with suppress(ImportError):  # an error of `cut`: without raw text there is nothing to cut
+            import icu
+
+            self.version = self.version or str(icu.ICU_VERSION)
+
+    def cut(self, line: str) -> str:
+        """Return a line with its words separated. Raises UserError if PyICU is not installed."""
+        return str(regex.sub(r"\S+", self._cut, line)) if OF_ICU.search(line) else line
+
+    def _cut(self, found: regex.Match[str]) -> str:
+        word: str = found[0]
+        if not OF_ICU.search(word):
+            return word
+        try:
+            import icu
+        except ImportError:
+            raise UserError(INSTALL) from None
+        if self.version != icu.ICU_VERSION:
+            versions = f"ICU {self.version} cut the text of this run, and here is ICU {icu.ICU_VERSION}"
+            note_once(f"data.segmenter=icu: {versions}, whose words may differ")
+        boundaries = icu.BreakIterator.createWordInstance(icu.Locale.getRoot())  # locales do not change these scripts
+        boundaries.setText(word)
+        at = [k for k, letter in enumerate(word) for _ in range(1 + (letter > "\uffff"))] + [len(word)]  # in UTF-16
+        return " ".join(word[at[start] : at[end]] for start, end in pairwise([0, *boundaries]))

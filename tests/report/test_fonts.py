@@ -1,0 +1,216 @@
+"""Pictures with words of any writing system: their letters are drawn, in their order, and none is cut at an edge."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmtool.plots import fonts
+from lmtool.plots.charts import Dot, class_bars, dots_figure, loss_against_rate, settings_figure, weight_bars
+from lmtool.plots.curves import History, training_curves, valid_curves
+from lmtool.plots.style import as_png, as_svg, new_figure
+from lmtool.plots.word_pictures import map_figure, tree_figure
+from lmtool.trees.analysis import DrawnNode
+from tests.languages import TEXTS
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
+MakeFont = Callable[..., Path]
+ETHIOPIC = "ሰላም"
+WORDS = {language: [*dict.fromkeys(text.split())] for language, text in TEXTS.items()}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Have only matplotlib's own fonts, and those that a test adds to the list of files."""
+    from matplotlib import font_manager
+
+    manager, files = font_manager.fontManager, []
+    own = [entry for entry in manager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(manager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
+    monkeypatch.setattr(fonts, "_lacking", set())
+    monkeypatch.setattr("lmtool.system.terminal._noted", set())
+    yield files
+
+
+@pytest.fixture
+def make_font(tmp_path: Path, installed: list[str]) -> MakeFont:
+    """Return a function that installs a font of which all letters are `width` thousandths of its size wide."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    def make(family: str, letters: str, width: int) -> Path:
+        box = TTGlyphPen(None)
+        for k, point in enumerate([(50, 0), (50, 700), (width - 50, 700), (width - 50, 0)]):
+            (box.lineTo if k else box.moveTo)(point)
+        box.closePath()
+        names = {ord(letter): f"letter{k}" for k, letter in enumerate(dict.fromkeys(letters))}
+        order = [".notdef", *names.values()]
+        builder = FontBuilder(1000, isTTF=True)
+        builder.setupGlyphOrder(order)
+        builder.setupCharacterMap(names)
+        builder.setupGlyf(dict.fromkeys(order, box.glyph()))
+        builder.setupHorizontalMetrics(dict.fromkeys(order, (width, 50)))
+        builder.setupHorizontalHeader(ascent=800, descent=-200)
+        builder.setupNameTable({"familyName": family, "styleName": "Regular"})
+        builder.setupOS2(usWeightClass=400)
+        builder.setupPost()
+        path = tmp_path / f"{family}.ttf"
+        builder.save(path)
+        installed.append(str(path))
+        return path
+
+    return make
+
+
+def width_of(text: str) -> float:
+    """Return the width of a text in a picture, in points, at a size of 100 points: that of all its letters."""
+    with new_figure(20, 2, [text]) as figure:
+        drawn = figure.text(0, 0, f"{text}.", fontsize=100)  # the full stop has no part in the difference
+        return float(drawn.get_window_extent().width * 72 / figure.dpi)
+
+
+# fonts
+
+
+def test_a_font_with_the_letters_is_chosen(make_font: MakeFont, caplog: pytest.LogCaptureFixture) -> None:
+    make_font("Two Ems", ETHIOPIC, 2000)  # installed after matplotlib has listed the fonts
+    assert fonts.families(["a b", ETHIOPIC]) == ["DejaVu Sans", "Two Ems"]
+    # Three letters, each 200 points wide, then a full stop of DejaVu Sans: 0.318 em, of which 0.1 is its dot's end.
+    assert 600 <= width_of(ETHIOPIC) <= 635
+    assert not caplog.messages
+
+
+def test_the_default_font_is_enough(make_font: MakeFont) -> None:
+    make_font("All", "aя\u03b1", 2000)
+    assert fonts.families(["aя\u03b1 \u200d\u2067\xad\n"]) == ["DejaVu Sans"]
+
+
+def test_few_fonts_of_noto_are_preferred(make_font: MakeFont) -> None:
+    make_font("A Lot", "ሀሁሂሃก", 1000)
+    make_font("Noto Sans Mono One", "ሀሁሂሃ", 1000)
+    make_font("Noto Sans One", "ሀሁሂሃ", 1000)
+    make_font("Noto Sans Half", "ሀሁ", 1000)
+    make_font("Last Resort", "ሀሁሂሃก中", 1000)
+    assert fonts.families(["ሀሁ ሂሃ"]) == ["DejaVu Sans", "Noto Sans One"]
+    assert fonts.families(["ሀሁ", "ሂሃก"]) == ["DejaVu Sans", "Noto Sans One", "A Lot"]
+
+
+def test_han_letters_are_those_of_the_country(make_font: MakeFont) -> None:
+    for country in ("HK", "JP", "KR", "SC"):
+        make_font(f"Noto Sans CJK {country}", "中のン국", 1000)
+    found = {text: fonts.families([text])[1][-2:] for text in ("中", "中の", "ン中", "中국")}
+    assert found == {"中": "SC", "中の": "JP", "ン中": "JP", "中국": "KR"}
+
+
+def test_a_font_that_is_gone_or_broken_is_not_chosen(make_font: MakeFont, installed: list[str], tmp_path: Path) -> None:
+    make_font("Gone", ETHIOPIC, 1000)
+    assert fonts.families([ETHIOPIC])[1:] == ["Gone"]
+    (tmp_path / "Gone.ttf").unlink()
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    installed.append(str(tmp_path / "broken.ttf"))
+    assert fonts.families([ETHIOPIC])[1:] == []
+
+
+def test_letters_without_a_font_are_noted_once(installed: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    for word in ("ልለ", "ለሐ", "abc"):
+        as_png(map_figure(np.eye(3, 2), [word, "b", "c"], None))
+    (note,) = caplog.messages
+    assert note == (
+        "note: pictures show boxes for letters that no installed font has, e.g. ለ (ETHIOPIC SYLLABLE LA): install "
+        "fonts-noto-core (Debian, Ubuntu), or a font of the script from https://fonts.google.com/noto"
+    )
+    as_png(map_figure(np.eye(3, 2), ["中ሐ", "b", "😵\N{WOMAN}"], None))
+    _, note = caplog.messages
+    assert "👩 (WOMAN), 中 (CJK UNIFIED IDEOGRAPH-4E2D): install fonts-noto-cjk fonts-noto-core fonts-symbola" in note
+
+
+def test_other_boxes_are_not_silent(installed: list[str]) -> None:
+    with pytest.warns(UserWarning, match="Glyph 4608 "), new_figure(1, 1, ["ለ"]) as figure:
+        figure.text(0, 0, "ሀለ")
+
+
+# order and marks
+
+
+def pixels(text: str) -> bytes:
+    with new_figure(3, 1, [text]) as figure:
+        figure.text(0.1, 0.3, text, fontsize=20)
+    return as_png(figure)
+
+
+def test_hebrew_and_arabic_are_drawn_from_right_to_left() -> None:
+    left_to_right = "\u202d"
+    assert pixels("\u05d0\u05d1\u05d2") == pixels(f"{left_to_right}\u05d2\u05d1\u05d0")
+    # Beh twice: the final form at the left of the initial form.
+    assert pixels("\u0628\u0628") == pixels(f"{left_to_right}\ufe90\ufe91") != pixels(f"{left_to_right}\ufe8f\ufe8f")
+    assert pixels("") != pixels("\u0628\u0628")
+
+
+def test_marks_take_no_place_of_their_own() -> None:
+    assert width_of("e\u0323\u0302") == pytest.approx(width_of("e"), abs=1)  # of Vietnamese
+    assert width_of("\u05e9\u05c1\u05b8") == pytest.approx(width_of("\u05e9"), abs=1)  # of Hebrew
+
+
+def test_svg_has_the_letters_themselves(installed: list[str]) -> None:
+    for language, words in WORDS.items():
+        name, label = sorted(words, key=len)[:2]
+        drawn = ET.fromstring(as_svg(dots_figure([Dot(name, 1.0, "1")], label), "name", ""))
+        assert {name, label} <= {"".join(text.itertext()) for text in drawn.iter("text")}, language
+
+
+# edges
+
+
+def outside(figure: Any) -> list[str]:
+    """Return the texts that do not lie within a figure, at the resolution of a PNG."""
+    from matplotlib.text import Text
+
+    warnings.filterwarnings("ignore", message=fonts.lacking())
+    figure.draw_without_rendering()
+    hidden = set()  # labels of ticks beyond the ends of an axis
+    for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
+        low, high = sorted(axis.get_view_interval())
+        ticks = [tick for tick in axis.get_major_ticks() if not (axis.axes.axison and low <= tick.get_loc() <= high)]
+        hidden |= {label for tick in ticks for label in (tick.label1, tick.label2)}
+    found = []
+    for text in figure.findobj(Text):
+        box = text.get_window_extent()
+        inside = figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+        inside &= figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
+        if text.get_text() and text.get_visible() and text not in hidden and not inside:
+            found.append(text.get_text())
+    return found
+
+
+LONG = {language: "".join(words)[:60] for language, words in WORDS.items()} | {"wide": "W" * 60}
+
+
+@pytest.mark.parametrize("language", LONG)
+def test_no_text_is_cut_at_an_edge(language: str, installed: list[str]) -> None:
+    long = LONG[language]
+    leaf = DrawnNode(-1, "0", 0.5, ", ".join([long[:16]] * 4), ())
+    other = DrawnNode(-2, "1", 0.5, "a", ())
+    history = History([1.0, 2.0], [3.0, 2.0], [30.0, 20.0], [0.1, 0.2], [0.1, 0.2], [1.0, 2.0], [0.1, 0.1])
+    seeds = [({"model": name, "order": order}, 1.5) for name in (long, "b") for order in ("1", "2", "3")]
+    many = [({"model": name, "kind": kind}, 1.5) for name in (long, *"bcdefg") for kind in ("u", "v")]
+    pictures = {
+        "tree": tree_figure(DrawnNode(0, "", 1.0, "", (leaf, other))),
+        "map": map_figure(np.eye(3, 2), [long, long[:9], "c"], ("first", "second")),
+        "dots": dots_figure([Dot(long, 1.0, "1"), Dot("b", 2.0, "2", (1.5, 2.5))], "perplexity"),
+        "weights": weight_bars([long, "b"], [0.99, 0.01]),
+        "classes": class_bars([long, long, "b", "c"], [[0.4, 0.3, 0.2, 0.1]] * 2),
+        "rates": loss_against_rate([0.1, 1.0], [2.0, 3.0], [2.0, 2.5], 0.5, f"data={long * 2}"),
+        "curves": training_curves(history, f"data={long * 2}"),
+        "valid": valid_curves([(long, history), ("b", history)]),
+        "lines": settings_figure(seeds, "perplexity"),
+        "heat": settings_figure(many, "perplexity"),
+    }
+    assert {name: outside(figure) for name, figure in pictures.items()} == {name: [] for name in pictures}
