@@ -19,7 +19,6 @@ from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
     from lmtool.data.split import Split
-    from lmtool.data.subwords import Continuations
 
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
@@ -155,27 +154,19 @@ class LanguageModel(ABC):
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        excluded: npt.NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Draw a word `[N]` after each of the contexts `[N, C]`, never `<s>`.
 
         draws: numbers `[N]` in [0, 1), at which the distribution function is inverted. temperature: words are drawn
-        from p^(1/temperature), at 0 the most likely one. top_k, top_p: as in sampling.sampling_distribution. excluded:
-        `[N, V]`, words that are not drawn unless all others have probability 0; p of the others is renormalized first.
+        from p^(1/temperature), at 0 the most likely one. top_k, top_p: as in sampling.sampling_distribution.
         """
         contexts = self._checked_contexts("sample", contexts)
-        if temperature == 0 and excluded is None:
+        if temperature == 0:
             return self.argmax(contexts)
         words = [np.empty(0, dtype=np.int64)]
         for rows in in_chunks(len(contexts), max(1, SAMPLED_PER_CHUNK // self.vocabulary_size)):
             log_dist = self.log_dist(contexts[rows])
             log_dist[:, -1] = -np.inf  # reserved for types in no vocabulary
-            if excluded is not None:
-                left = np.where(excluded[rows], -np.inf, log_dist)
-                log_dist = np.where(np.isneginf(left).all(axis=1, keepdims=True), log_dist, left)
-            if temperature == 0:
-                words.append(log_dist.argmax(axis=1))
-                continue
             p = sampling_distribution(log_dist, temperature, top_k, top_p)
             words.append(draw(p, draws[rows]))
         return np.concatenate(words)
@@ -276,25 +267,18 @@ class LanguageModel(ABC):
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        continuations: Continuations | None = None,
     ) -> list[list[int]]:
         """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
 
         The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos:
-        the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`. continuations: if tokens may be parts of
-        characters, words that cannot continue the text are excluded.
+        the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
         """
         draws = np.stack([np.random.default_rng([seed, k]).random(length) for k in range(count)])  # [N, length]
         contexts = np.repeat(context[None], count, axis=0)
         texts: list[list[int]] = [[] for _ in range(count)]
-        unfinished, begun = np.arange(count), [b""] * count  # as in Continuations.after
+        unfinished = np.arange(count)
         for step in range(length):
-            after = [] if continuations is None else [continuations.after(begun[text]) for text in unfinished.tolist()]
-            excluded = np.stack([left_out for left_out, _ in after]) if after else None
-            chosen = draws[unfinished, step]
-            words = self.sample(contexts, chosen, temperature=temperature, top_k=top_k, top_p=top_p, excluded=excluded)
-            for text, (_, left), word in zip(unfinished.tolist(), after, words.tolist(), strict=False):
-                begun[text] = left[word]
+            words = self.sample(contexts, draws[unfinished, step], temperature=temperature, top_k=top_k, top_p=top_p)
             contexts = np.concatenate([contexts, words[:, None]], axis=1)[:, int(self.context_size is not None) :]
             continues = words != (-1 if eos is None else eos)
             contexts, unfinished = contexts[continues], unfinished[continues]

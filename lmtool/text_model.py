@@ -22,6 +22,7 @@ from lmtool.evaluation.metrics import perplexity, require_across, require_no_cac
 from lmtool.language_model import LanguageModel
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.whole_characters import in_whole_characters
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -250,21 +251,19 @@ class TextModel:
     ) -> list[str]:
         """Sample `count` texts that begin with `text` and end with the sentence, or after `length` more words.
 
-        temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
-        likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
-        probability (nucleus sampling, Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed.
-        sentence_start, oov: see the class. Where words are cut into pieces, `<unk>` and pieces after which the text
-        could not be UTF-8 are left out first and p is renormalized; bytes of a character that is not whole after
-        `length` pieces are not returned. Raises UserError for a word outside the vocabulary and for a setting out of
-        range.
+        temperature: words are drawn from p^(1/temperature), pieces as in WholeCharacters; 0 takes the most likely one.
+        top_k: only from the k most likely (Fan et al. 2018). top_p: only from the most likely that together have this
+        probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed. sentence_start,
+        oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of range.
         """
         Sampling(temperature, top_k, top_p)  # checks their ranges
         require_whole("count", count)
         require_whole("length", length)
         require_whole("seed", seed, 0, null=True)
         ids = self.ids(text, oov)
-        sampled = self.model.generate(
-            self.context(ids, sentence_start=sentence_start),
+        whole = replace(self, model=in_whole_characters(self.model, self.form))
+        sampled = whole.model.generate(
+            whole.context(ids, sentence_start=sentence_start),
             self.vocabulary.eos,
             count=count,
             length=length,
@@ -272,7 +271,6 @@ class TextModel:
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
-            continuations=self.form.continuations(),
         )
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
@@ -355,11 +353,9 @@ class TextModel:
         require(by in list(Likeness.__members__), "by", by, "cosine or dot")
         require(of in list(Vectors.__members__), "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
-        word = self.form.written(word)
-        tokens = [word] if self.form.subwords is None else self.form.split(word)
+        tokens = self.form.tokens([self.form.written(word)])
         if len(tokens) > 1:
-            pieces = " ".join(self.form.labels(tokens))
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {pieces}: name a word of one piece")
+            raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
         self.form.require_known(tokens)
         ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

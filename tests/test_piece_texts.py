@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import lmtool as package
-from lmtool.data.subwords import LETTERS, Continuations, Subwords
+from lmtool.data.subwords import LETTERS, Subwords
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.surprisal import _masks
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
+from lmtool.whole_characters import WholeCharacters
 from tests.conftest import answer
 from tests.languages import LANGUAGES
 
@@ -105,20 +106,23 @@ def test_where_nothing_completes_a_character_it_is_left_out() -> None:
 
 
 def test_which_tokens_may_follow() -> None:
-    contents = [b"a", b"\xe0", b"\x80", b"\xb8", b"\xa0\x80b", b"\xff", b"\n", b"\xed", b"\xf0\x90", b""]
-    rule = Continuations(contents)
-    for begun, wanted in {
-        b"": [0, 1, 6, 7, 8, 9],
-        b"\xe0": [3, 4, 9],  # E0 80 would be a longer form of another character
-        b"\xed": [2, 9],  # ED B8 would be a surrogate
-        b"\xe0\xb8": [2, 3, 9],
-        b"\xf0\x90": [2, 3, 4, 9],
+    contents = [b"a", b"\xe0", b"\x80", b"\xb8", b"\xa0\x80b", b"\n", b"\xed", b"\xf0\x90", b"\xa9\xc3", b"\xff"]
+    vocabulary = Vocabulary((*"0123456789",), np.ones(10, dtype=np.int64), None, 9)
+    p = {str(k): (k + 1) / 45 for k in range(9)}
+    model = WholeCharacters(Fixed(p, vocabulary), contents)
+    for text, wanted in {
+        (9, 9, 9): [0, 1, 5, 6, 7],
+        (1, 3, 2): [0, 1, 5, 6, 7],
+        (9, 9, 1): [3, 4],  # E0 80 would be a longer form of another character
+        (9, 0, 6): [2],  # ED B8 would be a surrogate
+        (9, 1, 3): [2, 3, 8],
+        (9, 0, 7): [2, 3, 4],
+        (0, 7, 8): [2, 3, 8],  # F0 90 A9 and C3, which cannot be
+        (7, 2, 8): [2, 3, 8],
     }.items():
-        left_out, after = rule.after(begun)
-        assert np.flatnonzero(~left_out).tolist() == wanted, begun
-        for k in wanted:
-            text = begun + contents[k]
-            assert after[k] == text[len(text.decode(errors="ignore").encode()) :], (begun, k)
+        found = np.exp(model.log_dist(np.array([text, (9, 9, 1), text]))[2])
+        total = sum(p[str(k)] for k in wanted)
+        assert found.tolist() == pytest.approx([p[str(k)] / total if k in wanted else 0 for k in range(10)]), text
 
 
 @pytest.fixture

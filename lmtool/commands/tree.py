@@ -82,13 +82,12 @@ def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, T
 
 def _shown(given: list[str] | None, form: TextForm) -> list[int]:
     """Return the ids of the words to show: as given, else of growing rank. Raises UserError for an unknown word."""
-    vocabulary = form.vocabulary
+    labels = form.labels(form.vocabulary.words[:-1])
     if given is None:
-        last = len(vocabulary) - 2
+        last = len(labels) - 1
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})
-    labels = form.labels(vocabulary.words[:-1])
-    ids = {label: index for index, label in enumerate(labels)} | vocabulary.ids
+    ids = {label: index for index, label in enumerate(labels)}
     for word in map(str, given):
-        if ids.get(word, vocabulary.bos) == vocabulary.bos:
+        if word not in ids:
             raise UserError(f"words={word}: not in the vocabulary{nearest(word, labels)}")
     return [ids[word] for word in given]

@@ -102,7 +102,9 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
             0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
-        "are known in another normal form": sum(same_in_other_form(word, vocabulary) is not None for word in words),
+        "are known in another normal form (train with data.normalize=nfc, or convert the text, e.g. uconv -x nfc)": sum(
+            same_in_other_form(word, vocabulary) is not None for word in words
+        ),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
         "have digits": wordy * sum(map(_has_digit, words)),
         "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),

@@ -7,7 +7,6 @@ lost, and nothing is `<unk>`."""
 from __future__ import annotations
 
 import base64
-import codecs
 import hashlib
 import itertools
 import json
@@ -166,16 +165,13 @@ class Subwords:
         return [_content(name, text) for name, text in zip(self.names, texts, strict=True)]
 
     @cached_property
-    def labels(self) -> dict[str, str]:
-        """The text of each piece by its name, as `addition` returns it, with U+2581 for a space."""
-        return {name: self.addition(number).replace(" ", SPACE) for name, number in self.numbers.items()}
-
-    def addition(self, number: int) -> str:
-        """Return the text that a piece adds: ` the` begins a word, `ing` continues one, `<0xE0>` is a byte of a part of
-        a character.
+    def additions(self) -> dict[str, str]:
+        """What each piece adds to a text, by its name: ` the` begins a word, `ing` continues one; `<0xE0>` is a byte of
+        a part of a character.
         """
-        text = self.contents[number].decode(errors="surrogateescape")
-        return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
+        texts = [content.decode(errors="surrogateescape") for content in self.contents]
+        as_bytes = {0xDC00 + byte: name for byte, name in enumerate(BYTE_PIECES)}
+        return {name: text.translate(as_bytes) for name, text in zip(self.names, texts, strict=True)}
 
     @cached_property
     def _anchor(self) -> list[int]:
@@ -210,37 +206,6 @@ class Subwords:
             f"{self.name} does not write words back with a space before each: take a tokenizer of bytes, or with byte "
             "fallback, that does not change the text"
         )
-
-
-NO_TEXT = b"\xff"  # the content of a token that no text has, e.g. <unk>: it is never UTF-8
-
-
-class Continuations:
-    """Which tokens may follow a text so that it stays UTF-8, where tokens may be parts of characters."""
-
-    def __init__(self, contents: Sequence[bytes]) -> None:
-        """contents: the bytes of each token `[V]`."""
-        self._contents = contents
-        self._known: dict[bytes, tuple[npt.NDArray[np.bool_], list[bytes]]] = {}
-
-    def after(self, begun: bytes) -> tuple[npt.NDArray[np.bool_], list[bytes]]:
-        """Return which tokens `[V]` cannot follow a text, and the bytes that are begun after each of the others.
-
-        begun: the bytes at the end of the text that are only a part of a character.
-        """
-        if begun not in self._known:
-            rests = [_rest(begun + content) for content in self._contents]
-            self._known[begun] = np.array([rest is None for rest in rests]), [rest or b"" for rest in rests]
-        return self._known[begun]
-
-
-def _rest(text: bytes) -> bytes | None:
-    """Return the bytes after the last whole character of a text; None if the text cannot become UTF-8."""
-    try:
-        rest = text[codecs.utf_8_decode(text, "strict", False)[1] :]
-    except UnicodeDecodeError:
-        return None
-    return None if rest >= b"\xed\xa0" and rest < b"\xee" else rest  # the codec waits for the end of a surrogate
 
 
 @contextmanager

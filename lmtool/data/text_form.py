@@ -9,11 +9,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import regex
 
 from lmtool.config.data import Normalize, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
-from lmtool.data.subwords import NO_TEXT, Continuations, Subwords
+from lmtool.data.subwords import SPACE, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.tokenizer import (
     OOV,
@@ -168,21 +169,13 @@ class TextForm:
     def shown(self, index: int) -> str:
         """Return a token as text: the word, or what the piece adds, with the space that begins a word."""
         token = self.vocabulary.words[index]
-        if self.subwords is None or token not in self.subwords.numbers:
-            return token
-        return self.subwords.addition(self.subwords.numbers[token])
+        return token if self.subwords is None else self.subwords.additions.get(token, token)
 
     def labels(self, tokens: Iterable[str]) -> list[str]:
         """Return tokens for a table or a picture: the words, or the text of the pieces, with U+2581 for a space."""
-        known = {} if self.subwords is None else self.subwords.labels
-        return [known.get(token, token) for token in tokens]
-
-    def continuations(self) -> Continuations | None:
-        """Return which tokens may follow a text whose tokens may be parts of characters; None for words and letters."""
         if self.subwords is None:
-            return None
-        contents = dict(zip(self.subwords.names, self.subwords.contents, strict=True)) | {EOS: b"\n"}
-        return Continuations([contents.get(word, NO_TEXT) for word in self.vocabulary.words])
+            return list(tokens)
+        return [self.subwords.additions.get(token, token).replace(" ", SPACE) for token in tokens]
 
 
 def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
@@ -191,8 +184,9 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or is not printable."""
-    return word if word.isprintable() and " " not in word else repr(word)
+    """Return a word for a table: in quotes if it has white space or is not printable, but for ZWJ and ZWNJ in it."""
+    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)", "", word)
+    return word if drawn.isprintable() and " " not in drawn else repr(word)
 
 
 class EncodedTexts(NamedTuple):

@@ -10,6 +10,7 @@ from lmtool.config.data import DataConfig, Normalize, Spaces
 from lmtool.data.text_rules import FORMS, is_unusual_space
 
 DOTLESS_I = "\u0131"
+SHOWN, BEFORE = 20, 10  # characters of an example, and how many of them before the first unusual one
 
 
 def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
@@ -47,4 +48,10 @@ def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
                 found[character] += count
                 example = example or word
     named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common(4))
-    return f"{', '.join(named)}, e.g. {example!a}" if found else ""
+    return f"{', '.join(named)}, e.g. {_shown(example)}" if found else ""
+
+
+def _shown(word: str) -> str:
+    """Return the beginning of a word with its white space and invisible characters as <U+00A0>."""
+    first = max(0, min(k for k, character in enumerate(word) if is_unusual_space(character)) - BEFORE)
+    return "".join(f"<U+{ord(c):04X}>" if is_unusual_space(c) else c for c in word[first : first + SHOWN])

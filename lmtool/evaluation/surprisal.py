@@ -177,8 +177,7 @@ def _masks(form: TextForm) -> tuple[Mask, Mask]:
         begin = np.array(list(map(is_white, words)))
         first = ~begin
     else:
-        numbers = subwords.numbers
-        begin = np.array([word in numbers and subwords.addition(numbers[word]).startswith(" ") for word in words])
+        begin = np.array([subwords.additions.get(word, "").startswith(" ") for word in words])
         first = begin
     for mask in (begin, first):
         if form.vocabulary.eos is not None:

@@ -12,15 +12,9 @@ import regex
 from lmtool.system.terminal import letters_of, note_once
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
-# A letter is a base with its marks, which one font must draw; of their characters some are never drawn.
+# A letter is a base with its marks, which one font must draw; some of their characters are never drawn.
 _DRAWN = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{C}\p{Z}]")
-# Kinds of letters, with Debian's packages of fonts for them.
-_PACKAGES = {
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Bopomofo}]": "fonts-noto-cjk",
-    r"\p{Extended_Pictographic}": "fonts-symbola",  # matplotlib cannot draw the letters of colored fonts
-    "": "fonts-noto-core",
-}
-_lacking: set[str] = set()  # letters that no font had
+_boxes: dict[str, str] = {}  # letters that no font had, with the first word of their name, which is their script
 
 
 def families(texts: Iterable[str]) -> list[str]:
@@ -30,41 +24,33 @@ def families(texts: Iterable[str]) -> list[str]:
     """
     from matplotlib import font_manager
 
-    manager = font_manager.fontManager
-    needed = {letter for letter in letters_of("\n".join(texts)) if _DRAWN.search(letter)}
-    default = [entry for entry in manager.ttflist if entry.name == DEFAULT]
-    missing = needed.difference(*(_covered(entry, needed) for entry in default if entry.style == "normal"))
-    found = _cover(missing, manager.ttflist, needed)
+    manager, found = font_manager.fontManager, [DEFAULT]
+    missing = {letter for letter in letters_of("\n".join(texts)) if _DRAWN.search(letter)}
+    # Han letters differ by country, which kana and hangul tell.
+    country = "JP" if any(regex.search(r"[\p{Hiragana}\p{Katakana}]", letter) for letter in missing) else "SC"
+    country = "KR" if any(regex.search(r"\p{Hangul}", letter) for letter in missing) else country
+    _cover(missing, [entry for entry in manager.ttflist if entry.name == DEFAULT], country)
+    found += _cover(missing, manager.ttflist, country)
     if missing:  # matplotlib keeps its list of fonts when others are installed
-        known = {entry.fname for entry in manager.ttflist}
-        for path in set(font_manager.findSystemFonts()) - known:
-            with suppress(NotImplementedError, OSError, RuntimeError):  # not a font that it can draw
+        for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in manager.ttflist}:
+            with suppress(NotImplementedError, OSError, RuntimeError):  # a font that it cannot draw
                 manager.addfont(path)
-        found += _cover(missing, manager.ttflist, needed)
-    if missing:
-        _note(missing)
-    return [DEFAULT, *found]
+        found += _cover(missing, manager.ttflist, country)
+    _note(missing)
+    return found
 
 
-def _covered(entry: Any, letters: set[str]) -> set[str]:
-    """Return which letters a font has, as listed by matplotlib; none if it is not there any more."""
+def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]:
+    """Return the families that have letters, the most of them first, and take these from the letters missing."""
     from matplotlib.ft2font import FT2Font
 
-    with suppress(OSError, RuntimeError):
-        font = FT2Font(entry.fname, face_index=entry.index)
-        return {each for each in letters if all(font.get_char_index(ord(part)) for part in _DRAWN.findall(each))}
-    return set()
-
-
-def _cover(missing: set[str], entries: Iterable[Any], needed: set[str]) -> list[str]:
-    """Return the families that have letters, the most of them first, and take these from the letters missing."""
     have: dict[str, set[str]] = {}
     for entry in entries if missing else ():
         if "last resort" not in entry.name.lower():  # draws a box for each letter
-            have.setdefault(entry.name, set()).update(_covered(entry, missing))
-    written = "".join(needed)  # Han letters differ by country, which kana and hangul tell
-    country = "JP" if regex.search(r"[\p{Hiragana}\p{Katakana}]", written) else "SC"
-    country = "KR" if regex.search(r"\p{Hangul}", written) else country
+            with suppress(OSError, RuntimeError):  # a font that is not there any more
+                font = FT2Font(entry.fname)  # all faces of a collection have its letters
+                drawn = {each for each in missing if all(map(font.get_char_index, map(ord, _DRAWN.findall(each))))}
+                have.setdefault(entry.name, set()).update(drawn)
 
     def rank(name: str) -> tuple[bool, int, bool, bool, str]:
         return not name.startswith("Noto Sans"), -len(have[name] & missing), "Mono" in name, country not in name, name
@@ -76,29 +62,20 @@ def _cover(missing: set[str], entries: Iterable[Any], needed: set[str]) -> list[
     return found
 
 
-def lacking() -> str:
-    """Return a regular expression of matplotlib's warnings about the letters that notes have named."""
-    return f"Glyph ({'|'.join(str(ord(part)) for part in sorted(set().union(*_lacking)))}) "
-
-
-def _script(letter: str) -> str:
-    """Return the first word of a letter's name, which is its script; nothing for symbols."""
-    return _name(letter).split()[0] if unicodedata.category(letter[0])[0] in "LMN" else ""
-
-
-def _name(letter: str) -> str:
-    return unicodedata.name(letter[0], "UNKNOWN")
-
-
 def _note(missing: set[str]) -> None:
-    """Name a letter of each script of which letters are missing, once, and where to get fonts."""
-    examples = {_script(letter): letter for letter in sorted(missing, reverse=True)}
-    new = sorted(examples.keys() - {_script(letter) for letter in _lacking})
-    _lacking.update(missing)
+    names = {letter: unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN") for letter in sorted(missing)}
+    scripts = {each: "" if regex.match(r"\p{Common}", each) else name.split()[0] for each, name in names.items()}
+    new = {script: each for each, script in scripts.items() if script not in _boxes.values()}
+    _boxes.update(scripts)
     if new:
-        named = ", ".join(f"{examples[script]} ({_name(examples[script])})" for script in new[:5])
-        packages = {next(_PACKAGES[kind] for kind in _PACKAGES if regex.match(kind, letter)) for letter in missing}
+        examples = ", ".join(f"{each} ({names[each]})" for each in [*new.values()][:5])
         note_once(
-            f"pictures show boxes for letters that no installed font has, e.g. {named}: install "
-            f"{' '.join(sorted(packages))} (Debian, Ubuntu), or a font of the script from https://fonts.google.com/noto"
+            f"pictures show boxes for letters that no installed font has, e.g. {examples}: install a font of the "
+            "script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages fonts-noto-core, "
+            "fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
         )
+
+
+def boxes() -> str:
+    """Return a regular expression of matplotlib's warnings about letters that a note has named."""
+    return f"Glyph ({'|'.join(str(ord(part)) for part in sorted(set().union(*_boxes)))}) "

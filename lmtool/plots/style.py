@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import for_terminal
-from lmtool.plots.fonts import DEFAULT, families, lacking
+from lmtool.plots.fonts import DEFAULT, boxes, families
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import letters_of
 
@@ -49,6 +49,7 @@ SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
 ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
+LTR = "\u200e"  # before a text that is not only a word: its parts stand from left to right, whatever their script
 DPI = 150  # of PNG; letters are a little narrower or wider at another one
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
@@ -88,7 +89,7 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=lacking())  # a note has said it better
+        warnings.filterwarnings("ignore", message=boxes())  # a note has said it better
         yield
 
 
@@ -150,7 +151,8 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
     # matplotlib escapes <, > and &, but not control characters, which XML does not have.
-    root = ET.fromstring(for_terminal(target.getvalue().decode("utf-8")))
+    escaped = for_terminal(target.getvalue().decode("utf-8").replace(LTR, "&#x200e;"))
+    root = ET.fromstring(escaped)
     used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
     used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
     for parent in root.iter():

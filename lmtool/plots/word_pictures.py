@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmtool.plots.style import INK, MUTED, SERIES, WIDTH, new_figure
+from lmtool.plots.style import INK, LTR, MUTED, SERIES, WIDTH, new_figure
 from lmtool.system.arrays import FloatArray
 from lmtool.trees.analysis import DrawnNode
 
@@ -49,7 +49,7 @@ def tree_figure(root: DrawnNode) -> Figure:
                 axes.text(x - 0.08, y - 0.09, share, color=INNER, fontsize=8, ha="right", va="bottom")
             else:
                 axes.text(x + 0.1, y, share, color=INNER, fontsize=8, ha="left", va="center")
-                words.append(axes.text(x + 0.62, y, place.label, color=INK, fontsize=8.5, ha="left", va="center"))
+                words.append(axes.text(x + 0.62, y, LTR + place.label, color=INK, fontsize=8.5, ha="left", va="center"))
         longest = max(text.get_window_extent().width for text in words) / figure.dpi
         width = 0.6 + step * deepest + 0.62 + longest + 0.18
         figure.set_size_inches(width, height)

@@ -68,16 +68,6 @@ def letters_of(text: str) -> list[str]:
     return [found[0] for found in regex.finditer(r"\X\p{M}*", text)]
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many columns, with an ellipsis for the letters left out at its end."""
-    if columns(text) <= most:
-        return text
-    letters = letters_of(text)
-    while columns("".join(letters)) >= most:
-        letters.pop()
-    return "".join(letters) + "…"
-
-
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in plain text: text flush left, numbers flush right, a dash for None, control characters
     escaped. Columns are those of a terminal.

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from lmtool.system.arrays import IntArray, whole_numbers, word_counts
-from lmtool.system.terminal import shortened
+from lmtool.system.terminal import letters_of
 from lmtool.trees.codes import code_string
 from lmtool.trees.tree import Tree, require_tree, require_words
 
 WORDS_PER_LABEL = 4  # most frequent words shown for a node
-MAX_WORD_LENGTH = 16  # columns of a terminal that a word takes in a label
+MAX_WORD_LENGTH = 16  # letters of a word in a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ def _leaves_below(tree: Tree, child: int) -> IntArray:
 
 def _shortened(word: str) -> str:
     # In text of characters, white space is a word.
-    shown = word if word.isprintable() else repr(word)[1:-1]
+    shown = word if regex.sub(r"(?<=.)\p{Join_Control}(?=.)", "", word).isprintable() else repr(word)[1:-1]
     shown = shown if shown.strip() else repr(word)
-    return shortened(shown, MAX_WORD_LENGTH)
+    letters = letters_of(shown)
+    return shown if len(letters) <= MAX_WORD_LENGTH else "".join(letters[: MAX_WORD_LENGTH - 1]) + "…"

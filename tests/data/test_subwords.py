@@ -54,8 +54,8 @@ def test_every_text_comes_back_and_the_same_words_give_the_same_pieces(unit: Uni
     for some in (words, words[:1], words[5:8]):
         numbers = [again.numbers[piece] for piece in learned.pieces(some)]
         assert again.text(numbers) == " ".join(some)
-    assert learned.addition(learned.numbers["Ġ"]) == " " and learned.addition(learned.numbers["a"]) == "a"
-    assert learned.addition(learned.numbers[LETTERS[0xFC]]) == "<0xFC>"  # a byte that is no character
+    assert learned.additions["Ġ"] == " " and learned.additions["a"] == "a"
+    assert learned.additions[LETTERS[0xFC]] == "<0xFC>"  # a byte that is no character
 
 
 def cuts(word: bytes) -> list[list[bytes]]:
@@ -208,7 +208,7 @@ def test_a_model_of_sentencepiece(folder: Path) -> None:
     assert bpe.pieces(["ab", "b"]) == ["\u2581ab", "\u2581", "b"]
     for model in (unigram, bpe):
         numbers = [model.numbers[piece] for piece in model.pieces(["ab", "\u00fc<s>", "b"])]
-        assert model.text(numbers) == "ab \u00fc<s> b" and model.addition(model.numbers["\u2581a"]) == " a"
+        assert model.text(numbers) == "ab \u00fc<s> b" and model.additions["\u2581a"] == " a"
     Path("m.model").write_bytes(model_file(1, pieces))
     with given("m.model", Unit.unigram, train="valid.txt") as corpus:
         assert corpus.split("valid").tokens == 3 and corpus.subwords is not None

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lmtool as python
 from lmtool.config.data import WordRule
 from lmtool.data.oov import text_warning
-from lmtool.data.printed_words import cut_word, has_letters, known_form, sentence_ends
+from lmtool.data.printed_words import cut_word, has_letters, known_form, sentence_ends, split_sentences
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import WordRows, columns_of_sentences, rows_of_table
 from tests.languages import LANGUAGES
@@ -87,6 +89,16 @@ def test_cutting_and_joining_is_the_identity(language: str, rule: WordRule, form
         assert not any(map(begins_with_mark, tokens))
         letters = [token for token in tokens if has_letters(token)]
         assert sum(map(str.isalnum, "".join(letters))) == sum(map(str.isalnum, word))  # marks=false drops none
+
+
+ODD = "aB1.,!?-'()\u2014\u0301\u0947\u094d\u102c\u200c\u200d\u200f\ufe0f\u20e3\u2067\u0600\u05f3한中ก།॥❤👨"
+
+
+@given(st.text(ODD, min_size=1, max_size=8))
+def test_no_order_of_marks_is_cut_before_one(word: str) -> None:
+    assert "".join(cut_word(word, WordRule.punctuation)) == "".join(split_sentences(word)) == word
+    for rule in (WordRule.punctuation, WordRule.ptb):
+        assert not any(map(begins_with_mark, cut_word(word, rule)[1:]))
 
 
 def test_ptb_cuts_within_words_and_not_before_a_mark() -> None:

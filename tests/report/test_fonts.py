@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -12,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmtool.data.text_form import visible
 from lmtool.plots import fonts
+from lmtool.plots.axes import clipped
 from lmtool.plots.charts import Dot, class_bars, dots_figure, loss_against_rate, settings_figure, weight_bars
 from lmtool.plots.curves import History, training_curves, valid_curves
 from lmtool.plots.style import as_png, as_svg, new_figure
 from lmtool.plots.word_pictures import map_figure, tree_figure
-from lmtool.trees.analysis import DrawnNode
+from lmtool.trees.analysis import DrawnNode, top_of
+from lmtool.trees.builders import balanced_tree
 from tests.languages import TEXTS
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -35,7 +39,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     own = [entry for entry in manager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(manager, "ttflist", own)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    monkeypatch.setattr(fonts, "_lacking", set())
+    monkeypatch.setattr(fonts, "_boxes", {})
     monkeypatch.setattr("lmtool.system.terminal._noted", set())
     yield files
 
@@ -124,12 +128,13 @@ def test_letters_without_a_font_are_noted_once(installed: list[str], caplog: pyt
         as_png(map_figure(np.eye(3, 2), [word, "b", "c"], None))
     (note,) = caplog.messages
     assert note == (
-        "note: pictures show boxes for letters that no installed font has, e.g. ለ (ETHIOPIC SYLLABLE LA): install "
-        "fonts-noto-core (Debian, Ubuntu), or a font of the script from https://fonts.google.com/noto"
+        "note: pictures show boxes for letters that no installed font has, e.g. ል (ETHIOPIC SYLLABLE LE): install a "
+        "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
+        "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
     )
-    as_png(map_figure(np.eye(3, 2), ["中ሐ", "b", "😵\N{WOMAN}"], None))
+    as_png(map_figure(np.eye(3, 2), ["中ሐ።", "b", "😵\N{WOMAN}"], None))
     _, note = caplog.messages
-    assert "👩 (WOMAN), 中 (CJK UNIFIED IDEOGRAPH-4E2D): install fonts-noto-cjk fonts-noto-core fonts-symbola" in note
+    assert "e.g. 中 (CJK UNIFIED IDEOGRAPH-4E2D), 👩 (WOMAN): install" in note
 
 
 def test_other_boxes_are_not_silent(installed: list[str]) -> None:
@@ -159,11 +164,30 @@ def test_marks_take_no_place_of_their_own() -> None:
     assert width_of("\u05e9\u05c1\u05b8") == pytest.approx(width_of("\u05e9"), abs=1)  # of Hebrew
 
 
+def test_letters_of_words_are_not_torn() -> None:
+    # ZWNJ joins letters of a Persian word; the vowel sign of Burmese (U+102C) belongs to its letter.
+    words = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "a\u200bb", "\u101e\u1031\u102c" * 17]
+    assert visible(words[0]) == words[0] and visible(words[1]) == "'a\\u200bb'" and visible("\u200d") == "'\\u200d'"
+    label = top_of(balanced_tree(np.arange(3)), words, np.array([3, 2, 1]), 0).label
+    assert label == f"{words[0]}, a\\u200bb, " + "\u101e\u1031\u102c" * 15 + "…"
+    with new_figure(1, 1, words) as figure:
+        name = clipped(figure, "\u101e\u1031\u102c" * 99)
+    assert re.fullmatch("…(\u101e\u1031\u102c)+", name)
+
+
+def test_a_label_of_a_tree_begins_at_its_left(installed: list[str]) -> None:
+    label = "\u05d0, \u05d1, … (5 words)"
+    figure = tree_figure(DrawnNode(-1, "", 1.0, label, ()))
+    drawn = ET.fromstring(as_svg(figure, "name", ""))
+    assert f"\u200e{label}" in {"".join(text.itertext()) for text in drawn.iter("text")}
+    # The words from right to left, then the English of the label from left to right.
+    assert pixels(f"\u200e{label}") == pixels("\u202d\u05d1 ,\u05d0, … (5 words)")
+
+
 def test_svg_has_the_letters_themselves(installed: list[str]) -> None:
-    for language, words in WORDS.items():
-        name, label = sorted(words, key=len)[:2]
-        drawn = ET.fromstring(as_svg(dots_figure([Dot(name, 1.0, "1")], label), "name", ""))
-        assert {name, label} <= {"".join(text.itertext()) for text in drawn.iter("text")}, language
+    names = {min(words, key=len) for words in WORDS.values()}
+    drawn = ET.fromstring(as_svg(dots_figure([Dot(name, 1.0, "1") for name in names], "\u0645\u0639"), "name", ""))
+    assert names | {"\u0645\u0639"} <= {"".join(text.itertext()) for text in drawn.iter("text")}
 
 
 # edges
@@ -173,7 +197,7 @@ def outside(figure: Any) -> list[str]:
     """Return the texts that do not lie within a figure, at the resolution of a PNG."""
     from matplotlib.text import Text
 
-    warnings.filterwarnings("ignore", message=fonts.lacking())
+    warnings.filterwarnings("ignore", message=fonts.boxes())
     figure.draw_without_rendering()
     hidden = set()  # labels of ticks beyond the ends of an axis
     for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
@@ -190,7 +214,8 @@ def outside(figure: Any) -> list[str]:
     return found
 
 
-LONG = {language: "".join(words)[:60] for language, words in WORDS.items()} | {"wide": "W" * 60}
+WIDE = ("Amharic", "Arabic", "Chinese", "Hindi", "Tibetan", "Vietnamese", "Emoji")
+LONG = {language: "".join(WORDS[language])[:60] for language in WIDE} | {"Latin": "W" * 60}
 
 
 @pytest.mark.parametrize("language", LONG)

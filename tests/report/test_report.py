@@ -331,7 +331,7 @@ def test_a_page_of_every_part() -> None:
     rows: list[list[Cell]] = [["a=b/c,d <e>", 1.5], ["x", None]]
     parts = [
         Table(["run", "n < m"], rows, (1,)),
-        Table(["one"], [["&"]], folded="more <of> it"),
+        Table(["one", "word"], [["&", "\u05e9"]], folded="more <of> it"),
         "a <paragraph>",
     ]
     text = page('a "title" & more', "it <begins>", [Section("One <1>", parts)])
@@ -339,6 +339,7 @@ def test_a_page_of_every_part() -> None:
     assert not read.open and text.startswith("<!DOCTYPE html>\n") and text.endswith("</html>\n")
     assert read.titles == ['a "title" & more', "One <1>"] and "nav" not in read.tags
     assert '<th scope="row" dir="auto">a=b/<wbr>c,<wbr>d &lt;e&gt;</th><td class="number">1.5000</td>' in text
+    assert '<td dir="auto">\u05e9</td>' in text
     assert '<td class="number">\N{EN DASH}</td>' in text and '<th scope="col" class="number">n &lt; m</th>' in text
     assert "<details><summary>more &lt;of&gt; it</summary>" in text and "<p>a &lt;paragraph&gt;</p>" in text
     assert Page(page("t", "i", [Section("A"), Section("B")])).sources == ["#section-1", "#section-2"]
