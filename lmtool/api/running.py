@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import tempfile
@@ -21,7 +22,7 @@ from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.config.rules import as_written, require, require_flags, require_path, require_text
-from lmtool.config.settings import choices_of, data_settings, plain_values, typed
+from lmtool.config.settings import choices_of, data_settings, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import TrainingStart
@@ -38,7 +39,7 @@ _shown: set[tuple[str, str]] = set()
 NAME = re.compile(r"[\w.-]+")
 FOLDER = re.compile(r"(?P<command>lmtool \w+(?: -\S+| [^\s=]+=\S+)+)|hydra\.(?:run|sweep)\.dir\b")
 ARGUMENT = re.compile(r"no key '(\w+)'; did you mean (\w+)\.(\w+)(?:, with \w+=\w+)?\?")
-MAPPINGS = {"data.train", "data.downloads", "smoother.source_weights"}  # may have custom keys: one value each
+MAPPINGS = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights"}  # may have custom keys
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
@@ -157,11 +158,12 @@ def logging_restored() -> Iterator[None]:
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are not None, with a Corpus replaced by the settings of its data and store_dir."""
     from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import settings_json
 
     given = {key: value for key, value in settings.items() if value is not None}
     corpus = given.get("data")
     if isinstance(corpus, Corpus):
-        given["data"] = plain_values(data_settings(corpus.provenance))
+        given["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
         given["store_dir"] = str(corpus.path.parent)
     return given
 
