@@ -97,6 +97,8 @@ def test_a_piece_may_end_a_character_and_begin_another() -> None:
     model = fixed({both: 0.7, b"\xc3": 0.2, b"\xa9": 0.1}, b"\xa9|\xc3")
     assert {len(text) for text in model.generate(count=99, length=6, seed=2)} == {3, 4, 5}
     assert set("".join(model.generate(count=99, length=6, seed=2))) == {E9}
+    model = fixed({b"\xf0": 0.4, b"\x9f": 0.35, b"\x98": 0.25})  # characters of four pieces
+    assert model.generate(count=1, length=8, temperature=0) == ["\U0001f7df" * 2]
 
 
 def test_where_nothing_completes_a_character_it_is_left_out() -> None:

@@ -184,8 +184,10 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or is not printable, but for ZWJ and ZWNJ in it."""
-    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)", "", word)
+    """Return a word for a table: in quotes if it has white space or is not printable, but for joiners within it and
+    marks of direction.
+    """
+    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
     return word if drawn.isprintable() and " " not in drawn else repr(word)
 
 
