@@ -153,6 +153,7 @@ def test_thai_is_text_wherever_it_is_printed(unit: str, thai: Run) -> None:
     )
     joined = "".join(texts)
     assert len(joined) > 900 and "\ufffd" not in joined
+    assert not any(c < " " or c == "\x7f" for c in joined), "smoothing gives bytes of control characters some p"
     thai("generate", "run=run", "count=50", "length=7", "seed=1")
     printed = answer()["texts"]
     assert "\ufffd" not in "".join(printed) and len(printed) == 50
