@@ -16,6 +16,7 @@ from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
 from lmtool.data.subwords import SPACE, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
+from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import (
     OOV,
     RESERVED,
@@ -26,7 +27,6 @@ from lmtool.data.tokenizer import (
     ends_in,
     line_ends,
     split_words,
-    text_size,
     tokenizer_by,
 )
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
