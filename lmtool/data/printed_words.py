@@ -41,10 +41,8 @@ INSIDE = regex.compile(rf"((?:--+|\.\.\.+|[;@?!]|[,:](?!\d))(?!{EXTENDS}))")  # 
 TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
 # What else a vocabulary may have for a token.
 WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
+INVISIBLE = regex.compile(r"[\s\p{DI}]+")  # e.g. a no-break space beside a mark, as in French; marks of direction
 # Unicode's marks, without the comma of Burmese, and with others that end sentences: of Tibetan, Greek and Ethiopic.
-INVISIBLE = regex.compile(
-    r"[\s\p{Default_Ignorable_Code_Point}]+"
-)  # a no-break space beside a mark, as in French; marks of direction
 MARKS = r"[[\p{STerm}\u2026\u037e[\p{Term}&&\p{Tibetan}]]--\u104a]"
 CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes; what is not seen
 FINAL = regex.compile(rf"(?V1)({MARKS}|\u1361(?=\u1361))\u1361?[{CLOSES}\p{{QMark}}]*$")
