@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 from tests.pages import GUIDES, README, Block, anchors, blocks, command_lines, indented, links, pages, toctree
 
 Run = Callable[..., str]
-NEEDS = {"subwords": "tokenizers", "reports": "matplotlib"}  # pages of an extra, and a package of it
+NEEDS = {"subwords": "tokenizers", "your_language": "tokenizers", "reports": "matplotlib"}  # of pages of an extra
 NETWORKS = {"model=nplm", "model=hsoftmax"}
 SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=4", "training.batch_size=1024"]
 EXAMPLE = "docs/examples/own_options/own_options"
@@ -67,20 +67,27 @@ def few_docstrings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_pages_run(lmtool: Run, with_curves: None, few_docstrings: None) -> None:
-    """Run all pages as one session, because the guides use the runs of the README."""
+    """Run all pages as one session, because the guides use the runs of the README. A block of `text` has lines that
+    the commands of the block before it print.
+    """
     done: set[str] = set()
     for page in pages():
         if page.stem in NEEDS and find_spec(NEEDS[page.stem]) is None:
             continue
         names: dict[str, object] = {}
-        for block in blocks(page, "sh", "python"):
+        printed: set[str] = set()  # lines, of the block of commands before
+        for block in blocks(page, "sh", "python", "text"):
+            if block.language == "text":
+                assert {*map(str.rstrip, block.text.splitlines())} - {"..."} <= printed, block.place
+                continue
+            printed = set()
             if block.language == "python":
                 exec(compile(block.text, block.place, "exec"), names)
                 continue
             assert len(command_lines(block.text)) == len([line for line in block.text.splitlines() if line.strip()])
             for words in command_lines(block.text):
                 if shlex.join(words) not in done:
-                    _run(lmtool, block, words)
+                    printed |= set(map(str.rstrip, _run(lmtool, block, words).splitlines()))
                 done.add(shlex.join(words))
         if page == README:
             assert len(done) >= 6
@@ -93,13 +100,15 @@ def test_the_pages_run(lmtool: Run, with_curves: None, few_docstrings: None) -> 
     assert Path("runs/nplm/curves.png").is_file() == can_plot()
 
 
-def _run(lmtool: Run, block: Block, words: list[str]) -> None:
-    """Run a command, with a smaller network that trains in a second instead of a minute."""
+def _run(lmtool: Run, block: Block, words: list[str]) -> str:
+    """Run a command, with a smaller network that trains in a second instead of a minute, and return what it printed."""
     small = SMALL if NETWORKS & set(words) and "--cfg" not in words else []
     small = ["training.steps=8"] if "resume=runs/nplm" in words else small
     small = [*small, "lr_range_steps=10"] if "lr_range=true" in words else small
     try:
-        assert lmtool(*words, *small)
+        printed = lmtool(*words, *small)
+        assert printed
+        return printed
     except AssertionError as error:
         raise AssertionError(f"{block.place}: lmtool {shlex.join(words)}\n{error}") from None
 
