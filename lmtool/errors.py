@@ -33,8 +33,8 @@ def printable(text: str) -> str:
 
 
 # Control characters but tab and newline, those that turn the direction of writing (Trojan Source, Boucher & Anderson
-# 2021), and halves of surrogate pairs, which no encoding has.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# 2021; marks of direction, which turn no letters, stay), and halves of surrogate pairs, which no encoding has.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def for_terminal(text: str) -> str:

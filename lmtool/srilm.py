@@ -275,7 +275,7 @@ def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> N
         acoustic, *rest = split_words(line) or [""]
         if len(rest) < 2 or np.isnan([decimal(acoustic), decimal(rest[0])]).any() or not rest[1].isdecimal():
             what = "ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words; lmtool eval nbest= reads Moses's files"
-            raise UserError(f"{name}: {line!r} is not {what}")
+            raise UserError(f"{name}: {line.rstrip()!r} is not {what}")
         log_prob, words = model.score([rest[2:]])[0], len(rest) - 2
         score = float(log_prob[log_prob > -np.inf].sum()) / LN10  # words with probability 0 are left out, as in SRILM
         total = decimal(acoustic) + given.get("rescore_lmw", 8.0) * score + given.get("rescore_wtw", 0.0) * words

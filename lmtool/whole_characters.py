@@ -13,15 +13,20 @@ from lmtool.data.vocabulary import EOS
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 
-NO_TEXT = b"\xff"  # the bytes of <unk> and <s>: they are in no text
+NO_TEXT = b"\xff"  # the bytes of <unk>, <s>, and control characters that train lacks: they are in no text
+CONTROLS = {bytes([byte]) for byte in (*range(0x20), 0x7F)}
 
 
 def in_whole_characters(model: LanguageModel, form: TextForm) -> LanguageModel:
     """Return the model of whole characters of a model of pieces; a model of words or letters as it is."""
     if form.subwords is None:
         return model
-    contents = dict(zip(form.subwords.names, form.subwords.contents, strict=True)) | {EOS: b"\n"}
-    return WholeCharacters(model, [contents.get(word, NO_TEXT) for word in form.vocabulary.words])
+    known, counts = dict(zip(form.subwords.names, form.subwords.contents, strict=True)), form.vocabulary.counts.tolist()
+    contents = [known.get(word, NO_TEXT) for word in form.vocabulary.words]
+    contents = [NO_TEXT if c in CONTROLS and not n else c for c, n in zip(contents, counts, strict=True)]
+    return WholeCharacters(
+        model, [b"\n" if w == EOS else c for w, c in zip(form.vocabulary.words, contents, strict=True)]
+    )
 
 
 class WholeCharacters(LanguageModel):

@@ -76,6 +76,8 @@ LINES = {
     "eval text='my ": [],
     "train data.split.u": [],
     "train data=text data.split.unit=": ["data.split.unit=tokens", "data.split.unit=lines"],
+    "train data=text data.segmenter=": ["data.segmenter=icu"],
+    "train training.trackers=[wandb,t": ["training.trackers=[wandb,tensorboard", "training.trackers=[wandb,trackio"],
 }
 
 

@@ -327,7 +327,7 @@ FOUND = [
     (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
     (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),
-    (["eval", "run=x", "options=half\uddf6"], ["no such folder"]),
+    (["eval", "run=x", "options=half\uddf6"], ["must be text without NUL"]),
     (["tree", "data=toy", "tree=huffman", "to=."], [" is a folder: name a file"]),
     (["neighbors", "run=x", "a \ud81b"], [r"words: 'a \ud81b' is not UTF-8 text"]),
 ]

@@ -97,6 +97,8 @@ def test_a_piece_may_end_a_character_and_begin_another() -> None:
     model = fixed({both: 0.7, b"\xc3": 0.2, b"\xa9": 0.1}, b"\xa9|\xc3")
     assert {len(text) for text in model.generate(count=99, length=6, seed=2)} == {3, 4, 5}
     assert set("".join(model.generate(count=99, length=6, seed=2))) == {E9}
+    model = fixed({b"\xf0": 0.4, b"\x9f": 0.35, b"\x98": 0.25})  # characters of four pieces
+    assert model.generate(count=1, length=8, temperature=0) == ["\U0001f7df" * 2]
 
 
 def test_where_nothing_completes_a_character_it_is_left_out() -> None:
@@ -151,6 +153,7 @@ def test_thai_is_text_wherever_it_is_printed(unit: str, thai: Run) -> None:
     )
     joined = "".join(texts)
     assert len(joined) > 900 and "\ufffd" not in joined
+    assert not any(c < " " or c == "\x7f" for c in joined), "smoothing gives bytes of control characters some p"
     thai("generate", "run=run", "count=50", "length=7", "seed=1")
     printed = answer()["texts"]
     assert "\ufffd" not in "".join(printed) and len(printed) == 50

@@ -242,7 +242,7 @@ def pairs(
     runs: a run or ARPA file as in `evaluate`, or several. text: "blimp" (also None), or files of pairs. out: a folder
     for result.json; None: it is not written. settings: criterion, resamples, seed, to, items, device.
     """
-    given = named_models(runs) | {"text": None if text is None else str(text)}
+    given = named_models(runs) | {"text": text}
     return call(MinimalPairs, "pairs", given | settings, out, progress)
 
 

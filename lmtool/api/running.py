@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import tempfile
@@ -20,8 +21,8 @@ from lmtool.commands import run_command
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
-from lmtool.config.rules import as_written, require, require_flags, require_path
-from lmtool.config.settings import choices_of, data_settings, plain_values, typed
+from lmtool.config.rules import as_written, require, require_flags, require_path, require_text
+from lmtool.config.settings import choices_of, data_settings, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import TrainingStart
@@ -37,7 +38,8 @@ T = TypeVar("T")
 _shown: set[tuple[str, str]] = set()
 NAME = re.compile(r"[\w.-]+")
 FOLDER = re.compile(r"(?P<command>lmtool \w+(?: -\S+| [^\s=]+=\S+)+)|hydra\.(?:run|sweep)\.dir\b")
-MAPPINGS = {"data.train", "data.downloads", "smoother.source_weights"}  # may have custom keys: one value each
+ARGUMENT = re.compile(r"no key '(\w+)'; did you mean (\w+)\.(\w+)(?:, with \w+=\w+)?\?")
+MAPPINGS = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights"}  # may have custom keys
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
@@ -68,6 +70,8 @@ def call(
     from lmtool.cli.line_settings import with_current_names
 
     require_path("out", out)
+    if not isinstance(given := settings.get("text"), str | PathLike | None):
+        raise UserError(f"text={given!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
     require(callback is None or callable(callback), "callback", f"{callback!r:.40}", "a function")
     with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
@@ -127,6 +131,7 @@ def said_in_python() -> Iterator[None]:
         yield
     except UserError as error:
         message, *rest = error.args
+        message = ARGUMENT.sub(r"no key '\1'; did you mean \2={..., '\3': ...}?", message)
         error.args = (FOLDER.sub(lambda found: found["command"] or "out", message), *rest)
         raise error from None
 
@@ -153,11 +158,12 @@ def logging_restored() -> Iterator[None]:
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are not None, with a Corpus replaced by the settings of its data and store_dir."""
     from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import settings_json
 
     given = {key: value for key, value in settings.items() if value is not None}
     corpus = given.get("data")
     if isinstance(corpus, Corpus):
-        given["data"] = plain_values(data_settings(corpus.provenance))
+        given["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
         given["store_dir"] = str(corpus.path.parent)
     return given
 
@@ -227,6 +233,7 @@ def literal(value: Any, key: str) -> str:
     if isinstance(value, int | float):
         return repr(float(value) if isinstance(value, float) else int(value))
     if isinstance(value, str | Path):
+        require_text(key, value)
         return quoted(str(value))
     if isinstance(value, list | tuple | range):
         return f"[{','.join(literal(item, key) for item in value)}]"

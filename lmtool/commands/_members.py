@@ -79,10 +79,11 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
             _require_same(first, tokens, name, scores.tokens)
     else:
         tokens = tokens_of_file(next(iter(others.values())))
+    read = scored[first].split if scored else f"the text of {names[0]}"
     members = [
         Member(name, scored[name])
         if name in scored
-        else Member(name, TokenScores(aligned(others[name], tokens), tokens, config.split, others[name].normalised))
+        else Member(name, TokenScores(aligned(others[name], tokens), tokens, read, others[name].normalised))
         for name in names
     ]
     return members, tokens

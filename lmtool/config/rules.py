@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -80,7 +81,9 @@ class Rule:
             items = value if type_.startswith("list") else [value]
             whole = "int" in type_ and "float" not in type_
             rule = self.text(type_) + (f"; {self.said}" if self.bounds and self.said else "")
-            if whole and not all(isinstance(item, Integral) for item in items):  # from Python
+            if whole and not all(
+                isinstance(item, Integral) and not isinstance(item, bool) for item in items
+            ):  # from Python
                 value, rule = f"{value!r:.40}", f"a whole number, {rule}"
             require(bool(items) and all(self._holds(item, whole) for item in items), key, value, rule)
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
@@ -191,6 +194,16 @@ def require_path(key: str, value: object, *, null: bool = True) -> None:
     """Raise UserError, naming the argument, unless it may be the path of a file. null: whether it may be null."""
     given = isinstance(value, str | PathLike) or hasattr(value, "joinpath")  # an address is a path without PathLike
     require(given or (null and value is None), key, f"{value!r:.40}", "a path")
+    require_text(key, value)
+
+
+def require_text(key: str, value: object) -> None:
+    """Raise UserError, naming the argument, if the system cannot be given a text, such as a path."""
+    try:
+        usable = b"\0" not in os.fsencode(str(value))
+    except UnicodeEncodeError:
+        usable = False
+    require(usable, key, f"{value!r:.40}", "text without NUL characters and halves of characters")
 
 
 def size_in_bytes(text: str, key: str) -> int:

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters, without_marks
 from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
@@ -52,12 +53,17 @@ def text_warnings(corpus: Corpus) -> list[str]:
 
 
 def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
-    """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more."""
+    """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more, or if
+    the words of train are phrases.
+    """
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
     remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
-    unspaced = [split for split in corpus.provenance.get("unspaced", []) if shares.get(split, 0) >= WARN_FROM]
-    return _warning(shares, UNSPACED_REMEDY if unspaced else remedy)
+    unspaced = corpus.provenance.get("unspaced", [])
+    if any(shares.get(split, 0) >= WARN_FROM for split in unspaced):
+        remedy = UNSPACED_REMEDY
+    phrases = "train" in unspaced and corpus.unit is Unit.word
+    return _warning(shares, remedy) or [UNSPACED_REMEDY] * phrases
 
 
 def text_warning(

@@ -52,7 +52,8 @@ from lmtool.data.store import (
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_notes import notes_on_words
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import BOS_ID, text_size
+from lmtool.data.text_size import text_size
+from lmtool.data.tokenizer import BOS_ID
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5

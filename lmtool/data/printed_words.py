@@ -41,6 +41,7 @@ INSIDE = regex.compile(rf"((?:--+|\.\.\.+|[;@?!]|[,:](?!\d))(?!{EXTENDS}))")  # 
 TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
 # What else a vocabulary may have for a token.
 WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
+INVISIBLE = regex.compile(r"[\s\p{DI}]+")  # e.g. a no-break space beside a mark, as in French; marks of direction
 # Unicode's marks, without the comma of Burmese, and with others that end sentences: of Tibetan, Greek and Ethiopic.
 MARKS = r"[[\p{STerm}\u2026\u037e[\p{Term}&&\p{Tibetan}]]--\u104a]"
 CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes; what is not seen
@@ -58,7 +59,8 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
         return split_words(word)
     cut = _ptb if rule is WordRule.ptb else _marks_off
     *others, last = [part for piece in split_words(word) for part in _at_dashes(piece)] or [""]
-    return [token for part in others for token in cut(part, False)] + cut(last, is_last)
+    tokens = [token for part in others for token in cut(part, False)] + cut(last, is_last)
+    return [token for token in tokens if not INVISIBLE.fullmatch(token)]
 
 
 def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:

@@ -35,7 +35,9 @@ INSTALL = (
 def lacks_spaces(words: Iterable[str]) -> bool:
     """Return whether words, as white space separates them, are rather phrases of scripts without spaces."""
     each = list(words)
-    phrases = [word for word in each if UNSPACED.search(word)]
+    phrases = [word for word in each if not word.isascii() and UNSPACED.search(word)]
+    if not phrases:
+        return False
     letters = regex.findall(r"\p{L}", " ".join(each))
     is_long = sum(len(graphemes(word)) for word in phrases) >= LENGTH * len(phrases)
     return is_long and len(UNSPACED.findall("".join(letters))) > SHARE * len(letters)
@@ -77,5 +79,8 @@ class IcuSegmenter(SegmenterConfig):
             note_once(f"data.segmenter=icu: {versions}, whose words may differ")
         boundaries = icu.BreakIterator.createWordInstance(icu.Locale.getRoot())  # locales do not change these scripts
         boundaries.setText(word)
-        at = [k for k, letter in enumerate(word) for _ in range(1 + (letter > "\uffff"))] + [len(word)]  # in UTF-16
-        return " ".join(word[at[start] : at[end]] for start, end in pairwise([0, *boundaries]))
+        ends = list(boundaries)
+        if max(word) > "\uffff":  # which are two units of UTF-16, in which ICU counts
+            at = [k for k, letter in enumerate(word, 1) for _ in range(1 + (letter > "\uffff"))]
+            ends = [at[end - 1] for end in ends]
+        return " ".join([word[start:end] for start, end in pairwise([0, *ends])])

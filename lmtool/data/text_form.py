@@ -16,6 +16,7 @@ from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.split import Split
 from lmtool.data.subwords import SPACE, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
+from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import (
     OOV,
     RESERVED,
@@ -26,7 +27,6 @@ from lmtool.data.tokenizer import (
     ends_in,
     line_ends,
     split_words,
-    text_size,
     tokenizer_by,
 )
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
@@ -184,8 +184,10 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or is not printable, but for ZWJ and ZWNJ in it."""
-    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)", "", word)
+    """Return a word for a table: in quotes if it has white space or is not printable, but for joiners within it and
+    marks of direction.
+    """
+    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
     return word if drawn.isprintable() and " " not in drawn else repr(word)
 
 

@@ -81,11 +81,6 @@ class TextRules:
         """Whether any text changes by the rules."""
         return self != UNCHANGED
 
-    @property
-    def is_nfc(self) -> bool:
-        """Whether text is in NFC once it is written by the rules."""
-        return self.normalize in (Normalize.nfc, Normalize.nfkc)
-
     def __call__(self, text: str) -> str:
         """Return the lines of a text as the rules write them; their number stays.
 

@@ -51,6 +51,11 @@ class Tokens:
         """N."""
         return len(self.ids)
 
+    @property
+    def oov_known(self) -> bool:
+        """Whether words outside the vocabulary are known: a file of another program has only the words of its text."""
+        return self.words[-1] == BOS
+
     @cached_property
     def ids_of_words(self) -> dict[str, int]:
         """The id of each word."""

@@ -151,7 +151,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
     # matplotlib escapes <, > and &, but not control characters, which XML does not have.
-    escaped = for_terminal(target.getvalue().decode("utf-8").replace(LTR, "&#x200e;"))
+    escaped = for_terminal(target.getvalue().decode("utf-8"))
     root = ET.fromstring(escaped)
     used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
     used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}

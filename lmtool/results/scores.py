@@ -65,9 +65,9 @@ class Evaluation(Figures):
         return self.token_scores.tokens.count
 
     @property
-    def oov(self) -> int:
-        """Number of tokens that are `<unk>` for a word outside the vocabulary."""
-        return len(self.oov_positions)
+    def oov(self) -> int | None:
+        """Number of tokens that are `<unk>` for a word outside the vocabulary; None if unknown."""
+        return len(self.oov_positions) if self.token_scores.tokens.oov_known else None
 
     @cached_property
     def log_prob(self) -> float:
@@ -83,13 +83,13 @@ class Evaluation(Figures):
 
     @cached_property
     def perplexity_without_oov(self) -> float | None:
-        """Perplexity of the tokens in the vocabulary; None if all are outside."""
+        """Perplexity of the tokens in the vocabulary; None if all are outside, or the vocabulary is unknown."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
 
         known = np.delete(self.log_probs, self.oov_positions)
-        return perplexity(known) if len(known) else None
+        return perplexity(known) if len(known) and self.oov is not None else None
 
     @property
     def perplexity_per_word(self) -> float | None:
@@ -191,7 +191,7 @@ class Evaluation(Figures):
             differ = self.words_and_ends != self.tokens  # tokens are not words, or it is not known
             rows += [
                 (f"tokens ({self.split})", self.tokens),
-                ("  out of vocabulary", self.oov),
+                ("  out of vocabulary", "unknown" if self.oov is None else self.oov),
                 ("perplexity, dynamic" if self.dynamic else "perplexity", self.perplexity),
                 ("  without OOVs", self.perplexity_without_oov if self.oov else None),
                 ("bits per token", self.bits_per_token if differ else None),

@@ -127,6 +127,8 @@ class Run:
         if not (folder / "run.json").is_file():
             inside = sorted(path.parent for path in folder.glob("*/run.json"))
             meant = f"; did you mean {', '.join(map(str, inside[:3]))}?" if inside else f": {REMEDY}"
+            if (folder / "scores.h5").is_file():
+                meant = ": its scores.h5 has scores without a model, which lmtool compare and lmtool ensemble can use"
             raise UserError(f"{folder} is not a finished run (it has no run.json){meant}")
         saved = read_json(folder / "run.json", REMEDY)
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lmtool.config.rules import require_path
 from lmtool.data.readers import read_blocks
 from lmtool.errors import UserError, named
 from lmtool.system.files import atomic_write, packed_file
@@ -94,6 +95,7 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
     read_tree reads the file. Raises UserError if the disk is full or the folder cannot be written to, and ValueError if
     `tree` is not a Tree or has more words than `words`.
     """
+    require_path("path", path, null=False)
     require_tree("write_tree: tree", tree)
     require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
@@ -108,6 +110,7 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     Empty lines are skipped. Raises UserError, naming the file, if it is missing, a line does not have two fields, a
     word is not among `words` or has no line, or the codes do not form a binary tree (from_codes).
     """
+    require_path("path", path, null=False)
     with named("the tree"):
         lines = b"".join(read_blocks(str(path), tables=True)).split(b"\n")
     ids = {_escaped(word): index for index, word in enumerate(words)}

@@ -226,5 +226,4 @@ def pieces(given: Given) -> None:
     table = subwords.table(words)
     for word, first, last in zip(words, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True):
         require_same(subwords.text(table.ids[first:last].tolist()), word, "pieces written back")
-    for number in range(min(len(subwords.names), 50)):
-        subwords.addition(number)
+    require_same([*subwords.additions], [*subwords.names], "pieces as text")

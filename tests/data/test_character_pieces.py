@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data._train_subwords import _alphabet, _expected, _seeds, train_subwords, unigram_pieces
+from lmtool.data._train_subwords import _alphabet, _expected, _parts, _seeds, train_subwords, unigram_pieces
 from lmtool.data.preprocess import preprocess
 from lmtool.data.subwords import Subwords
 from tests.data.test_preprocess import text
@@ -132,6 +132,12 @@ def test_the_alphabet_covers_the_text_and_fits() -> None:
     counts["ค"] = 4
     assert _alphabet(counts, 99) == [" ", "ก", "ข", "ค"]
     assert "\u2581" not in _alphabet(Counter({" ": 1, "\u2581": 100}), 99)
+
+
+def test_pieces_do_not_cross_what_becomes_bytes() -> None:
+    parts, counts = _parts(["กคข", "<0xE0>ก", "ข" * 600], np.array([2, 5, 1]), [" ", "ก", "ข", *"<0xE>"])
+    assert parts == [" ก", "ข", " <", "0xE0>ก", f" {'ข' * 255}", "ข" * 256, "ข" * 89]
+    assert counts.tolist() == [2, 2, 5, 5, 1, 1, 1]
 
 
 def test_long_words_are_learned_from_too() -> None:

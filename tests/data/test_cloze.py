@@ -56,7 +56,7 @@ def test_bad_questions(text: str, answers: str | None, said: str, tmp_path: Path
 def test_answers_of_a_spreadsheet(tmp_path: Path) -> None:
     for mark in (";", "\t"):
         table = "\ufeffID,1,2,3\r\n1,1,0,0\r\n2,1,0,0\r\n3,0,1,0\r\n".replace(",", mark)
-        assert read_cloze(*written(tmp_path, QUESTIONS, table), VOCABULARY, False).answers.tolist() == [0, 0, 1]
+        assert read_cloze(*written(tmp_path, QUESTIONS, table), VOCABULARY).answers.tolist() == [0, 0, 1]
 
 
 def test_words_are_cut_as_the_text_is(tmp_path: Path) -> None:

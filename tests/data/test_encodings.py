@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import sys
@@ -113,6 +114,8 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
     ):
         said = lmtool(*line, code=2).splitlines()[-1]
         assert said == f"lmtool: {file} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8"
+    Path("x.txt.gz").write_bytes(gzip.compress(Path("x.txt").read_bytes()))
+    assert "x.txt.gz is UTF-16BE, not UTF-8" in lmtool("eval", "arpa=de.arpa", "text=x.txt.gz", code=2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("x.txt").read_bytes())))
     assert "standard input is UTF-16BE, not UTF-8" in lmtool("eval", "arpa=de.arpa", "text=-", code=2)
 

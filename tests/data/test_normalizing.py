@@ -8,7 +8,8 @@ import pytest
 from lmtool.config.data import Normalize, Unit
 from lmtool.data.text_form import TextForm, in_normal_form
 from lmtool.data.text_rules import UNCHANGED, TextRules, ccnet
-from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer, text_size
+from lmtool.data.text_size import text_size
+from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
 
 

@@ -265,6 +265,24 @@ def test_a_sweep_over_segmenters(lmtool: Run) -> None:
     assert "were finished before" in lmtool("train", "-m", OPTIONS, "resume=sweep")
 
 
+@icu
+def test_a_corpus_of_python_keeps_its_segmenter(lmtool: Run) -> None:
+    given = {"kind": "text", "train": text(*CHINESE), "valid": "train.txt", "segmenter": {"kind": "icu"}}
+    with package.preprocess(data=given) as corpus:
+        assert corpus.tokens("train") == 23  # 6, 8 and 9, with </s>
+        run = package.train({"kind": "ngram", "order": 2}, corpus, out="run")
+        assert package.evaluate(run, text=CHINESE).tokens == 23
+        assert package.load("run").form.rules.segmenter.kind == "icu"
+
+
+def test_a_source_of_ones_own_is_trained_on_from_python(lmtool: Run) -> None:
+    """Its YAML file does not have the settings that all sources share."""
+    Path("t.jsonl").write_text('{"text": "a b"}\n', encoding="utf-8")
+    given = {"kind": "jsonl", "train": "t.jsonl", "valid": "t.jsonl"}
+    with package.preprocess(data=given, options=OWN) as corpus:
+        assert package.train({"kind": "ngram", "order": 2}, corpus, out="run", options=OWN).ngrams[0] == 5
+
+
 def test_a_segmenter_of_ones_own(lmtool: Run) -> None:
     name = text("བཀྲ་ཤིས་བདེ་ལེགས།", "བདེ་ལེགས།")
     data = ("data=text", f"data.train={name}", f"data.valid={name}", "data.segmenter=tsek")

@@ -17,7 +17,8 @@ from lmtool.config.data import Normalize, Spaces, Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import INVISIBLE, TextRules, graphemes, lower
-from lmtool.data.tokenizer import CharTokenizer, text_size
+from lmtool.data.text_size import text_size
+from lmtool.data.tokenizer import CharTokenizer
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 

@@ -15,7 +15,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import OOV, RESERVED, CharTokenizer, WordTokenizer, split_words, text_size
+from lmtool.data.text_size import text_size
+from lmtool.data.tokenizer import OOV, RESERVED, CharTokenizer, WordTokenizer, split_words
 from lmtool.data.vocabulary import Vocabulary
 
 RULES = VocabularyConfig(None, None, 1, False, Unit.word)

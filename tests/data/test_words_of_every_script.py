@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,8 @@ CUT = {
     "Hebrew, with points": ("שָׁלוֹםַ,", "שָׁלוֹםַ|,"),
     "Hebrew, geresh at the end": ("(ר׳)", "(|ר׳|)"),
     "Hebrew, gershayim": ("צה״ל.", "צה״ל|."),
-    "Hebrew, a mark of direction": ("דג!\u200f", "דג|!|\u200f"),
+    "French": ("\u00ab\u00a0non\u202f!\u00a0\u00bb", "\u00ab|non|!|\u00bb"),
+    "Hebrew, a mark of direction": ("\u202bדג!\u200f", "דג|!"),
     "Hindi": ("\"में।\"", "\"|में|।|\""),
     "Hindi, virama at the end": ("भगवान्\u2026", "भगवान्|\u2026"),
     "Japanese": ("『はい\u3099！』", "『|はい\u3099|！|』"),
@@ -94,9 +96,15 @@ def test_cutting_and_joining_is_the_identity(language: str, rule: WordRule, form
 ODD = "aB1.,!?-'()\u2014\u0301\u0947\u094d\u102c\u200c\u200d\u200f\ufe0f\u20e3\u2067\u0600\u05f3한中ก།॥❤👨"
 
 
+def visible_part(text: str) -> str:
+    """A token of invisible characters alone, such as a mark of direction, is left out."""
+    return re.sub("[\u200c\u200d\u200f\u2067\ufe0f]", "", text)
+
+
 @given(st.text(ODD, min_size=1, max_size=8))
 def test_no_order_of_marks_is_cut_before_one(word: str) -> None:
-    assert "".join(cut_word(word, WordRule.punctuation)) == "".join(split_sentences(word)) == word
+    tokens = cut_word(word, WordRule.punctuation)
+    assert visible_part("".join(tokens)) == visible_part(word) and "".join(split_sentences(word)) == word
     for rule in (WordRule.punctuation, WordRule.ptb):
         assert not any(map(begins_with_mark, cut_word(word, rule)[1:]))
 
