@@ -84,7 +84,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     at_spaces = pre_tokenizers.Split(" ", "merged_with_next")
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([at_spaces, cutter]), decoder
     kind = f"{len(alphabet):,} characters, and of bytes for all others" if bytes_first else "bytes"
-    about = f"{kind}: {share:.1%} of the letters of train are not Latin"
+    about = f"{kind}: {100 * share:.1f} % of the letters of train are not Latin"
     return Subwords(tokenizer, f"the {unit.value} of train", about)
 
 

@@ -244,10 +244,10 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
 
 def _notes_on_words(data: DataConfig, provisional: Provisional, total: int) -> list[str]:
     types = provisional.types
-    if "train" not in provisional.ids or all(map(str.isascii, types)):
+    if all(map(str.isascii, types)):
         return []
-    counts = count_ids(provisional.ids["train"], len(types)).tolist()
-    return notes_on_words(zip(types, counts, strict=True), data, provisional.changed_words, total)
+    counts = np.sum([count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0)
+    return notes_on_words(zip(types, counts.tolist(), strict=True), data, provisional.changed_words, total)
 
 
 def _notes_of_pieces(

@@ -16,8 +16,8 @@ SHOWN, BEFORE = 20, 10  # characters of an example, and how many of them before 
 def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
     """Return notes on the words of a data set.
 
-    words: those of train with their counts, as they are in the store. changed: number of words of all splits that were
-    not in the normal form, of `total`.
+    words: those of all splits with their counts, as they are in the store. changed: number of those that were not in
+    the normal form, of `total`.
     """
     rules, notes = data.vocabulary, []
     words = [(word, count) for word, count in words if count and not word.isascii()]
@@ -26,12 +26,12 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
     if data.normalize is Normalize.none:
         decomposed = sum(count for word, count in words if not unicodedata.is_normalized("NFC", word))
         if decomposed:
-            notes.append(f"{decomposed:,} words of train are not in NFC: data.normalize=nfc makes equal what looks so")
+            notes.append(f"{decomposed:,} words are not in NFC: data.normalize=nfc makes equal what looks so")
     if data.spaces is Spaces.ascii and not rules.unit.is_character and (spaces := unusual_spaces(words)):
-        notes.append(f"within words of train are {spaces}: data.spaces=unicode separates words there")
+        notes.append(f"within words are {spaces}: data.spaces=unicode separates words there")
     dotless = sum(count for word, count in words if DOTLESS_I in word)
     if dotless and rules.lowercase is True:
-        what = f"{dotless:,} words of train have a dotless i, as in Turkish"
+        what = f"{dotless:,} words have a dotless i, as in Turkish"
         notes.append(f"{what}: data.vocabulary.lowercase=tr (or az) turns I into it, and \u0130 into i")
     return notes
 

@@ -118,11 +118,11 @@ def test_which_text_is_cut_as_bytes() -> None:
         pieces = learned(" ".join(lines).split(), Unit.bpe, 300)
         assert (pieces.names[0] == "<0x00>") == (name in OTHER_SCRIPTS), (name, pieces.about)
     # One letter of ten; digits and marks of punctuation are no letters.
-    for latin, said in (("abcdefghi", "10.0%"), ("abcdefghij", "9.1%")):
+    for latin, said in (("abcdefghi", "10.0 %"), ("abcdefghij", "9.1 %")):
         about = learned(["ж", latin, "...", "123"], Unit.bpe, 300).about
         assert about.endswith(f"{said} of the letters of train are not Latin")
-        assert about.startswith("bytes") == (said == "9.1%")
-    assert learned(["ж"], Unit.bpe, 256).about == "bytes: 100.0% of the letters of train are not Latin"
+        assert about.startswith("bytes") == (said == "9.1 %")
+    assert learned(["ж"], Unit.bpe, 256).about == "bytes: 100.0 % of the letters of train are not Latin"
 
 
 def test_the_alphabet_covers_the_text_and_fits() -> None:
@@ -167,7 +167,7 @@ def test_the_unigram_model_over_characters_is_that_of_all_cuts() -> None:
 def test_preprocess_says_what_pieces_consist_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LMTOOL_DATA", raising=False)
-    for line, said in (("กข กข", "3 characters, and of bytes for all others: 100.0%"), ("ab ab", "bytes: 0.0%")):
+    for line, said in (("กข กข", "3 characters, and of bytes for all others: 100.0 %"), ("ab ab", "bytes: 0.0 %")):
         Path("train.txt").write_text(f"{line}\n")
         Path("valid.txt").write_text(f"{line}\n")
         store = preprocess(text(vocabulary=BPE), "stores", progress=False)

@@ -156,14 +156,14 @@ def test_preprocess_says_what_changed(tmp_path: Path) -> None:
     corpus = Corpus.from_texts(text, text[:1], lowercase=True, store_dir=tmp_path)
     assert corpus.provenance["notes"] == [
         "1 of 11 words were not in NFC: they are written in it",
-        "within words of train are NO-BREAK SPACE in 2, SOFT HYPHEN in 1, e.g. a<U+00A0>b: data.spaces=unicode "
+        "within words are NO-BREAK SPACE in 2, SOFT HYPHEN in 1, e.g. a<U+00A0>b: data.spaces=unicode "
         "separates words there",
-        "1 words of train have a dotless i, as in Turkish: data.vocabulary.lowercase=tr (or az) turns I into it, and "
+        "1 words have a dotless i, as in Turkish: data.vocabulary.lowercase=tr (or az) turns I into it, and "
         "\u0130 into i",
     ]
     plain = Corpus.from_texts(text, text[:1], normalize="none", spaces="unicode", lowercase="tr", store_dir=tmp_path)
     assert plain.provenance["notes"] == [
-        "1 words of train are not in NFC: data.normalize=nfc makes equal what looks so",
+        "1 words are not in NFC: data.normalize=nfc makes equal what looks so",
     ]
     assert {"a", "b", "soft", "d\u0131\u015f"} < {*plain.vocabulary.words}
 
