@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -167,15 +168,17 @@ class DataConfig(Settings, ABC):
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
         self.segmenter = None if self.segmenter == "none" else self.segmenter
-        if self.segmenter is not None:
-            self._complete_segmenter(self.vocabulary.unit)
 
-    def _complete_segmenter(self, unit: Unit) -> None:
-        """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings."""
-        from lmtool.config.settings import option_named
+    def complete(self, option_named: Callable[[str, Any, str], Any]) -> None:
+        """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings.
 
+        option_named: returns the settings of an option, given its group, its name and the key of the setting.
+        """
+        if self.segmenter is None:
+            return
         if not isinstance(self.segmenter, SegmenterConfig):
             self.segmenter, self.spaces = option_named("segmenter", self.segmenter, "data.segmenter"), Spaces.unicode
+        unit = self.vocabulary.unit
         if unit.is_character or self.drops_tags():
             other = "data.tags=true" if self.drops_tags() else f"data.vocabulary.unit={unit.value}"
             raise UserError(

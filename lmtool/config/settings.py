@@ -26,6 +26,7 @@ from omegaconf.errors import (
 )
 
 from lmtool.config import rules
+from lmtool.config.data import DataConfig
 from lmtool.config.index import TRAINING, type_of, types_of
 from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
@@ -221,11 +222,15 @@ def _beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
 def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
     merged = _merged(target, values, group)
     try:
-        return OmegaConf.to_object(merged)
+        settings: Any = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise _setting_error(error, group) from error
+    data = getattr(settings, "data", settings)
+    if isinstance(data, DataConfig):
+        data.complete(option_named)
+    return settings
 
 
 def _setting_error(error: OmegaConfBaseException, group: str) -> SettingError:

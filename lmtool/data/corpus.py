@@ -61,7 +61,6 @@ class Corpus(Store):
         lowercase: bool | str = False,
         normalize: str = "nfc",
         spaces: str = "ascii",
-        segmenter: Any = None,
         min_count: int = 1,
         size: int | None = None,
         words: Iterable[str] | None = None,
@@ -76,12 +75,11 @@ class Corpus(Store):
         one stream without `</s>`, whose contexts cross the strings. unit: "word", "char" or "grapheme" for a model of
         characters, "bpe" or "unigram" for one of pieces of words. lowercase: whether all text becomes lower case, or
         the language by whose rules it does: "tr", "az" or "lt". normalize: the normal form of the text: "nfc", "nfd",
-        "nfkc", "ccnet" or "none". spaces: "unicode" if its white space separates words, too. segmenter: an option that
-        finds words, e.g. "icu"; None for none. min_count: words with fewer occurrences in train become `<unk>`, or no
-        pieces are learned from them. size: maximum number of words, the most frequent; None for no limit; the number of
-        pieces, None for 8000. words: the whole vocabulary instead. Text of more than some 32 MB goes through a
-        temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and if the store cannot be
-        written.
+        "nfkc", "ccnet" or "none". spaces: "unicode" if its white space separates words, too. min_count: words with
+        fewer occurrences in train become `<unk>`, or no pieces are learned from them. size: maximum number of words,
+        the most frequent; None for no limit; the number of pieces, None for 8000. words: the whole vocabulary instead.
+        Text of more than some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and
+        `</s>` in it, and if the store cannot be written.
         """
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
@@ -99,9 +97,7 @@ class Corpus(Store):
         require_lowercase(lowercase, "lowercase")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
         form, white = Normalize(normalize), Spaces(spaces)
-        data = TextsData(
-            "texts", name, sentences, rules, normalize=form, spaces=white, segmenter=segmenter, digest=None
-        )
+        data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, digest=None)
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
     def __reduce__(self) -> tuple[Any, ...]:

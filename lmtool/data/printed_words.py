@@ -198,7 +198,8 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
     firsts = {word: without_marks(word)[:1] for word in marks if not ENDING.fullmatch(word)}
     is_small = [False]  # whether the next word begins with a small letter, from the last word on
     for word in reversed(words):
-        is_small.append(has_capitals and firsts[word].islower() if word in firsts else is_small[-1])
+        small = has_capitals and _has_capital(firsts.get(word, ""))
+        is_small.append(small if word in firsts else is_small[-1])
     ends: list[str] = []
     for word, small in zip(words, is_small[-2::-1], strict=True):
         mark = "" if small and marks[word] in ".!?;\u2026" else marks[word]
@@ -206,6 +207,11 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
             mark, ends[-1] = mark or ends[-1], ""
         ends.append(mark)
     return ends
+
+
+def _has_capital(letter: str) -> bool:
+    """Return whether a letter is small and has a capital, by which sentences begin: those of Georgian do not."""
+    return letter.islower() and letter.title() != letter
 
 
 def _final_mark(word: str) -> str:

@@ -168,7 +168,11 @@ def lower(text: str, language: bool | str) -> str:
 
 def _with_dot(letter: str) -> str:
     above = next((k for k, mark in enumerate(letter) if unicodedata.combining(mark) == 230), None)
-    return letter if above is None else f"{letter[0].lower()}{letter[1:above]}{DOT_ABOVE}{letter[above:]}"
+    return (
+        letter
+        if above is None or letter[above] == DOT_ABOVE
+        else f"{letter[0].lower()}{letter[1:above]}{DOT_ABOVE}{letter[above:]}"
+    )
 
 
 def graphemes(text: str) -> list[str]:

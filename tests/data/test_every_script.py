@@ -150,7 +150,6 @@ def test_a_mark_of_a_script_without_capitals_ends_before_a_small_letter(run: Pat
     assert sentences(run, "वह गया। windows आया। OK") == [1, 1, 2, 2, 3]
 
 
-@pytest.mark.xfail(strict=True, reason="every Georgian letter has category Ll, also where it begins a sentence")
 def test_a_latin_capital_in_georgian_text(run: Path) -> None:
     assert sentences(run, "ყველა Windows კარგია. მეორე აქ არის. მესამე") == [1, 1, 1, 2, 2, 2, 3]
 

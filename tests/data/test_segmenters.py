@@ -18,7 +18,6 @@ from lmtool.config.settings import option_named
 from lmtool.data.corpus import Corpus
 from lmtool.data.segmenters import OF_ICU, lacks_spaces
 from lmtool.data.text_rules import TextRules
-from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.languages import LANGUAGES
 
@@ -274,14 +273,6 @@ def test_a_corpus_of_python_keeps_its_segmenter(lmtool: Run) -> None:
         run = package.train({"kind": "ngram", "order": 2}, corpus, out="run")
         assert package.evaluate(run, text=CHINESE).tokens == 23
         assert package.load("run").form.rules.segmenter.kind == "icu"
-
-
-def test_text_of_python_has_a_segmenter(tmp_path: Path) -> None:
-    with folder_in_use(str(ROOT / "docs" / "examples" / "own_options" / "own_options")):
-        corpus = Corpus.from_texts(["\u0f56\u0f7c\u0f51\u0f0b\u0f66\u0f90\u0f51"], segmenter="tsek", store_dir=tmp_path)
-        assert {"\u0f56\u0f7c\u0f51\u0f0b", "\u0f66\u0f90\u0f51"} < {*corpus.vocabulary.words}
-    with pytest.raises(UserError, match=r"data\.segmenter=nope: no option of segmenter="):
-        Corpus.from_texts(["a"], segmenter="nope", store_dir=tmp_path)
 
 
 def test_a_source_of_ones_own_is_trained_on_from_python(lmtool: Run) -> None:

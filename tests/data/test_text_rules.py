@@ -42,6 +42,7 @@ ALL_RULES = [
         ("tr", "\u00ce", "\u00ee"),  # a circumflex stays
         # SpecialCasing.txt: a dot below another accent above, in Lithuanian
         ("lt", "\u00cc\u00cd\u0128J\u0301", "i\u0307\u0300i\u0307\u0301i\u0307\u0303j\u0307\u0301"),
+        ("lt", "\u0130 I\u0307", "i\u0307 i\u0307"),  # which have their dot
         ("lt", "\u012e\u0301 I", "\u012f\u0307\u0301 i"),
         ("lt", "I\u0328\u0331", "\u012f\u0331"),  # marks below alone: no dot
         (False, "I", "I"),
