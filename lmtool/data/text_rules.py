@@ -102,18 +102,12 @@ class TextRules:
 
         The plain form is a call with the decoded text; ASCII text is in all normal forms.
         """
-        segments = self.segmenter is not None
-        if (
-            content.isascii()
-            and not segments
-            and self.normalize is not Normalize.ccnet
-            and self.lowercase not in TURKIC
-        ):
+        changes_ascii = self.segmenter or self.normalize is Normalize.ccnet or self.lowercase in TURKIC
+        if not self.changes or (content.isascii() and not changes_ascii):
             return content.lower() if self.lowercase else content
         text = content.decode("utf-8", "surrogatepass")
-        if not (self.lowercase or segments or self.spaces is Spaces.unicode) and self._is_normal(text):
-            return content
-        return self(text).encode("utf-8", "surrogatepass")
+        written = self(text)
+        return content if written == text else written.encode("utf-8", "surrogatepass")
 
     def count_inserted(self, content: bytes, written: bytes) -> int:
         """Return the number of spaces that the segmenter inserted, which are no characters of the text."""
@@ -123,18 +117,17 @@ class TextRules:
 
     def count_changed(self, content: bytes) -> int:
         """Return the number of words of a text, separated by white space, that are not in the normal form."""
-        if content.isascii() or self.normalize in (Normalize.none, Normalize.ccnet):
+        form = FORMS.get(self.normalize)
+        if content.isascii() or form is None:
             return 0
-        text = content.decode("utf-8", "surrogatepass")
-        return 0 if self._is_normal(text) else sum(not self._is_normal(word) for word in WORD.findall(text))
-
-    def _is_normal(self, text: str) -> bool:
-        if self.normalize is Normalize.ccnet:
-            return False
-        return self.normalize is Normalize.none or unicodedata.is_normalized(FORMS[self.normalize], text)
+        lines = content.decode("utf-8", "surrogatepass").split("\n")
+        others = (line for line in lines if not unicodedata.is_normalized(form, line))
+        return sum(not unicodedata.is_normalized(form, word) for line in others for word in WORD.findall(line))
 
     def _in_form(self, text: str) -> str:
-        return text if self._is_normal(text) else unicodedata.normalize(FORMS[self.normalize], text)
+        # By lines: a quick check of Unicode's suffices for most, and fails for a whole text with a single accent.
+        form = FORMS.get(self.normalize)
+        return text if form is None else "\n".join([unicodedata.normalize(form, line) for line in text.split("\n")])
 
 
 UNCHANGED = TextRules()

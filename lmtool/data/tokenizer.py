@@ -212,7 +212,7 @@ class Tokenizer(ABC):
     def _written(self, content: bytes) -> bytes:
         """Return lines as the rules write them."""
         written = self.rules.encoded(content)
-        if self._grows:
+        if self._grows and written is not content:
             self.changed_words += self.rules.count_changed(content)
             self.inserted_spaces += self.rules.count_inserted(content, written)
         return written
