@@ -10,6 +10,7 @@ import numpy as np
 
 from lmtool.config.model_verbs import SurprisalConfig
 from lmtool.data.oov import text_warning
+from lmtool.data.printed_words import INVISIBLE
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import text_files
 from lmtool.data.text_records import require_separate
@@ -114,7 +115,7 @@ def _table(
         figures |= {f"log_frequency_{unit}{shared}": found.frequency}
         columns |= {key: (values / nats).tolist() for key, values in figures.items() if values is not None}
     columns = {name: columns[name] for name in sorted(columns, key=lambda name: ORDER.index(name.partition("_")[0]))}
-    columns["length"] = [len(graphemes(word.strip())) for word in rows.words]
+    columns["length"] = [sum(not INVISIBLE.fullmatch(c) for c in graphemes(word.strip())) for word in rows.words]
     base = {name: values for name, values in columns.items() if not name.startswith(ORDER[:2])}
     place, begins = np.arange(len(rows.words)), np.repeat(rows.item_starts[:-1], np.diff(rows.item_starts))
     for back in range(1, config.spillover + 1):

@@ -36,6 +36,8 @@ def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
         sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
         listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
         note(f"the text is cut into {listed} {'sentences' if corpus.sentences else 'tokens'}")
+    for each in corpus.provenance.get("notes_on_words", []):
+        note(each)
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
     for warning in text_warnings(corpus):
@@ -108,7 +110,7 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
             0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
-        "are known in another normal form (train with data.normalize=nfc, or convert the text, e.g. uconv -x nfc)": sum(
+        "are known in another normal form (data.normalize=nfc in training; for score, normalize=nfc)": sum(
             same_in_other_form(word, vocabulary) is not None for word in words
         ),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),

@@ -194,6 +194,7 @@ def _write(
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
+        of_words = _notes_on_words(data, provisional, words)
         provenance = {
             "version": __version__,
             "settings": json.loads(settings_json(data)),
@@ -202,9 +203,10 @@ def _write(
             "rows": rows,
             "cut": source.cut,
             "unspaced": _unspaced(provisional),
+            "notes_on_words": of_words,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
-            + _notes_on_words(data, provisional, words)
+            + of_words
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
         fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"

@@ -42,6 +42,7 @@ TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
 # What else a vocabulary may have for a token.
 WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
 INVISIBLE = regex.compile(r"[\s\p{DI}]+")  # e.g. a no-break space beside a mark, as in French; marks of direction
+DASHES = regex.compile(r"\p{Pd}+")
 # Unicode's marks, without the comma of Burmese, and with others that end sentences: of Tibetan, Greek and Ethiopic.
 MARKS = r"[[\p{STerm}\u2026\u037e[\p{Term}&&\p{Tibetan}]]--\u104a]"
 CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes; what is not seen
@@ -196,10 +197,10 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
     has_capitals = 1000 * sum(map(str.isupper, text)) > len(text)
     marks = {word: _final_mark(word) for word in set(words)}
     firsts = {word: without_marks(word)[:1] for word in marks if not ENDING.fullmatch(word)}
-    is_small = [False]  # whether the next word begins with a small letter, from the last word on
+    is_small = [False]  # whether the next word but dashes begins with a small letter, from the last word on
     for word in reversed(words):
         small = has_capitals and _has_capital(firsts.get(word, ""))
-        is_small.append(small if word in firsts else is_small[-1])
+        is_small.append(small if word in firsts and not DASHES.fullmatch(word) else is_small[-1])
     ends: list[str] = []
     for word, small in zip(words, is_small[-2::-1], strict=True):
         mark = "" if small and marks[word] in ".!?;\u2026" else marks[word]

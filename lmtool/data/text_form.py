@@ -187,8 +187,13 @@ def visible(word: str) -> str:
     """Return a word for a table: in quotes if it has white space or is not printable, but for joiners within it and
     marks of direction.
     """
-    drawn = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
-    return word if drawn.isprintable() and " " not in drawn else repr(word)
+    return word if is_drawn(word) and " " not in word else repr(word)
+
+
+def is_drawn(word: str) -> bool:
+    """Return whether a word can be shown as it is: all of it is printable, but joiners in it and marks of direction."""
+    drawn: str = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
+    return drawn.isprintable()
 
 
 class EncodedTexts(NamedTuple):

@@ -28,7 +28,9 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
         if decomposed:
             notes.append(f"{decomposed:,} words are not in NFC: data.normalize=nfc makes equal what looks so")
     if data.spaces is Spaces.ascii and not rules.unit.is_character and (spaces := unusual_spaces(words)):
-        notes.append(f"within words are {spaces}: data.spaces=unicode separates words there")
+        notes.append(
+            f"within words are {spaces}: data.spaces=unicode separates words at the spaces and leaves out the rest"
+        )
     dotless = sum(count for word, count in words if DOTLESS_I in word)
     if dotless and rules.lowercase is True:
         what = f"{dotless:,} words have a dotless i, as in Turkish"
@@ -47,7 +49,7 @@ def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
             if is_unusual_space(character):
                 found[character] += count
                 example = example or word
-    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common(4))
+    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common())
     return f"{', '.join(named)}, e.g. {_shown(example)}" if found else ""
 
 

@@ -170,7 +170,8 @@ def _report_sentences(rows: WordRows, ends: list[str]) -> None:
     long = {word for word in set(rows.words) if len(split_sentences(word)) > 1}
     several = [row for row, word in enumerate(rows.words, 1) if word in long]
     if several:
-        of = f"{len(several):,} words have several sentences, the first in row {several[0]}"
+        what = "words have" if len(several) > 1 else "word has"
+        of = f"{len(several):,} {what} several sentences, the first in row {several[0]}"
         rows.warnings.append(f"{rows.name}: {of}, and count as in one: cut them, or {remedy}")
 
 

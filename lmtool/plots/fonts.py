@@ -62,8 +62,12 @@ def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]
     return found
 
 
+def _rank(letter: str) -> tuple[bool, str]:
+    return letter.isalpha(), letter  # a note names the last of a script: no digit or mark
+
+
 def _note(missing: set[str]) -> None:
-    names = {letter: unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN") for letter in sorted(missing)}
+    names = {letter: unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN") for letter in sorted(missing, key=_rank)}
     scripts = {each: "" if regex.match(r"\p{Common}", each) else name.split()[0] for each, name in names.items()}
     new = {script: each for each, script in scripts.items() if script not in _boxes.values()}
     _boxes.update(scripts)

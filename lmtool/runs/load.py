@@ -101,8 +101,9 @@ def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
             model = load_named(config.run, config.arpa, config.device, config.store_dir)
         else:
             model = load(path, config.device, store_dir=config.store_dir)
-        if config.lowercase:
-            rules = replace(model.form.rules, lowercase=config.lowercase)
+        own = model.form.rules
+        if config.lowercase and not (config.lowercase is True and own.lowercase):  # which may follow a language
+            rules = replace(own, lowercase=config.lowercase)
             model = replace(model, form=replace(model.form, rules=rules))
         yield _short_name(model.name) if path is None else names[path], model
 

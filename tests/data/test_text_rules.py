@@ -15,6 +15,7 @@ import lmtool
 from lmtool import kenlm
 from lmtool.config.data import Normalize, Spaces, Unit
 from lmtool.data.corpus import Corpus
+from lmtool.data.oov import report_splits
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import INVISIBLE, TextRules, graphemes, lower
 from lmtool.data.text_size import text_size
@@ -158,7 +159,7 @@ def test_preprocess_says_what_changed(tmp_path: Path) -> None:
     assert corpus.provenance["notes"] == [
         "1 of 11 words were not in NFC: they are written in it",
         "within words are NO-BREAK SPACE in 2, SOFT HYPHEN in 1, e.g. a<U+00A0>b: data.spaces=unicode "
-        "separates words there",
+        "separates words at the spaces and leaves out the rest",
         "1 words have a dotless i, as in Turkish: data.vocabulary.lowercase=tr (or az) turns I into it, and "
         "\u0130 into i",
     ]
@@ -182,3 +183,29 @@ def test_a_word_known_in_another_form_is_named(tmp_path: Path) -> None:
 def test_other_languages_have_no_rules(value: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lowercase=.*: must be true, false, or a language with rules of its own"):
         Corpus.from_texts(["a"], lowercase=value, store_dir=tmp_path)
+
+
+def test_training_says_what_changed(tmp_path: Path) -> None:
+    corpus = Corpus.from_texts(["\u0131rmak \u0131l\u0131k", "cafe\u0301"], lowercase=True, store_dir=tmp_path)
+    notes: list[str] = []
+    report_splits(corpus, notes.append, notes.append, notes.append)
+    assert notes[0] == "1 of 3 words were not in NFC: they are written in it"
+    assert notes[1].startswith("2 words have a dotless i")
+
+
+def test_lower_case_of_a_run_keeps_its_language(tmp_path: Path) -> None:
+    corpus = Corpus.from_texts(["\u0131l\u0131k irmak"], lowercase="tr", store_dir=tmp_path)
+    run = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell", out=tmp_path / "run")
+    table = lmtool.surprisal(run, ["ILIK \u0130RMAK"], lowercase=True)
+    assert list(table.tokens) == ["\u0131l\u0131k", "irmak"] and table.oov.sum() == 0
+
+
+def test_a_length_has_no_invisible_characters(tmp_path: Path) -> None:
+    run = lmtool.train(
+        {"kind": "ngram", "order": 1}, Corpus.from_texts(["a"], store_dir=tmp_path), out=tmp_path / "run"
+    )
+    words = ["co\u00adop", "a\u200bb", "\u202bab\u202c", "\ufeffx", "\U0001f468\u200d\U0001f469", "\u0646\u200c\u0627"]
+    corpus = Corpus.from_texts([" ".join(words)], store_dir=tmp_path)
+    run = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell", out=tmp_path / "run")
+    table = lmtool.surprisal(run, [" ".join(words)])
+    assert list(table.length) == [4, 2, 2, 1, 1, 2]

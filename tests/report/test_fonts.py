@@ -134,7 +134,7 @@ def test_letters_without_a_font_are_noted_once(installed: list[str], caplog: pyt
     )
     as_png(map_figure(np.eye(3, 2), ["中ሐ።", "b", "😵\N{WOMAN}"], None))
     _, note = caplog.messages
-    assert "e.g. 中 (CJK UNIFIED IDEOGRAPH-4E2D), 👩 (WOMAN): install" in note
+    assert "e.g. 👩 (WOMAN), 中 (CJK UNIFIED IDEOGRAPH-4E2D): install" in note
 
 
 def test_other_boxes_are_not_silent(installed: list[str]) -> None:
@@ -169,7 +169,11 @@ def test_letters_of_words_are_not_torn() -> None:
     words = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "a\u200bb", "\u101e\u1031\u102c" * 17]
     assert visible(words[0]) == words[0] and visible(words[1]) == "'a\\u200bb'" and visible("\u200d") == "'\\u200d'"
     label = top_of(balanced_tree(np.arange(3)), words, np.array([3, 2, 1]), 0).label
-    assert label == f"{words[0]}, a\\u200bb, " + "\u101e\u1031\u102c" * 15 + "…"
+    assert label == f"\u200f{words[0]}\u200f\u200e, a\\u200bb, " + "\u101e\u1031\u102c" * 15 + "…"
+    # The quotes and the comma of a Hebrew word stay beside it.
+    quoted = ["\u201e\u05d0\u05d1\u201d", "\u05d2,", "a"]
+    label = top_of(balanced_tree(np.arange(3)), quoted, np.array([3, 2, 1]), 0).label
+    assert pixels(f"\u200e{label}") == pixels("\u202d\u201d\u05d1\u05d0\u201e, ,\u05d2, a")
     with new_figure(1, 1, words) as figure:
         name = clipped(figure, "\u101e\u1031\u102c" * 99)
     assert re.fullmatch("…(\u101e\u1031\u102c)+", name)
