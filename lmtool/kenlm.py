@@ -30,6 +30,7 @@ from lmtool.system.arrays import LN10
 
 log = logging.getLogger(__name__)
 
+MAX_OTHERS = 1 << 18  # words outside the vocabulary whose ids are kept
 _OWNERS = itertools.count(1)  # numbers of models, by which they know their states
 
 
@@ -152,11 +153,13 @@ class Model:
             loaded = load(name)
             model, ids, special_tokens = loaded.model, loaded.vocabulary.ids, loaded.vocabulary.special_tokens
             self._states: SingleStates | _OtherStates
+            self._words = ids  # what the compiled call looks up: also other words, once they were normalized
             owner, changes = next(_OWNERS), loaded.form.rules.changes or loaded.form.tags
             if isinstance(model, NgramModel):
                 # Other words are <unk>, unless they are in the vocabulary once they are normalized.
                 lookup, scores_oov = model.with_floor(unk_log10 * LN10).lookup, not (changes or loaded.form.chars)
-                self._states = SingleStates(lookup, special_tokens, State, ids, owner, scores_oov=scores_oov)
+                self._words = dict(ids) if changes and not loaded.form.chars else ids
+                self._states = SingleStates(lookup, special_tokens, State, self._words, owner, scores_oov=scores_oov)
             else:
                 self._states = _OtherStates(model, special_tokens, ids, owner)
         except UserError as error:
@@ -233,6 +236,12 @@ class Model:
         tokens = self._tokens_of_word(word)
         if self._text_form.chars and tokens[0] not in self._ids and len(self._text_form.cut(tokens[0])) != 1:
             raise ValueError(f"{word!r} is not one letter: this model is of letters; give them one by one")
+        if (
+            self._words is not self._ids
+            and self._text_form.subwords is None
+            and len(self._words) < len(self._ids) + MAX_OTHERS
+        ):
+            self._words[word] = self._ids.get(tokens[0], self._unk)
         if len(out_state) != len(in_state):
             self.NullContextWrite(out_state)  # which raises BufferError where the compiled call gives nan
         total, before = 0.0, in_state

@@ -206,3 +206,17 @@ def test_a_length_has_no_invisible_characters(tmp_path: Path) -> None:
     run = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell", out=tmp_path / "run")
     table = lmtool.surprisal(run, [" ".join(words)])
     assert list(table.length) == [4, 2, 2, 1, 1, 2]
+
+
+def test_kenlm_keeps_the_ids_of_other_words(tmp_path: Path) -> None:
+    corpus = Corpus.from_texts(["caf\u00e9 noir", "noir"], store_dir=tmp_path)
+    lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell", out=tmp_path / "run")
+    model = kenlm.Model(str(tmp_path / "run"))
+    for word, known in (("cafe\u0301", "caf\u00e9"), ("th\u00e9", "<unk>")):
+        scores = []
+        for each in (word, word, known):
+            before, after, last = kenlm.State(), kenlm.State(), kenlm.State()
+            model.BeginSentenceWrite(before)
+            scores.append((model.BaseScore(before, each, after), model.BaseScore(after, "noir", last), bytes(after)))
+        assert scores[0] == scores[1] == scores[2] and word in model._words
+        assert (word in model) == (known != "<unk>")
