@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,10 @@ def test_wandb(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert "warning" not in lmtool(*LINE, ONE, "training.trackers=[wandb]", "hydra.run.dir=net")
     (file,) = Path("net/wandb").glob("offline-run-*/run-*.wandb")
-    assert b"valid_perplexity" in file.read_bytes()
+    deadline = time.monotonic() + 30  # a process of its own writes the file
+    while b"valid_perplexity" not in file.read_bytes():
+        assert time.monotonic() < deadline, file.read_bytes()
+        time.sleep(0.1)
     assert json.loads(Path("net/trackers.json").read_text())["wandb"] in file.name
 
 
