@@ -108,7 +108,9 @@ class TextForm:
 
     def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
         """Return words as the rules write them. Raises UserError for one that is several letters, or not a piece."""
-        words = [self.written(word) for word in words]
+        if self.rules.changes or self.tags:  # words of the vocabulary are written already: many states advance at once
+            known = self.vocabulary.ids
+            words = [word if word in known else self.written(word) for word in words]
         if self.chars or self.subwords is not None:
             for word in words:
                 if word not in self.vocabulary.ids and (not self.chars or len(self.cut(word)) != 1):

@@ -74,12 +74,17 @@ class TextRules:
     @property
     def of_words(self) -> TextRules:
         """The rules for text whose words are separated already, as in lists of words: without the segmenter."""
-        return replace(self, segmenter=None)
+        return self if self.segmenter is None else replace(self, segmenter=None)
 
     @property
     def changes(self) -> bool:
         """Whether any text changes by the rules."""
         return self != UNCHANGED
+
+    @property
+    def _changes_ascii(self) -> bool:
+        """Whether ASCII text, which is in all normal forms, may change by more than bytes of lower case."""
+        return bool(self.segmenter or self.normalize is Normalize.ccnet or self.lowercase in TURKIC)
 
     def __call__(self, text: str) -> str:
         """Return the lines of a text as the rules write them; their number stays.
@@ -88,6 +93,8 @@ class TextRules:
             >>> TextRules(lowercase="tr", normalize=Normalize.nfc)("I\u0307STANBUL")
             'istanbul'
         """
+        if text.isascii() and not self._changes_ascii:
+            return text.lower() if self.lowercase else text
         if self.segmenter is not None:
             return self.segmenter(self.of_words(text))
         if self.spaces is Spaces.unicode and not text.isascii():
@@ -100,10 +107,9 @@ class TextRules:
     def encoded(self, content: bytes) -> bytes:
         """Return lines in UTF-8 as the rules write them: the same object if nothing changes.
 
-        The plain form is a call with the decoded text; ASCII text is in all normal forms.
+        The plain form is a call with the decoded text.
         """
-        changes_ascii = self.segmenter or self.normalize is Normalize.ccnet or self.lowercase in TURKIC
-        if not self.changes or (content.isascii() and not changes_ascii):
+        if not self.changes or (content.isascii() and not self._changes_ascii):
             return content.lower() if self.lowercase else content
         text = content.decode("utf-8", "surrogatepass")
         written = self(text)
