@@ -78,8 +78,11 @@ class Child:
             os.kill(self.number, signal.SIGINT)
             code = self._wait(grace, texts)
         if code is None:
+            os.kill(self.number, signal.SIGUSR1)  # where it is, on its standard error
+            self._wait(0.5, texts)
             self.kill()
-            os.waitpid(self.number, 0)
+            with suppress(ChildProcessError):
+                os.waitpid(self.number, 0)
         self.kill()  # what it may have started itself
         self._drain(texts)
         for stream in self.streams:
@@ -161,6 +164,7 @@ def _as_child(
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
         faulthandler.enable(file=2, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.dont_write_bytecode = True  # Python would keep a compiled module that a full disk cuts short
         os.environ.update(environment)
