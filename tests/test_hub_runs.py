@@ -15,7 +15,7 @@ import lmtool as python
 from tests.hub_server import TOKEN, Hub, running_hub
 
 pytest.importorskip("huggingface_hub", minversion="1.0", reason="older ones copy the endpoint when they are imported")
-from huggingface_hub import constants
+from huggingface_hub import constants, utils
 
 Run = Callable[..., str]
 
@@ -88,6 +88,24 @@ def test_only_files_of_a_run_are_fetched(hub: Hub, runs: Path, tmp_path: Path) -
     assert scores("hub:me/net") == scores(runs / "nplm")
     copied = {path.name for path in (tmp_path / "home" / "lmtool" / "me" / "net").glob("*")}
     assert copied >= {"checkpoint.safetensors", "run.json"} and not copied & {"evil.pkl", "lmtool.py"}
+
+
+@pytest.mark.parametrize("commit", ["../../../../canary", "/canary", "main", "A" * 40, "0" * 39, "", "0" * 40 + "/../x"])
+def test_a_commit_is_no_path(commit: str, hub: Hub, kn3: str, tmp_path: Path) -> None:
+    python.push(tmp_path / kn3, "hub:me/kn3")
+    hub.commit = commit or " "
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(python.UserError, match="hub:me/kn3: the Hub names the commit .*, not 40 hexadecimal digits"):
+        python.load("hub:me/kn3")
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_without_a_terminal_there_are_no_bars(
+    hub: Hub, kn3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python.push(tmp_path / kn3, "hub:me/kn3")
+    python.load("hub:me/kn3")
+    assert not capfd.readouterr().err and not utils.are_progress_bars_disabled()
 
 
 def test_mistakes_are_one_line(lmtool: Run, hub: Hub, kn3: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

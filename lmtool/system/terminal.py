@@ -181,6 +181,23 @@ def token_bar(total: int | None, *, shown: bool) -> Any:
     return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
 
 
+@contextmanager
+def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
+    """Let huggingface_hub show its progress bars in the block, or not; None: on a terminal and in notebooks."""
+    from huggingface_hub import constants, utils
+
+    if shown is None:
+        shown = in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
+
+
 def write_above(bar: Any, text: str) -> None:
     """Print a line above a bar: on standard error, or in a notebook, which shows that as an error, on standard
     output.
