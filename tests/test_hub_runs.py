@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import lmtool as python
+from lmtool.system.files import write_json
 from tests.hub_server import TOKEN, Hub, running_hub
 
 pytest.importorskip("huggingface_hub", minversion="1.0", reason="older ones copy the endpoint when they are imported")
@@ -149,3 +151,25 @@ def test_the_card_has_data_settings_and_intervals(lmtool: Run, kn3: str, runs: P
         and "unknown" in Path("kn3/README.md").read_text()
     )
     assert "license=mit: needs to=card" in lmtool("export", "run=kn3", "to=k.arpa", "license=mit", code=2)
+
+
+def test_the_card_shows_names_as_text(lmtool: Run, kn3: str) -> None:
+    """Whatever a stranger's run.json calls its data, options, splits and settings."""
+    name = "x\n# evil\n<script>a()</script> | `b` [c](d) ```\n![e](f)"
+    about = json.loads(Path(kn3, "run.json").read_text())
+    about["config"]["data"]["name"] = about["store_fingerprint"] = about["choices"]["smoother"] = name
+    about["config"] |= {name: 1, "more": {name: name}}
+    about["fitted_on"] = {name: [name], "valid": [name]}
+    Path(kn3).rename("<b># _x_")
+    write_json(Path("<b># _x_/run.json"), about)
+    lmtool("export", "run='<b># _x_'", "to=card")
+    text = Path("<b># _x_/README.md").read_text().split("---\n", 2)[2]
+    prose = re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if line.startswith("#")] == [
+        r"# \<b\>\# \_x\_",
+        "## Use",
+        "## Settings",
+    ]
+    assert prose.count("evil") == 6 and not re.search(r"(?<!\\)[<`\[]", prose)
+    assert text.count("```") - text.count(r"\n```") > 0
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 6

@@ -7,6 +7,7 @@ import heapq
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import IO, Any
 
 import regex
 
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, for_terminal, printable
 
 log = logging.getLogger(__name__)
 _noted: set[tuple[str, str]] = set()
@@ -87,11 +88,16 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, shown)])
 
 
+def markdown(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is: no markup, HTML, link or cell of a table begins in it."""
+    return re.sub(r"[\\`*_\[\]<>|#&~!$]|^[-+=]", r"\\\g<0>", printable(text))
+
+
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in Markdown."""
 
     def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        return f"| {' | '.join(map(markdown, cells))} |"
 
     shown = [[cell_text(cell) for cell in row] for row in rows]
     return "\n".join([line(header), line(["---"] * len(header)), *map(line, shown)])
