@@ -92,12 +92,12 @@ def test_only_files_of_a_run_are_fetched(hub: Hub, runs: Path, tmp_path: Path) -
     assert copied >= {"checkpoint.safetensors", "run.json"} and not copied & {"evil.pkl", "lmtool.py"}
 
 
-@pytest.mark.parametrize("commit", ["../../../../canary", "/canary", "main", "A" * 40, "0" * 39, "", "0" * 40 + "/../x"])
+@pytest.mark.parametrize("commit", ["../../../../canary", "/canary", "main", "A" * 40, "0" * 39, "", "0" * 40 + "/x"])
 def test_a_commit_is_no_path(commit: str, hub: Hub, kn3: str, tmp_path: Path) -> None:
     python.push(tmp_path / kn3, "hub:me/kn3")
     hub.commit = commit or " "
     before = set(tmp_path.rglob("*"))
-    with pytest.raises(python.UserError, match="hub:me/kn3: the Hub names the commit .*, not 40 hexadecimal digits"):
+    with pytest.raises(python.UserError, match=r"hub:me/kn3: the Hub names the commit .*, not 40 hexadecimal digits"):
         python.load("hub:me/kn3")
     assert set(tmp_path.rglob("*")) == before
 
