@@ -26,7 +26,7 @@ def scores(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Calla
     return lmtool
 
 
-NO_NAME = "must be text without NUL characters and halves of characters"
+NO_NAME = "must be text without line breaks, control characters and halves of characters"
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a text for compare": (
         lambda: lm.compare(["one.tsv", "two.tsv"], text=["a b"]),

@@ -259,7 +259,7 @@ def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
     assert line.verb is not None, "the callers name it"
     try:
         with hydra_state():
-            loader = checked_application(line, line.overrides, str(conf_dir())).config_loader
+            loader = checked_application(line, str(conf_dir())).config_loader
             whole = loader.load_configuration(line.verb, line.overrides, RunMode.RUN, from_shell=False)
     except Exception as error:
         fault = hydra_errors.as_user_error(error, line)

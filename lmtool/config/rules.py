@@ -21,7 +21,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
 
-from lmtool.errors import UserError
+from lmtool.errors import UNPRINTABLE, UserError
 
 MISSING: Any = "???"  # OmegaConf's marker of a mandatory value, which a YAML file provides
 BITS = 63  # bits of a whole number without its sign: arrays and files hold 64-bit integers
@@ -198,12 +198,15 @@ def require_path(key: str, value: object, *, null: bool = True) -> None:
 
 
 def require_text(key: str, value: object) -> None:
-    """Raise UserError, naming the argument, if the system cannot be given a text, such as a path."""
+    """Raise UserError, naming the setting, unless a text can be a name or a path: no line break or other control
+    character, which would forge lines of logs and scripts, and nothing that the system cannot be given.
+    """
     try:
-        usable = b"\0" not in os.fsencode(str(value))
+        os.fsencode(str(value))
+        usable = UNPRINTABLE.search(str(value)) is None
     except UnicodeEncodeError:
         usable = False
-    require(usable, key, f"{value!r:.40}", "text without NUL characters and halves of characters")
+    require(usable, key, f"{value!r:.40}", "text without line breaks, control characters and halves of characters")
 
 
 def size_in_bytes(text: str, key: str) -> int:
