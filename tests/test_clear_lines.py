@@ -49,7 +49,7 @@ def test_a_clear_line(name: str, scores: Callable[..., str]) -> None:
     assert str(caught.value).startswith(said)
 
 
-@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "a\nb", "\u202eb", "a\x85"])
 def test_paths_that_no_system_has(name: str, scores: Callable[..., str]) -> None:
     tree = huffman_tree([1, 1])
     for key, run in {

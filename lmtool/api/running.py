@@ -29,6 +29,7 @@ from lmtool.runs.resume import TrainingStart
 from lmtool.session import Again, Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
+from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
@@ -69,6 +70,7 @@ def call(
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
 
+    require_environment()
     require_path("out", out)
     if not isinstance(given := settings.get("text"), str | PathLike | None):
         raise UserError(f"text={given!r:.40}: must be the path of a file; evaluate and surprisal take sentences")

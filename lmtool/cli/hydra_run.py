@@ -38,11 +38,13 @@ from lmtool.config.index import require_bounded_aliases
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import conf_dir, places
 from lmtool.config.overrides import key_of
+from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
 from lmtool.errors import of_paths
 from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
+from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
 VERSION = "1.3"  # version of Hydra's behaviour
@@ -72,6 +74,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
+    require_environment()
     line = with_current_names(only_the_first_writes(with_earlier_words(line)))
     failed: list[Exception] = []
     task = _task(line, failed, quiet=quiet, progress=progress)
@@ -174,6 +177,7 @@ def _output_folder(verb: str, composed: Any) -> Iterator[str]:
     temporary one for a verb whose result is what it prints.
     """
     folder = str(composed.hydra.run.dir)
+    require_folder("hydra.run.dir", folder)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -18,6 +18,7 @@ from lmtool.cli.hydra_rules import require_allowed_word
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.index import require_experiment
 from lmtool.config.overrides import key_of, quoted, swept_values, value_of
+from lmtool.config.rules import require_folder
 from lmtool.errors import UserError
 from lmtool.runs.resume import TrainingStart
 from lmtool.sweeps import restart
@@ -30,10 +31,10 @@ def require_possible(line: CommandLine) -> None:
     """Raise UserError for a deleted setting, a group that is chosen twice or a folder that cannot be used."""
     settings = LineSettings(line)
     presets = config_dir_of(line.flags)
+    if presets is not None:
+        require_folder("--config-dir", presets)
     if presets is not None and not presets.is_dir():
         raise UserError(f"--config-dir {presets}: no such folder; name one that holds GROUP/NAME.yaml")
-    if presets is not None and "${" in os.path.abspath(presets):
-        raise UserError(f"--config-dir {presets}: its path has ${{, which Hydra replaces; rename the folder")
     one_job = line.multirun and any(flag.partition("=")[0] in ("--cfg", "-c", *INFO) for flag in line.flags)
     for word in line.overrides:
         key = key_of(word)
