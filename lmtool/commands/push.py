@@ -14,13 +14,14 @@ from lmtool.config.model_verbs import PushConfig
 from lmtool.errors import UserError, printable
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.find import Kind, ReportFolder
-from lmtool.report.reading import Bootstrap, model_name, read_entry, read_object
+from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
 from lmtool.results import Written
 from lmtool.runs.hub import CARD, upload
 from lmtool.runs.resume import flat
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
-from lmtool.system.files import atomic_write
+from lmtool.system.files import atomic_write, read_json
+from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import markdown
 
 HIDDEN = ("store_dir", "options", "device", "lr_range_limits", "lr_range_steps")  # settings that a card does not show
@@ -82,5 +83,5 @@ def _evaluations(run: Run) -> Iterator[tuple[Path, Kind]]:
     """Yield the folders of a run's results: its own, and of its evaluations in it and where `lmtool eval` writes."""
     yield run.folder, Kind.run
     for scores in [*Path("outputs").glob(f"eval/*/{SCORES_FILE}"), *run.folder.glob(f"*/{SCORES_FILE}")]:
-        if read_object(scores.parent / "result.json").get("run") == str(run.folder.resolve()):
+        if read_json(scores.parent / "result.json", REMEDY, RESULT).get("run") == str(run.folder.resolve()):
             yield scores.parent, Kind.scores

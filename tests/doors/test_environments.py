@@ -55,10 +55,9 @@ def test_environment_variables(name: str, value: str, lmtool: Run, monkeypatch: 
         lm.train("ngram", "toy")
 
 
-@pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("value", ["", " "])
-def test_empty_environment_variables(name: str, value: str, tmp_path: Path) -> None:
-    ended = shell("lmtool train data=toy model=ngram model.order=1", tmp_path, **{name: value})
+def test_empty_environment_variables(value: str, tmp_path: Path) -> None:
+    ended = shell("lmtool train data=toy model=ngram model.order=1", tmp_path, **dict.fromkeys(WRONG, value))
     assert ended.returncode == 0 and not ended.stderr, ended.stderr
 
 
