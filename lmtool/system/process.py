@@ -31,9 +31,7 @@ def require_environment() -> None:
     for name, (low, high) in NUMBERS.items():
         for text in filter(None, (part.strip() for part in os.environ.get(name, "").split(","))):
             if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
-                raise UserError(
-                    f"{name}={text}: must be a number from {low} to {high}; unset this variable"
-                )
+                raise UserError(f"{name}={text}: must be a number from {low} to {high}; unset this variable")
     try:
         os.getcwd()
     except OSError as error:
