@@ -34,9 +34,7 @@ def require_environment() -> None:
             os.environ.pop(name, None)
         for text in filter(None, map(str.strip, given.split(",") if name == "OMP_NUM_THREADS" else [given])):
             if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
-                raise UserError(
-                    f"{name}={text}: must be a number from {low} to {high}; unset this variable"
-                )
+                raise UserError(f"{name}={text}: must be a number from {low} to {high}; unset this variable")
     try:
         os.getcwd()
     except OSError as error:

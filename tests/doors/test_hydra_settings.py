@@ -195,6 +195,9 @@ def test_launchers_and_sweepers_by_yaml(launcher: str, lmtool: Run) -> None:
         f"hydra: {{launcher: {numbers.get(launcher, '{}')}, sweep: {{dir: 'mine/${{now:%Y-%m}}', subdir: '.'}}, "
         "sweeper: {n_trials: 2, params: {seed: 'choice(1,2)'}, sampler: {seed: 3}}}"
     )
+    Path("theirs/hydra/launcher").mkdir(parents=True)
+    Path("theirs/hydra/launcher/mine.yaml").write_text("defaults: [submitit_slurm]\npartition: gpu\n")
+    assert "partition: gpu" in lmtool(*TRAIN[:-1], "--cfg", "hydra", "--config-dir", "theirs", "hydra/launcher=mine")
     shown = lmtool(*TRAIN[:-1], "--cfg", "all", *words)
     assert "n_trials: 2" in shown and "dir: mine/${now:%Y-%m}" in shown and "spark.network.timeout: 90s" in shown
 
