@@ -256,7 +256,17 @@ def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tm
             )
 
 
-CAMPAIGNS = ["files", "library", "numbers", "text", "words", "yaml"]
+CAMPAIGNS = [
+    "files",
+    "library",
+    "numbers",
+    "text",
+    "words",
+    "yaml",
+    "strange-files",
+    "strange-settings",
+    "environments",
+]
 
 
 def cases_of(table: str) -> dict[str, int]:
