@@ -134,5 +134,5 @@ def _is(value: Any, kind: Any) -> bool:
         types = int if kind is int or isinstance(low, int) else (int, float)
         return isinstance(value, types) and not isinstance(value, bool) and low <= value <= high
     if kind is str and isinstance(value, str):
-        return value.isascii() and "\0" not in value or not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
+        return (value.isascii() and "\0" not in value) or not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
     return isinstance(value, kind) if isinstance(kind, type) else isinstance(kind, str) and value == kind
