@@ -90,8 +90,8 @@ class Sweep:
         if self.folder is None:
             return 0
         rows = result_table.rows_of(self.folder)
-        if not rows:
-            return 0
+        if not rows:  # no job got as far as its record
+            return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
         written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
         if quiet:

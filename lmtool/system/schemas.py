@@ -51,7 +51,14 @@ TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, 
 TRAINED |= each("examples_per_second epochs seconds", float)
 COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomisation", NUMBER)
 COMPARISON = {"split": str, "members": [COMPARED]}
-RATES = {"rates": [POSITIVE], "losses": [float], "smoothed": [float], "proposed": POSITIVE, "doubt?": str}
+BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
+RATES = {
+    "rates": [Range(1e-100, 1e100)],
+    "losses": [BOUNDED],
+    "smoothed": [BOUNDED],
+    "proposed": POSITIVE,
+    "doubt?": str,
+}
 METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", RATE)
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}

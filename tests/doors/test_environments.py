@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lmtool as lm
+from lmtool.cli.command_line import main
 from lmtool.errors import UserError
 from lmtool.system import process as compiled_loops
 from tests.conftest import ROOT
@@ -102,6 +103,14 @@ def test_no_memory(error: Exception, lmtool: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lmtool.cli.hydra_run.run_command", run)
     said = lmtool("train", "data=toy", "model=ngram", code=2)
     assert said.startswith("lmtool: not enough memory") and said.count("\n") == 1
+
+
+def test_no_memory_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise MemoryError
+
+    assert main(["train"], command) == 2
+    assert capsys.readouterr().err.startswith("lmtool: not enough memory")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
