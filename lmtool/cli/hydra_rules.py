@@ -248,8 +248,7 @@ def _rename_references(composed: DictConfig, values: dict[str, Any], settings: L
 def require_allowed_word(word: str) -> None:
     """Raise UserError, as `require_allowed` does, for an override of a line that somebody else may have written."""
     for key, value in _of_word(word):
-        if key != "counts":  # a choice of an option
-            require_allowed(key, value)
+        require_allowed(key, value)
 
 
 def require_allowed(key: str, value: Any) -> None:
@@ -275,7 +274,8 @@ def _of_word(word: str) -> Iterator[tuple[str, Any]]:
         raise unreadable(word) from None
     if "/" not in parsed.key_or_group or parsed.package is not None:
         for path, value in _leaves(parsed.value(), (parsed.get_key_element().lstrip("+~"),)):
-            yield ".".join(path), value
+            if path != ("counts",):  # the choice of an option, which sets no key within it
+                yield ".".join(path), value
 
 
 def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -29,7 +29,10 @@ NUMBERS |= dict.fromkeys(("RANK", "LOCAL_RANK"), (0, 1 << 20))
 def require_environment() -> None:
     """Raise UserError for an environment variable that is not the number it should be, and a deleted working folder."""
     for name, (low, high) in NUMBERS.items():
-        for text in filter(None, (part.strip() for part in os.environ.get(name, "").split(","))):
+        given = os.environ.get(name, "").strip()
+        if not given:  # int("") is an error elsewhere
+            os.environ.pop(name, None)
+        for text in filter(None, map(str.strip, given.split(",") if name == "OMP_NUM_THREADS" else [given])):
             if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
                 raise UserError(f"{name}={text}: must be a number from {low} to {high}; unset this variable")
     try:

@@ -41,7 +41,7 @@ WRONG = {
     "OMP_NUM_THREADS": ("99999999999", "abc", "4,-1"),
     "NUMBA_NUM_THREADS": ("0", "abc"),
     "LMTOOL_JOBS_AT_ONCE": ("abc", "0"),
-    "WORLD_SIZE": ("abc", "0"),
+    "WORLD_SIZE": ("abc", "0", "1,2", ","),
     "LOCAL_WORLD_SIZE": ("0",),
     "RANK": ("abc", "²"),
 }
@@ -54,6 +54,12 @@ def test_environment_variables(name: str, value: str, lmtool: Run, monkeypatch: 
     assert said.startswith(f"lmtool: {name}=") and "unset this variable" in said and said.count("\n") == 1
     with pytest.raises(UserError, match=f"^{name}="):
         lm.train("ngram", "toy")
+
+
+@pytest.mark.parametrize("value", ["", " "])
+def test_empty_environment_variables(value: str, tmp_path: Path) -> None:
+    ended = shell("lmtool train data=toy model=ngram model.order=1", tmp_path, **dict.fromkeys(WRONG, value))
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
 
 
 def test_a_deleted_working_folder(lmtool: Run) -> None:

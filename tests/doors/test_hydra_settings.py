@@ -101,6 +101,16 @@ def test_refused_from_a_yaml_file(case: str, lmtool: Run) -> None:
     assert not Path(CANARY).exists() and not Path("run").exists()
 
 
+@pytest.mark.parametrize("choice", ["counts=spark", "counts=theirs"])
+def test_to_choose_an_option_is_not_to_type_its_settings(choice: str, lmtool: Run) -> None:
+    options = "options: {spark.driver.extraJavaOptions: -XX}"
+    Path("theirs/counts").mkdir(parents=True)
+    Path("theirs/counts/theirs.yaml").write_text(f"defaults: [spark, _self_]\n{options}\n")
+    folder = experiment(f"counts: {{{options}}}") if choice == "counts=spark" else ["--config-dir", "theirs"]
+    said = lmtool(*TRAIN, choice, *folder, code=2)
+    assert "counts.options.spark.driver.extraJavaOptions=-XX: YAML files" in said and said.count("\n") == 1
+
+
 @pytest.mark.parametrize("case", OPEN)
 def test_each_would_run_without_the_check(case: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hydra_rules, "require_allowed", lambda *given: None)
