@@ -59,7 +59,7 @@ ALLOWED = {
     r"hydra\.sweeper\.(max_batch_size|n_trials|n_jobs|max_failure_rate|sampler\.[a-z]\w*)": NUMBER,
     r"hydra\.sweeper\.direction": "minimize|maximize",
     r"counts\.master": r"local(\[(\d+|\*)(, *\d+)?\])?",
-    r"counts\.options": "null",
+    r"options|counts\.options": "null",
     r"counts\.options\.spark\.((driver|executor)\.(memory(Overhead(Factor)?)?|cores)|driver\.maxResultSize|task\.cpus"
     r"|executor\.(instances|heartbeatInterval)|cores\.max|default\.parallelism|memory\.(storageF|f)raction"
     r"|sql\.shuffle\.partitions|network\.timeout|rpc\.(askTimeout|message\.maxSize)|reducer\.maxSizeInFlight"

@@ -108,8 +108,6 @@ def with_earlier_words(line: CommandLine) -> CommandLine:
         line = replace(line, flags=flags)
     else:
         overrides, config_dir = _training(folder, new)
-    _require_options_named(folder, overrides, new)
-    overrides = [word for word in overrides if key_of(word) != "options" or word in new]
     for word in overrides:
         if word.startswith("-"):
             raise UserError(f"{folder} is damaged: the line that it was started with has {word!r} among its settings")
@@ -126,14 +124,6 @@ def _training(folder: str, new: list[str]) -> tuple[list[str], str | None]:
     replaced = {key_of(word) for word in new} | {KEY, "hydra.run.dir"}
     earlier = [word for word in begun.overrides if key_of(word) not in replaced]
     return [*earlier, *new, f"{KEY}={quoted(folder)}", f"hydra.run.dir={quoted(folder)}"], begun.config_dir
-
-
-def _require_options_named(folder: str, overrides: list[str], new: list[str]) -> None:
-    earlier = next((word for word in overrides if key_of(word) == "options"), None)
-    if earlier is not None and value_of(earlier) and not any(key_of(word) == "options" for word in new):
-        raise UserError(
-            f"resume={folder}: it was started with {earlier}, a folder whose Python files are run: name it again"
-        )
 
 
 def only_the_first_writes(line: CommandLine) -> CommandLine:

@@ -268,7 +268,7 @@ def begun(words: list[str], config_dir: str | None = None) -> list[str]:
         (["-cd=."], "theirs is damaged: the line that it was started with has"),
         (["data.name=\x1b[31m"], r"cannot read 'data.name=\x1b[31m'"),
         (["data.name='\t'"], r"data.name='\t': must be text without line breaks"),
-        (["options=theirs"], "name it again"),
+        (["options=theirs"], "options=theirs: YAML files and resumed lines"),
     ],
 )
 def test_refused_from_a_line_that_is_resumed(words: list[str], said: str, lmtool: Run) -> None:
