@@ -59,7 +59,7 @@ RATES = {
     "proposed": POSITIVE,
     "doubt?": str,
 }
-METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", RATE)
+METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}
 SOURCES = {"config_sources": [{"path": str, "provider": str}]}
