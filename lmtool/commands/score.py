@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +31,9 @@ from lmtool.data.text_records import (
     require_writable,
     write_records,
 )
+from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
+from lmtool.evaluation.hashed_ngrams import NgramWeights
 from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import (
     Buckets,
@@ -59,7 +61,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     out = table_output() if config.to == STANDARD else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
-    models, scorer = _load_scorer(config, session)
+    models, scorer = _load_scorer(config, session) if config.target is None else _weigher(config, names, session)
     target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
     once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
     streams = once and config.to is not None and not config.ranks_texts()
@@ -67,7 +69,8 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
-        result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
+        used = [model.name for model in models] or [f"n-grams of {config.target}", config.text]
+        result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, config.text)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
         result.resumed = journal.rows
         pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
@@ -75,11 +78,12 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
             deque(pairs, maxlen=0)
             pairs = _again(config, names, journal)
         if config.to is not None:
-            _write_scores(config, models[0], journal, pairs, out, result, session)
+            _write_scores(config, models, journal, pairs, out, result, session)
         _add_totals(result, journal)
         if journal.broken:
             session.note(f"broken records, each an empty row: {journal.broken:,}; the first is {journal.first_broken}")
-        session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary))
+        for model in models[:1]:
+            session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if config.filter is not None:
             _write_filtered(config, names, journal, result)
     result.notes = session.notes
@@ -111,6 +115,19 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     return models, scorer
 
 
+def _weigher(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], NgramWeights]:
+    """Return no models, and the scorer of texts by hashed n-grams: of target= and of text=, which is read for them."""
+    session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
+    target = text_files(str(config.target), "target")
+    records = ((name, config.column if form_of(name) else None) for name in target)
+    blocks = chain.from_iterable(record_blocks([name], column) for name, column in records)
+    pool = record_blocks(names, config.column, [])
+    scorer = NgramWeights(*((texts for _, texts, _ in _read(config, each)) for each in (blocks, pool)))
+    if not scorer.sizes[0]:
+        raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
+    return [], scorer
+
+
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
     """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
     named = (ScoringModel(each.model, each.form, each.name) for each in models)
@@ -119,8 +136,8 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    first = text_file(config.arpa, "arpa") if config.arpa else run_folder(config.run)
-    runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
+    given = [text_file(config.arpa, "arpa")] if config.arpa else [] if config.target else [run_folder(config.run)]
+    runs = [_run_identity(Path(name)) for name in (*given, config.run_out) if name is not None]
     blank_lines = None if config.blank_lines is None else config.blank_lines.value
     settings: dict[str, Any] = {
         "column": config.column,
@@ -132,6 +149,7 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     normalize = None if config.normalize is None else config.normalize.value
     settings |= {"broken": config.broken, "tokenizer": pieces, "normalize": normalize}
     settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
+    settings |= {"target": file_stamps(text_files(config.target, "target"))} if config.target else {}
     return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
 
 
@@ -146,7 +164,7 @@ def _run_identity(path: Path) -> list[object]:
 def _scored(
     config: ScoreConfig,
     names: list[str],
-    scorer: TextsScorer,
+    scorer: TextsScorer | NgramWeights,
     journal: ScoreJournal,
     result: ScoredTexts,
     *,
@@ -158,15 +176,8 @@ def _scored(
     start, tokens = time.perf_counter(), 0
     columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
     blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
-    read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
-    if config.normalize is not None:
-        form = config.normalize
-        read = ((block, in_normal_form(texts, form), broken) for block, texts, broken in read)
-    if config.tokenizer is not None:
-        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
-        read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
     with token_bar(None, shown=progress) as bar:
-        for block, texts, broken in read_ahead(read):
+        for block, texts, broken in _read(config, blocks):
             rows = scorer(texts, progress=progress)
             rows[list(broken)] = 0  # also with blank_lines=sentence
             journal.add(rows, list(broken.values()))
@@ -177,6 +188,20 @@ def _scored(
             result.tokens_per_second = tokens / result.seconds if tokens else None
             yield block, rows
     journal.finish()
+
+
+def _read(
+    config: ScoreConfig, blocks: Iterable[RecordBlock]
+) -> Iterator[tuple[RecordBlock, TextBlock, dict[int, str]]]:
+    """Yield each block with its texts in normal form and in pieces, as far as set, and the errors of broken records."""
+    read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
+    if config.normalize is not None:
+        form = config.normalize
+        read = ((block, in_normal_form(texts, form), broken) for block, texts, broken in read)
+    if config.tokenizer is not None:
+        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
+        read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
+    return read_ahead(read)
 
 
 def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[tuple[RecordBlock | None, Rows]]:
@@ -236,18 +261,18 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
 def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:
     """Write the records that pass the limits; texts without tokens do not."""
     assert config.filter is not None, "the caller has asked"
-    most = config.most
+    rngs = [np.random.default_rng(config.seed) if config.selection == "sample" else None for _ in range(2)]
+    most, first, second = config.most, *rngs  # which draw the same, for two readings
     if config.share is not None:
-        values = (criterion(rows, config.most_oov) for rows in journal.parts())
+        values = (criterion(rows, config.most_oov, first) for rows in journal.parts())
         most = next(iter(quantiles(values, [config.share], Path(config.filter).parent)), None)
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
-    result.most, result.least, result.kept = most, config.least, 0
+    result.most, result.least, result.kept = most if second is None else None, config.least, 0
     result.filter = Path(config.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
         for block, rows in journal.of_blocks(record_blocks(names, config.column)):
-            values = criterion(rows, config.most_oov)
-            chosen = (values >= low) & (values <= high)
+            chosen = (criterion(rows, config.most_oov, second) <= high) & (criterion(rows, config.most_oov) >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
 
@@ -261,7 +286,7 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
 
 def _write_scores(
     config: ScoreConfig,
-    model: TextModel,
+    models: list[TextModel],
     journal: ScoreJournal,
     pairs: Iterable[tuple[RecordBlock | None, Rows]],
     out: IO[bytes] | None,
@@ -273,7 +298,7 @@ def _write_scores(
     """
     buckets = None
     if config.buckets is not None:
-        limits = _limits(config, len(config.buckets), model, journal, progress=session.progress)
+        limits = _limits(config, models, journal, progress=session.progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
     carries, name = _carries(config), _table_name(config)
     lacking = list(config.columns or ())  # the columns that no record has had so far
@@ -298,22 +323,22 @@ def _write_scores(
         result.buckets = list(zip(buckets.names, [*buckets.limits, None], *of_each, strict=True))
 
 
-def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """Return the limits of `count` buckets: as set, else quantiles of the texts, of the sentences of a split or of a
+def _limits(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
+    """Return the limits of the buckets: as set, else quantiles of the texts, of the sentences of a split or of a
     file of percentiles.
 
     Raises UserError if there are no tokens to compute quantiles from, and for a file without these percentiles.
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
-    folder = Path(str(config.to)).parent
+    folder, count = Path(str(config.to)).parent, len(config.buckets or ())
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_percentiles is not None:
         return percentiles(config.bucket_percentiles, str(config.bucket_language), shares)
     if config.bucket_split is None:
         found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares, folder)
     else:
-        values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
+        values = _sentence_perplexities(config, models[0], config.bucket_split, progress=progress)
         found = quantiles([values], shares, folder)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")

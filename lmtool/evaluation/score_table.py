@@ -23,7 +23,7 @@ from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
-from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
+from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, criterion, differences, log_weights, perplexities
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
@@ -56,7 +56,9 @@ OF_TWO = (
     Column("perplexity_out", _perplexities_out, 4),
     Column("difference", differences, 6),
 )
-SCORES = ("bucket", *(column.name for column in OF_TWO))
+OF_BAGS = (COLUMNS[0], Column("log_weight_nats", log_weights, 4))
+OF = {TEXT: COLUMNS, TWO: OF_TWO, BAG: OF_BAGS}
+SCORES = ("bucket", *(column.name for column in (*OF_TWO, *OF_BAGS[1:])))
 
 
 @dataclass(slots=True)
@@ -126,7 +128,7 @@ def write_table(
     name: its final name, whose suffix decides the format. names: of the columns from the records, which come first.
     bom: as in require_table.
     """
-    columns = OF_TWO if dtype == TWO else COLUMNS
+    columns = OF[dtype]
     if form_of(name) == PARQUET:
         assert isinstance(to, Path), "standard output has no rows of Parquet"
         _write_parquet(parts, columns, buckets, to, name, names, (np.empty(0, dtype), []))
