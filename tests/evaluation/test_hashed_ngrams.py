@@ -150,7 +150,7 @@ def test_a_sample_is_the_same_in_several_blocks_and_after_an_interruption(
 
 def test_a_sample_by_two_models_and_with_limits(lmtool: Run, runs: Path) -> None:
     Path("pool.txt").write_text("the cat sat\nzzz\n\na dog sat on the mat .\nthe dog\na cat\n")
-    words = ("score", f"run={runs}/kn3", f"run_out={runs}/mle", "text=pool.txt", "filter=kept.txt", "selection=sample")
+    words = ("score", f"run={runs}/hs", f"run_out={runs}/nplm", "text=pool.txt", "filter=kept.txt", "selection=sample")
     found = []
     for seed in range(8):
         lmtool(*words, "share=0.4", f"seed={seed}")
