@@ -119,8 +119,7 @@ def _weigher(config: ScoreConfig, names: list[str], session: Session) -> tuple[l
     """Return no models, and the scorer of texts by hashed n-grams: of target= and of text=, which is read for them."""
     session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
     target = text_files(str(config.target), "target")
-    records = ((name, config.column if form_of(name) else None) for name in target)
-    blocks = chain.from_iterable(record_blocks([name], column) for name, column in records)
+    blocks = chain.from_iterable(record_blocks([name], config.column if form_of(name) else None) for name in target)
     pool = record_blocks(names, config.column, [])
     scorer = NgramWeights(*((texts for _, texts, _ in _read(config, each)) for each in (blocks, pool)))
     if not scorer.sizes[0]:

@@ -20,13 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.tokenizer import TextBlock, ends_in
-from lmtool.evaluation.text_scores import BAG, Rows, sums
+from lmtool.evaluation.text_scores import BAG, Rows
 from lmtool.system.arrays import IntArray
 
-BUCKETS = 10_000
-FLOOR = 1e-8
+BUCKETS, FLOOR = 10_000, 1e-8
 BASIS, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a's, here of code points
-NEWLINE, SPACE = 10, np.uint64(32)
 WHITE, LETTER, OTHER = range(3)
 
 
@@ -42,64 +40,52 @@ def _kinds() -> npt.NDArray[np.uint8]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _hash(points: Any, kinds: Any, ends: Any, hashes: Any, offsets: Any) -> None:
-    """Write the hashes of the n-grams of texts, and behind the first 0 where those of each text end.
-
-    ends: where each text ends among the code points. Pairs do not cross texts.
-    """
-    at = written = 0
-    for text in range(len(ends)):
-        before, is_first = BASIS, True
-        while at < ends[text]:
-            kind = kinds[points[at]]
-            if kind == WHITE:
-                at += 1
-                continue
-            word, pair = BASIS, (before ^ SPACE) * PRIME
-            while at < ends[text] and kinds[points[at]] == kind:
-                point = np.uint64(points[at])
-                word, pair = (word ^ point) * PRIME, (pair ^ point) * PRIME
-                at += 1
-            hashes[written] = word
-            written += 1
-            if not is_first:
-                hashes[written] = pair
-                written += 1
-            before, is_first = word, False
-        offsets[text + 1] = written
+def _hash(points: Any, kinds: Any, hashes: Any, firsts: Any) -> Any:
+    """Write the hashes of words and where they begin among the code points; return the number of words."""
+    count, before = 0, WHITE
+    for at in range(len(points)):
+        kind = kinds[points[at]]
+        if kind not in (WHITE, before):
+            hashes[count], firsts[count] = BASIS, at
+            count += 1
+        if kind != WHITE:
+            hashes[count - 1] = (hashes[count - 1] ^ np.uint64(points[at])) * PRIME
+        before = kind
+    return count
 
 
 def hashed_ngrams(block: TextBlock) -> tuple[IntArray, IntArray]:
-    """Return the buckets of the n-grams of D texts, `[N]`, and `[D + 1]`, where those of each text begin, and N."""
+    """Return the buckets of the n-grams of texts and the number of the text of each, both `[N]`; words come first."""
     text = block.content.decode("utf-8", "surrogatepass").lower()
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    ends = ends_in(block, np.flatnonzero(points == NEWLINE) + 1, len(points))
-    hashes, offsets = np.empty(2 * len(points), dtype=np.uint64), np.zeros(len(ends) + 1, dtype=np.int64)
-    _hash(points, _kinds(), ends, hashes, offsets)
-    hashes = hashes[: offsets[-1]]
-    return ((hashes ^ hashes >> 29) % BUCKETS).astype(np.int64), offsets  # the low bits of FNV-1a are poor
+    hashes, firsts = np.empty(len(points), dtype=np.uint64), np.empty(len(points), dtype=np.int64)
+    count = _hash(points, _kinds(), hashes, firsts)
+    words, ends = hashes[:count], ends_in(block, np.flatnonzero(points == ord("\n")) + 1, len(points))
+    texts = np.searchsorted(ends, firsts[:count], side="right")
+    is_pair = texts[1:] == texts[:-1]
+    ngrams = np.append(words, (words[:-1] * PRIME ^ words[1:])[is_pair])
+    buckets = (ngrams ^ ngrams >> 29) % BUCKETS  # the low bits of FNV-1a are poor
+    return buckets.astype(np.int64), np.append(texts, texts[1:][is_pair])
 
 
 class NgramWeights:
-    """A scorer of blocks of texts, as TextsScorer, by a target's hashed n-grams and those of the pool, read before."""
+    """A scorer of blocks of texts, as TextsScorer, by the n-grams of a target and of the pool, both of them read
+    before. sizes: their numbers of n-grams.
+    """
 
     dtype, one_text, across_sentences = BAG, False, None
 
-    def __init__(self, target: Iterable[TextBlock], pool: Iterable[TextBlock]) -> None:
+    def __init__(self, *corpora: Iterable[TextBlock]) -> None:
         self.unknown: list[str] = []
-        self.sizes, self._log_probs = [], []
-        for blocks in (target, pool):
-            counts = np.zeros(BUCKETS, dtype=np.int64)
-            for block in blocks:
-                counts += np.bincount(hashed_ngrams(block)[0], minlength=BUCKETS)
-            self.sizes.append(int(counts.sum()))
-            self._log_probs.append(np.log(counts / max(self.sizes[-1], 1) + FLOOR))
+        zeros = np.zeros(BUCKETS, dtype=np.int64)
+        counts = [sum((np.bincount(hashed_ngrams(b)[0], minlength=BUCKETS) for b in each), zeros) for each in corpora]
+        self.sizes = [int(each.sum()) for each in counts]
+        self._log_probs = [np.log(each / max(each.sum(), 1) + FLOOR) for each in counts]
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """Return a row for each text, in order; its tokens are n-grams."""
-        buckets, offsets = hashed_ngrams(block)
-        rows = np.zeros(len(block.ends), dtype=BAG)
-        rows["tokens"] = np.diff(offsets)
+        (buckets, texts), rows = hashed_ngrams(block), np.zeros(len(block.ends), dtype=BAG)
+        rows["tokens"] = np.bincount(texts, minlength=len(rows))
         for name, log_probs in zip(("log_prob", "log_prob_out"), self._log_probs, strict=True):
-            rows[name] = sums(log_probs[buckets], offsets)
+            rows[name] = np.bincount(texts, log_probs[buckets], len(rows))
         return rows

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from lmtool.evaluation.score_table import quantiles
 from lmtool.evaluation.text_scores import TWO, criterion, log_weights
 
 Run = Callable[..., str]
+PRIME = 1099511628211
 TEXTS = [
     "The cat's hat, 3_4 -- is it?!\nThe cat",
     "",
@@ -31,27 +32,26 @@ TEXTS = [
 
 
 def buckets_of(text: str) -> list[int]:
-    """The plain form: words as NLTK's WordPunctTokenizer cuts them, FNV-1a of the code points."""
-    words = re.findall(r"\w+|[^\w\s]+", text.lower())
-    found = []
-    for k, word in enumerate(words):
-        for ngram in [word, *([f"{words[k - 1]} {word}"] if k else [])]:
-            value = 14695981039346656037
-            for letter in ngram:
-                value = (value ^ ord(letter)) * 1099511628211 % 2**64
-            found.append((value ^ value >> 29) % 10_000)
-    return found
+    """The plain form: words as NLTK's WordPunctTokenizer cuts them, FNV-1a of the code points; then pairs of words."""
+    words = []
+    for word in re.findall(r"\w+|[^\w\s]+", text.lower()):
+        words.append(14695981039346656037)
+        for letter in word:
+            words[-1] = (words[-1] ^ ord(letter)) * PRIME % 2**64
+    pairs = [a * PRIME % 2**64 ^ b for a, b in pairwise(words)]
+    return [(value ^ value >> 29) % 10_000 for value in words + pairs]
 
 
 def test_buckets_are_those_of_the_plain_form() -> None:
-    buckets, offsets = hashed_ngrams(block_of(TEXTS))
-    assert [found.tolist() for found in np.split(buckets, offsets[1:-1])] == [buckets_of(text) for text in TEXTS]
+    buckets, texts = hashed_ngrams(block_of(TEXTS))
+    assert [buckets[texts == number].tolist() for number in range(len(TEXTS))] == list(map(buckets_of, TEXTS))
 
 
 def test_buckets_are_used_evenly() -> None:
-    words = [f"{first}{number}" for first in ("", "a", "the") for number in range(20_000)]
-    counts = np.bincount(hashed_ngrams(block_of(words))[0], minlength=10_000)
-    assert 0.9 < counts.var() / counts.mean() < 1.1, "as balls that are thrown into boxes"
+    buckets, _ = hashed_ngrams(block_of(f"a{number} b{number}" for number in range(40_000)))
+    for some in (buckets[:80_000], buckets[80_000:]):  # words, and pairs
+        counts = np.bincount(some, minlength=10_000)
+        assert 0.9 < counts.var() / counts.mean() < 1.1, "as balls that are thrown into boxes"
 
 
 def test_weights_are_those_of_the_plain_form() -> None:
