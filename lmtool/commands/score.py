@@ -55,13 +55,15 @@ from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import table_output, token_bar
 from lmtool.text_model import TextModel
 
+Scorer = TextsScorer | NgramWeights
+
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     out = table_output() if config.to == STANDARD else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
-    models, scorer = _load_scorer(config, session) if config.target is None else _weigher(config, names, session)
+    models, scorer = _load_scorer(config, names, session)
     target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
     once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
     streams = once and config.to is not None and not config.ranks_texts()
@@ -91,8 +93,19 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     return result
 
 
-def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
+def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], Scorer]:
+    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
+    models, and the scorer by its n-grams and those of the texts, which are read for them.
+    """
+    if config.target is not None:
+        session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
+        target = text_files(config.target, "target")
+        like = chain.from_iterable(record_blocks([name], config.column if form_of(name) else None) for name in target)
+        both = (_read(config, blocks) for blocks in (like, record_blocks(names, config.column, [])))
+        weights = NgramWeights(*((texts for _, texts, _ in read) for read in both))
+        if not weights.sizes[0]:
+            raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
+        return [], weights
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
@@ -113,18 +126,6 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
             "Moore & Lewis train both with one data.vocabulary.file"
         )
     return models, scorer
-
-
-def _weigher(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], NgramWeights]:
-    """Return no models, and the scorer of texts by hashed n-grams: of target= and of text=, which is read for them."""
-    session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
-    target = text_files(str(config.target), "target")
-    blocks = chain.from_iterable(record_blocks([name], config.column if form_of(name) else None) for name in target)
-    pool = record_blocks(names, config.column, [])
-    scorer = NgramWeights(*((texts for _, texts, _ in _read(config, each)) for each in (blocks, pool)))
-    if not scorer.sizes[0]:
-        raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
-    return [], scorer
 
 
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
@@ -163,7 +164,7 @@ def _run_identity(path: Path) -> list[object]:
 def _scored(
     config: ScoreConfig,
     names: list[str],
-    scorer: TextsScorer | NgramWeights,
+    scorer: Scorer,
     journal: ScoreJournal,
     result: ScoredTexts,
     *,
