@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
-from lmtool.data.readers import FileLines
+from lmtool.data.faults import FileLines
 from lmtool.data.text_rules import UNCHANGED, TextRules, graphemes
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
