@@ -18,6 +18,7 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.data import Normalize
 from lmtool.config.model_verbs import ScoreConfig
+from lmtool.config.rules import as_written
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import JSON_LINES, form_of
@@ -138,19 +139,11 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
     given = [text_file(config.arpa, "arpa")] if config.arpa else [] if config.target else [run_folder(config.run)]
     runs = [_run_identity(Path(name)) for name in (*given, config.run_out) if name is not None]
-    blank_lines = None if config.blank_lines is None else config.blank_lines.value
-    settings: dict[str, Any] = {
-        "column": config.column,
-        "columns": config.columns,
-        "across_sentences": config.across_sentences,
-        "device": config.device,
-    }
-    pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
-    normalize = None if config.normalize is None else config.normalize.value
-    settings |= {"broken": config.broken, "tokenizer": pieces, "normalize": normalize}
-    settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
-    settings |= {"target": file_stamps(text_files(config.target, "target"))} if config.target else {}
-    return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
+    named = ("column", "columns", "across_sentences", "device", "broken", "normalize", "blank_lines")
+    settings = {name: as_written(getattr(config, name)) for name in named}
+    files = {"tokenizer": config.tokenizer, "target": config.target}
+    stamps = {key: name and file_stamps(text_files(name, key)) for key, name in files.items()}
+    return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings, **stamps}
 
 
 def _run_identity(path: Path) -> list[object]:
