@@ -9,7 +9,6 @@ package has another hash function, so that other n-grams share a bucket.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -31,12 +30,9 @@ WHITE, LETTER, OTHER = range(3)
 @cache
 def _kinds() -> npt.NDArray[np.uint8]:
     """Return the kind of each code point: WHITE, LETTER (also digits and the underscore) or OTHER."""
-    points = "".join(map(chr, range(sys.maxunicode + 1)))
-    kinds = np.full(len(points), OTHER, dtype=np.uint8)
-    for kind, pattern in ((WHITE, r"\s+"), (LETTER, r"\w+")):
-        for found in re.finditer(pattern, points):
-            kinds[found.start() : found.end()] = kind
-    return kinds
+    points = map(chr, range(sys.maxunicode + 1))
+    kinds = [WHITE if c.isspace() else LETTER if c.isalnum() or c == "_" else OTHER for c in points]
+    return np.array(kinds, dtype=np.uint8)
 
 
 @numba.njit(cache=True, nogil=True)

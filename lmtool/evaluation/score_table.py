@@ -39,11 +39,6 @@ class Column(NamedTuple):
     decimals: int
 
 
-def _perplexities_out(rows: Rows) -> FloatArray:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob_out"] / rows["tokens"]), np.nan)
-
-
 COLUMNS = (
     Column("tokens", lambda rows: rows["tokens"], 0),
     Column("oov", lambda rows: rows["oov"], 0),
@@ -53,7 +48,7 @@ COLUMNS = (
 OF_TWO = (
     *COLUMNS,
     Column("oov_out", lambda rows: rows["oov_out"], 0),
-    Column("perplexity_out", _perplexities_out, 4),
+    Column("perplexity_out", lambda rows: perplexities(rows, "log_prob_out"), 4),
     Column("difference", differences, 6),
 )
 OF_BAGS = (COLUMNS[0], Column("log_weight_nats", log_weights, 4))

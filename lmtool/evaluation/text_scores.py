@@ -153,10 +153,10 @@ def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
     return total
 
 
-def perplexities(rows: Rows) -> FloatArray:
-    """Return exp(-log p / tokens) of each text, nan for one without tokens."""
+def perplexities(rows: Rows, log_prob: str = "log_prob") -> FloatArray:
+    """Return exp(-log p / tokens) of each text, nan for one without tokens. log_prob: the column of log p."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob"] / rows["tokens"]), np.nan)
+        return np.where(rows["tokens"] > 0, np.exp(-rows[log_prob] / rows["tokens"]), np.nan)
 
 
 def differences(rows: Rows) -> FloatArray:
