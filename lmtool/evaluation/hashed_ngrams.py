@@ -3,8 +3,8 @@
 A text is a bag of n-grams, its words in lower case and its pairs of neighboring words, each hashed to one of 10,000
 buckets. The target's text and the pool's each give a distribution over the buckets, and a text x the log weight
 log p_target(x) - log p_pool(x), both of them sums over its n-grams. As in the authors' package, a word is a sequence of
-letters, digits and underscores, or of other characters but white space, and 1e-8 is added to each probability; that
-package has another hash function, so that other n-grams share a bucket.
+letters, marks, digits and underscores, or of other characters but white space, and 1e-8 is added to each probability;
+that package has another hash function, so that other n-grams share a bucket.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from lmtool.data.tokenizer import TextBlock, ends_in
 from lmtool.evaluation.text_scores import BAG, Rows
@@ -24,15 +25,16 @@ from lmtool.system.arrays import IntArray
 
 BUCKETS, FLOOR = 10_000, 1e-8
 BASIS, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a's, here of code points
-WHITE, LETTER, OTHER = range(3)
+WHITE = ord(" ")
 
 
 @cache
 def _kinds() -> npt.NDArray[np.uint8]:
-    """Return the kind of each code point: WHITE, LETTER (also digits and the underscore) or OTHER."""
-    points = map(chr, range(sys.maxunicode + 1))
-    kinds = [WHITE if c.isspace() else LETTER if c.isalnum() or c == "_" else OTHER for c in points]
-    return np.array(kinds, dtype=np.uint8)
+    """Return the kind of each code point: WHITE, or another number for letters (with marks, digits, _) and the rest."""
+    kinds = "".join(map(chr, range(sys.maxunicode + 1)))
+    for pattern, kind in ((r"\w", "a"), (r"\s", chr(WHITE)), (r"[^\w\s]", ".")):
+        kinds = regex.sub(pattern, kind, kinds)
+    return np.frombuffer(kinds.encode(), dtype=np.uint8)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise, permutations
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import regex
 
 from lmtool.data import readers
 from lmtool.data.text_records import block_of
@@ -27,6 +27,7 @@ TEXTS = [
     " \t",
     "STRASSE Stra\u00dfe \u0130 \u00e9te\u0301 \u1f40\u03b4\u1f79\u03c2.",
     "\u4e2d\u6587\u3002 \U0001f600\U0001f600 a\u00a0b \u2028 c\ud800",
+    "\u0939\u093f\u0928\u094d\u0926\u0940 2\u2076\u2074, \x1c",
     "it is the cat",
 ]
 
@@ -34,7 +35,7 @@ TEXTS = [
 def buckets_of(text: str) -> list[int]:
     """The plain form: words as NLTK's WordPunctTokenizer cuts them, FNV-1a of the code points; then pairs of words."""
     words = []
-    for word in re.findall(r"\w+|[^\w\s]+", text.lower()):
+    for word in regex.findall(r"\w+|[^\w\s]+", text.lower()):
         words.append(14695981039346656037)
         for letter in word:
             words[-1] = (words[-1] ^ ord(letter)) * PRIME % 2**64
