@@ -56,8 +56,6 @@ from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import table_output, token_bar
 from lmtool.text_model import TextModel
 
-Scorer = TextsScorer | NgramWeights
-
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
@@ -94,7 +92,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     return result
 
 
-def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], Scorer]:
+def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
     """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
     models, and the scorer by its n-grams and those of the texts, which are read for them.
     """
@@ -157,7 +155,7 @@ def _run_identity(path: Path) -> list[object]:
 def _scored(
     config: ScoreConfig,
     names: list[str],
-    scorer: Scorer,
+    scorer: TextsScorer,
     journal: ScoreJournal,
     result: ScoredTexts,
     *,

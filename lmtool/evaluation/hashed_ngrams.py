@@ -20,7 +20,7 @@ import numpy.typing as npt
 import regex
 
 from lmtool.data.tokenizer import TextBlock, ends_in
-from lmtool.evaluation.text_scores import BAG, Rows
+from lmtool.evaluation.text_scores import BAG, Rows, TextsScorer
 from lmtool.system.arrays import IntArray
 
 BUCKETS, FLOOR = 10_000, 1e-8
@@ -66,15 +66,12 @@ def hashed_ngrams(block: TextBlock) -> tuple[IntArray, IntArray]:
     return buckets.astype(np.int64), np.append(texts, texts[1:][is_pair])
 
 
-class NgramWeights:
-    """A scorer of blocks of texts, as TextsScorer, by the n-grams of a target and of the pool, both of them read
-    before. sizes: their numbers of n-grams.
-    """
-
-    dtype, one_text, across_sentences = BAG, False, None
+class NgramWeights(TextsScorer):
+    """A scorer of blocks of texts by the n-grams of a target and of the pool. sizes: their numbers of n-grams."""
 
     def __init__(self, *corpora: Iterable[TextBlock]) -> None:
-        self.unknown: list[str] = []
+        """corpora: the texts of the target, and of the pool, each of which is read once."""
+        self.dtype, self.one_text, self.across_sentences, self.unknown = BAG, False, None, []
         zeros = np.zeros(BUCKETS, dtype=np.int64)
         counts = [sum((np.bincount(hashed_ngrams(b)[0], minlength=BUCKETS) for b in each), zeros) for each in corpora]
         self.sizes = [int(each.sum()) for each in counts]
