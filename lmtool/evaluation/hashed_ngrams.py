@@ -75,12 +75,12 @@ class NgramWeights(TextsScorer):
         zeros = np.zeros(BUCKETS, dtype=np.int64)
         counts = [sum((np.bincount(hashed_ngrams(b)[0], minlength=BUCKETS) for b in each), zeros) for each in corpora]
         self.sizes = [int(each.sum()) for each in counts]
-        self._log_probs = [np.log(each / max(each.sum(), 1) + FLOOR) for each in counts]
+        self._per_bucket = [np.log(each / max(each.sum(), 1) + FLOOR) for each in counts]
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """Return a row for each text, in order; its tokens are n-grams."""
         (buckets, texts), rows = hashed_ngrams(block), np.zeros(len(block.ends), dtype=BAG)
         rows["tokens"] = np.bincount(texts, minlength=len(rows))
-        for name, log_probs in zip(("log_prob", "log_prob_out"), self._log_probs, strict=True):
+        for name, log_probs in zip(("log_prob", "log_prob_out"), self._per_bucket, strict=True):
             rows[name] = np.bincount(texts, log_probs[buckets], len(rows))
         return rows
