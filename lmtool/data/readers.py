@@ -163,6 +163,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
                 raise RecordError(f"{name}, line {number}: {what}")
             waiting, waiting_bytes, has_newlines = [], 0, True
             number += 1
+            yield FileLines.of(b"", name, number)  # so that the fault is seen in its place
             while (following := handle.read(BLOCK)) and b"\n" not in following:
                 pass
             following = following[following.find(b"\n") + 1 :]

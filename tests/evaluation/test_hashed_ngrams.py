@@ -87,6 +87,13 @@ def test_weights_by_hand(lmtool: Run) -> None:
     Path("docs.jsonl").write_text('{"text": "a b"}\n{"text": "b c"}\n{"text": "c"}\n')
     lmtool("score", "target=target.txt", "text=docs.jsonl", "column=text", "to=out.tsv")
     assert Path("out.tsv").read_text().splitlines()[1] == f"3\t{log(343 / 54):.4f}"
+    Path("docs.jsonl").write_text('{"text": "a b", "tokens": 1}\n[\n{"text": "c"}\n')
+    lmtool("score", *words[1:2], "text=docs.jsonl", "column=text", "to=out.jsonl", "on_error=null", "prefix=x_")
+    first, _, last = map(json.loads, Path("out.jsonl").read_text().splitlines())
+    assert (
+        first["x_log_weight_nats"] == pytest.approx(3 * log(1 / 3) - 3 * log(1 / 4), abs=1e-6) and last["x_tokens"] == 1
+    )
+    Path("docs.jsonl").write_text('{"text": "a b"}\n{"text": "b c"}\n{"text": "c"}\n')
     lmtool("score", "target=docs.jsonl", "text=docs.jsonl", "column=text", "to=out.tsv")
     assert {line.split("\t")[1].lstrip("-") for line in Path("out.tsv").read_text().splitlines()[1:]} == {"0.0000"}
 
