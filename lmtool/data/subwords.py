@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import BYTES, Unit
-from lmtool.data.vocabulary import BOS, EOS, UNK
-from lmtool.errors import UserError, first_line
+from lmtool.data.vocabulary import BOS, EOS, MARKS, UNK
+from lmtool.errors import RecordError, UserError, first_line
 from lmtool.system.arrays import IntArray
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Subwords:
         self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
         self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
-        self._known: dict[str, list[str]] = {}
+        self._known = {mark: [mark] for mark in MARKS.values()}
         self._lead = self._found_lead()
 
     @classmethod
@@ -146,7 +146,7 @@ class Subwords:
         """
         words = list(words)
         if len(self._known) > CACHED_WORDS:
-            self._known.clear()
+            self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
         for word, ids in zip(missing, self._encoded(missing), strict=True):
             self._known[word] = [i if isinstance(i, str) else self.names[self._number[i]] for i in ids]
@@ -186,7 +186,7 @@ class Subwords:
     def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
         """Return the library's ids of each word, and unknown letters as they are.
 
-        Raises UserError for a word that they do not give back.
+        Raises RecordError for a word that they do not give back.
         """
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
@@ -197,7 +197,7 @@ class Subwords:
             if back.removeprefix(" ") != word:
                 ids[place], text, again = self._with_unknown(word)
                 if text != again.removeprefix(" "):
-                    raise UserError(
+                    raise RecordError(
                         f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, "
                         "or with byte fallback, that does not change the text"
                     )
