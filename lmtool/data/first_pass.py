@@ -128,10 +128,8 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
                 try:
                     ids = tokenizer(block, name)
                 except RecordError:
-                    for lines in source.uncut() if source.uncut is not None else [block]:
-                        FileLines.of_block(lines, name).kept(
-                            marks_refused(data), NONE_PASSED
-                        )  # raises it with its place
+                    for lines in source.uncut() if source.uncut is not None else [block]:  # names the record
+                        FileLines.of_block(lines, name).kept(marks_refused(data), NONE_PASSED)
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))
