@@ -140,5 +140,5 @@ def _document(value: Any, where: str, column: str, setting: str) -> tuple[str, s
     characters.
     """
     text = text_of(value, where, column, setting)
-    check_text(text.encode("utf-8", "surrogatepass"), where, 1)
+    check_text(text.encode("utf-8", "surrogatepass"), where)
     return where, text

@@ -52,18 +52,15 @@ def _spaces(head: bytes, encoding: str) -> int:
     return text.count(" ") + text.count("\n") if is_text else 0
 
 
-def check_text(block: bytes, name: str, line: int) -> None:
-    """Raise RecordError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
-    if b"\0" in block:
-        line += block.count(b"\n", 0, block.index(b"\0"))
-        raise RecordError(f"{name}, line {line}: a NUL byte: this is not a text file")
+def check_text(lines: bytes, where: str) -> None:
+    """Raise RecordError, naming the place, if lines are not UTF-8 text."""
+    if b"\0" in lines:
+        raise RecordError(f"{where}: a NUL byte: this is not a text file")
     try:
-        block.decode("utf-8")
+        lines.decode("utf-8")
     except UnicodeDecodeError as error:
-        line += block.count(b"\n", 0, error.start)
-        raise RecordError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
-        ) from None
+        remedy = "convert the file, e.g. with iconv"
+        raise RecordError(f"{where}: byte 0x{lines[error.start]:02x} is not UTF-8: {remedy}") from None
 
 
 def without_marks(lines: bytes, name: str, *, begins_file: bool = False) -> bytes:

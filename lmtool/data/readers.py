@@ -8,7 +8,6 @@ A UTF-8 byte-order mark at the start of a line is not part of its text.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -125,18 +124,10 @@ def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -
     for block in whole_lines(handle, name, faults):
         text = FileLines.of(without_marks(block, name, begins_file=block.first == 1), name, block.first)
         try:
-            check_text(text, name, text.first)
+            check_text(text, name)
             yield text
         except RecordError:
-            good: list[bytes] = []
-            for number, line in enumerate(io.BytesIO(text), text.first):
-                with faults:
-                    check_text(line, name, number)
-                    good.append(line)
-                    continue
-                yield FileLines.of(b"".join(good), name, number - len(good))
-                good = []
-            yield FileLines.of(b"".join(good), name, number + 1 - len(good))
+            yield text.kept(check_text, faults)
 
 
 def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[FileLines]:

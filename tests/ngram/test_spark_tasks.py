@@ -120,7 +120,7 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
     [
         (["a", "b <s> c"], "file, line 2: <s> is in the text"),
         (["a\nb", "b\n<s>", "c"], "file, record 2: <s> is in the text"),
-        (["a\0b"], "file, line 1, line 1: a NUL byte"),
+        (["a\0b"], "file, line 1: a NUL byte"),
         (["a\0 \0b\0", "\0c\0"], "file is UTF-16LE, not UTF-8"),
         (["a", "\0"], "file, line 2: a document without data.column, or none at all"),
     ],
@@ -149,6 +149,6 @@ def test_records_that_cannot_be_counted_are_left_out(corpus: Corpus) -> None:
     assert [row for row in found if row not in problems] == rows(_tasks.count_types(data), good)
     assert sum(row["count"] for row in problems) == 4 and len(problems) == 3
     places = [row["word"].partition(":")[0] for row in problems]
-    assert places == ["file, record 1", "file, line 3", "file, line 4, line 1"]
+    assert places == ["file, record 1", "file, line 3", "file, line 4"]
     counting = _tasks.count_in_pieces(data, corpus.vocabulary, 2)
     assert rows(counting, both) == rows(counting, good)

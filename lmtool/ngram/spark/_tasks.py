@@ -129,7 +129,7 @@ def _usable(blocks: Iterator[FileLines], data: DataConfig, faults: Faults) -> It
     def check(lines: bytes, where: str) -> None:
         if lines == NO_TEXT + b"\n":
             raise RecordError(f"{where}: a document without data.column, or none at all")
-        check_text(lines, where, 1)
+        check_text(lines, where)
         marks(lines, where)
 
     for number, block in enumerate(blocks):
