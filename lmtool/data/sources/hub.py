@@ -95,7 +95,7 @@ class HubData(DataConfig):
             else:
                 with hub_bars(shown=progress):
                     found = datasets.load_dataset(self.path, self.config, revision=self.revision)
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        except Exception as error:  # of the package, or of those below it
             raise UserError(f"data.path={self.path}: datasets says: {first_line(error)}") from error
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 
