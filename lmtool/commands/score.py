@@ -157,7 +157,7 @@ def _scored(
         return
     start, tokens = time.perf_counter(), 0
     columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
-    blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
+    blocks = islice(record_blocks(names, config.column, columns, by_line=config.flush == "line"), journal.blocks, None)
     read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
     if config.normalize is not None:
         form = config.normalize
@@ -166,7 +166,7 @@ def _scored(
         in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
     with token_bar(None, shown=progress) as bar:
-        for block, texts, broken in read_ahead(read):
+        for block, texts, broken in read_ahead(read, waits=config.text != STANDARD):
             rows = scorer(texts, progress=progress)
             rows[list(broken)] = 0  # also with blank_lines=sentence
             journal.add(rows, list(broken.values()))

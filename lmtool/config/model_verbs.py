@@ -83,6 +83,7 @@ class PredictConfig(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
     text: str | None = MISSING
+    flush: str | None = setting(words=("line",), excludes=("text=TEXT",))
     top: int = setting(min=1)
     paths: bool = False
     sentence_start: bool = MISSING
@@ -189,6 +190,7 @@ class ScoreConfig(ModelUserConfig):
     normalize: Normalize | None = setting(was="normalise")
     run_out: str | None = MISSING
     text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = MISSING
     columns: list[str] | None = setting(needs=("column=NAME",))
     broken: str = setting(words=("stop", "skip"))
@@ -291,6 +293,7 @@ class SurprisalConfig(SeveralModelsConfig):
     """Settings of `lmtool surprisal`."""
 
     text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
     word_column: str | None = MISSING
     item_column: list[str] | None = MISSING
     sentence_column: str | None = MISSING

@@ -104,6 +104,8 @@ def read_errors(name: str) -> Iterator[None]:
         raise UserError(f"no file {name.partition(MEMBER)[0]}: check the path") from None
     except DAMAGES as error:
         raise UserError(f"{name} cannot be unpacked ({error}): fetch it again") from error
+    except BrokenPipeError:  # of standard output, which is flushed before standard input is read
+        raise
     except OSError as error:
         raise UserError(f"cannot read {name}: {error.strerror or error}") from error
 
@@ -111,9 +113,15 @@ def read_errors(name: str) -> Iterator[None]:
 def read_stream(handle: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it.
 
-    Raises UserError if the text is empty or is not UTF-8.
+    Raises UserError as stream_blocks does, and if the text is empty.
     """
-    return _not_empty(checked_blocks(handle, name), name)
+    return _not_empty(stream_blocks(handle, name), name)
+
+
+def stream_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield what read_stream does. Raises UserError if the text is not UTF-8, and if it cannot be unpacked."""
+    with read_errors(name):
+        yield from checked_blocks(handle, name)
 
 
 def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from lmtool.data.readers import (
     whole_lines,
 )
 from lmtool.data.remote import is_address
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
@@ -130,20 +130,26 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def record_blocks(
-    names: Iterable[str], column: str | None, others: list[str] | None = None, *, setting: str = SETTING
+    names: Iterable[str],
+    column: str | None,
+    others: list[str] | None = None,
+    *,
+    setting: str = SETTING,
+    by_line: bool = False,
 ) -> Iterator[RecordBlock]:
     """Yield the records of files, one file after the other, in blocks.
 
     names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
-    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors.
+    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors. by_line:
+    as in standard_input.
     Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file and line,
     if one cannot be read.
     """
     for name in names:
         path, _, member = name.partition(MEMBER)
-        file = "standard input" if name == STANDARD else name
+        file = INPUT if name == STANDARD else name
         with read_errors(file):
-            for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
+            for handle in iter([standard_input(by_line=by_line)]) if name == STANDARD else open_files(path, member):
                 called, line = name_of(handle, file), 1
                 require_column(called, column, setting)
                 if column is not None and form_of(called) == PARQUET:

@@ -134,6 +134,7 @@ def write_table(
     decimals = [column.decimals for column in columns]
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
+        flush = file.flush if file is to else int  # standard output, whose reader may wait
         if form_of(name) not in JSON_LINES:
             header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
             file.write(("\ufeff" * bom + "\t".join(map(_cell, header)) + "\n").encode())
@@ -148,6 +149,7 @@ def write_table(
                     ) from error
             if form_of(name) in JSON_LINES:
                 file.writelines(_json_lines(rows, records, columns, buckets, name))
+                flush()
                 continue
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = np.empty((len(rows), 0), dtype=np.int64)
@@ -159,6 +161,7 @@ def write_table(
                 begins = (text.encode("utf-8", "backslashreplace") for text in cells)
                 lines = b"".join(map(operator.add, begins, lines.splitlines(keepends=True)))
             file.write(lines)
+            flush()
 
 
 def _cell(value: Any) -> str:
