@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import BYTES, Unit
-from lmtool.data.vocabulary import BOS, EOS, UNK
+from lmtool.data.vocabulary import BOS, EOS, MARKS, UNK
 from lmtool.errors import UserError, first_line
 from lmtool.system.arrays import IntArray
 
@@ -83,7 +83,7 @@ class Subwords:
         self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
         self._number = {index: number for number, index in enumerate(self._ids)}
-        self._known: dict[str, list[str]] = {}
+        self._known = {mark: [mark] for mark in MARKS.values()}
         self._lead = self._found_lead()
 
     @classmethod
@@ -140,7 +140,7 @@ class Subwords:
         """Return the names of the pieces of words, one word after the other. Raises UserError as `table` does."""
         words = list(words)
         if len(self._known) > CACHED_WORDS:
-            self._known.clear()
+            self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
         for word, ids in zip(missing, self._encoded(missing), strict=True):
             self._known[word] = [self.names[self._number[index]] for index in ids]

@@ -16,21 +16,18 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.documents import column_values, json_value, parquet_batches, text_of
 from lmtool.data.encodings import without_marks
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
     batches_of,
     checked_blocks,
-    column_values,
     document_lines,
     form_of,
-    json_value,
     name_of,
-    parquet_batches,
     read_errors,
     require_column,
-    text_of,
     whole_lines,
 )
 from lmtool.data.remote import is_address

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.data.remote import is_address, open_address
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.system.terminal import size_text
 
 READ = 1 << 16  # packed bytes read at a time
@@ -134,7 +134,7 @@ class _Streams(io.RawIOBase):
 
 
 class _Limited(io.RawIOBase):
-    """The unpacked bytes of a file; reading raises UserError if they are too many for its size."""
+    """The unpacked bytes of a file; reading raises RecordError if they are too many for its size."""
 
     def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
         """before: unpacked bytes of the file's other members."""
@@ -150,7 +150,7 @@ class _Limited(io.RawIOBase):
         size = int(self._readinto(buffer))
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
-            raise UserError(
+            raise RecordError(
                 f"{self.name} unpacks to over {self._ratio:g} times its size, {size_text(self.size)} so far: such "
                 f"files fill disks; if it is right, set {RATIO_VARIABLE}=1e9"
             )

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from lmtool.data.documents import decoded
 from lmtool.data.printed_words import sentence_ends, split_sentences
-from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
+from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, setting
-from lmtool.data.readers import blocks_of_documents, texts_of_rows
+from lmtool.data.documents import texts_of_rows
+from lmtool.data.readers import blocks_of_documents
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line
