@@ -169,3 +169,15 @@ def test_a_packed_pipe_gives_what_has_arrived(pipe: int) -> None:
         os.write(pipe, file.getvalue())
         assert standard_input(by_line=True).read(99) == b"a b\n"
     os.close(pipe)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_line_may_have_as_many_bytes_as_the_guide_says(
+    extra: int, lmtool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmtool.data.readers.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("lmtool.data.readers.BLOCK", 1 << 16)
+    Path("de.arpa").write_text(ARPA)
+    Path("long.txt").write_bytes(b"a b\n" + b"a " * (1 << 19) + b"a" * extra + b"\nb\n")
+    said = lmtool("score", "arpa=de.arpa", "text=long.txt", "to=out.tsv", code=2 * extra)
+    assert not extra or "long.txt, line 2: a line of over 1 MiB" in said

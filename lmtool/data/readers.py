@@ -157,6 +157,17 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
     block = handle.read(BLOCK)
     require_utf8(block, name)
     while block:
+        end = block.find(b"\n")  # of the line that waits
+        if waiting_bytes + (end if end >= 0 else len(block)) > LONGEST_LINE:
+            with faults:
+                what = f"a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
+                raise RecordError(f"{name}, line {number}: {what}")
+            waiting, waiting_bytes, has_newlines = [], 0, True
+            number += 1
+            while block and b"\n" not in block:
+                block = handle.read(BLOCK)
+            block = block[block.find(b"\n") + 1 :] or handle.read(BLOCK)
+            continue
         cut = block.rfind(b"\n") + 1
         if cut:
             yield (lines := FileLines.of(b"".join([*waiting, block[:cut]]), name, number))
@@ -164,17 +175,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
             number += lines.count(b"\n")
         waiting.append(block[cut:])
         waiting_bytes += len(block) - cut
-        following = b""
-        if waiting_bytes > LONGEST_LINE:
-            with faults:
-                what = f"a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
-                raise RecordError(f"{name}, line {number}: {what}")
-            waiting, waiting_bytes, has_newlines = [], 0, True
-            number += 1
-            while (following := handle.read(BLOCK)) and b"\n" not in following:
-                pass
-            following = following[following.find(b"\n") + 1 :]
-        block = following or handle.read(BLOCK)
+        block = handle.read(BLOCK)
     if waiting_bytes:
         rest = b"".join(waiting)
         rest = rest if has_newlines else rest.removesuffix(b"\r").replace(b"\r", b"\n")
