@@ -30,6 +30,7 @@ VERBS = {
     f"{SCORE}": ["3\t0\t-2.5", "4\t1\t-8.9"],
     f"{SCORE} flush=line": ["3\t0\t-2.5", "4\t1\t-8.9"],
     "lmtool eval arpa=de.arpa text=- detail=true": ["p( b | a ...)", "p( zzz"],
+    "lmtool surprisal arpa=de.arpa text=- to=-": ["1\ta\t1\t1\ta\t0", "1\tzzz\t2\t2\tzzz\t1"],
     "lmtool predict arpa=de.arpa oov=unk top=1 flush=line": ["\na b\nrank", "\nb zzz a\nrank"],
     "lmtool.srilm ngram -lm de.arpa -ppl - -debug 1": ["a b\n1 sentences", "b zzz a\n1 sentences"],
     "lmtool.srilm ngram -lm de.arpa -rescore -": ["\n", "\n"],
@@ -137,6 +138,16 @@ def test_blocks_are_small_where_their_use_is_slow(pipe: int, monkeypatch: pytest
         sizes.append(len(handle.read(1 << 20)))
         time.sleep(0.2 * (len(sizes) == 2))
     assert sum(sizes) == 1_000_000 and sizes[0] > sizes[1] < max(sizes[2:])
+
+
+@pytest.mark.parametrize("more", [[], ["spillover=1"], ["sentences=punctuation", "words=punctuation"]])
+def test_rows_of_words_are_those_of_a_file(more: list[str], pipe: int, lmtool: Run) -> None:
+    Path("de.arpa").write_text(ARPA)
+    Path("t.txt").write_bytes(b"\n".join(LINES))
+    lmtool("surprisal", "arpa=de.arpa", "text=t.txt", "to=out.tsv", *more)
+    os.write(pipe, LINES[0])
+    Timer(0.1, lambda: os.write(pipe, b"\n" + LINES[1]) and os.close(pipe)).start()
+    assert lmtool("surprisal", "arpa=de.arpa", "text=-", "to=-", *more, "flush=line") == Path("out.tsv").read_text()
 
 
 PACKED = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": None}

@@ -294,9 +294,9 @@ class SurprisalConfig(SeveralModelsConfig):
 
     text: str = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
-    word_column: str | None = MISSING
-    item_column: list[str] | None = MISSING
-    sentence_column: str | None = MISSING
+    word_column: str | None = setting(excludes=("text=-",))
+    item_column: list[str] | None = setting(excludes=("text=-",))
+    sentence_column: str | None = setting(excludes=("text=-",))
     sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
     unit: str = setting(words=("bits", "nats", "log10"))
     entropy: bool = MISSING

@@ -247,11 +247,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False, header: bool = True) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
     name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
-    output, tab-separated. bom: as in require_table.
+    output, tab-separated. bom: as in require_table. header: whether tab-separated cells have a first line of names.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -277,8 +277,11 @@ def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False
             lines = ([_cell(v) if isinstance(v, dict | list | bytes) else v for v in row] for row in rows)
             csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
-            file.writelines("\t".join(_cell(value) for value in row) + "\n" for row in [tuple(plain), *rows])
-        file.detach()  # which flushes it
+            file.writelines(
+                "\t".join(_cell(value) for value in row) + "\n" for row in [*[tuple(plain)] * header, *rows]
+            )
+        file.flush()
+        file.detach()
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:
