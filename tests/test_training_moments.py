@@ -97,7 +97,7 @@ def test_limited_rows_are_never_above_the_limit() -> None:
 
 def begun(toy: Corpus, out: Path, processes: Processes, settings: Any, model: Any, optim: OptimConfig = ADAM) -> Any:
     torch.manual_seed(5)
-    plan = Plan(settings, optim, CONSTANT, 5, {})
+    plan = Plan(settings, optim, CONSTANT, 5, {"settings": {}, "store": ""})
     return loop._Training(model, toy.split("train"), toy.split("valid"), plan, out, processes, bar=False)
 
 

@@ -29,6 +29,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write, read_json, write_json
 from lmtool.system.lock import folder_lock
+from lmtool.system.schemas import JOURNAL
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
@@ -226,15 +227,13 @@ class ScoreJournal:
 
     def _take_up(self) -> None:
         try:
-            known = read_json(self._folder / PROGRESS, "delete it")
-            blocks, rows, complete = int(known["blocks"]), int(known["rows"]), bool(known["complete"])
-            broken, first_broken = int(known["broken"]), str(known["first_broken"])
-            is_same = self._identity is not None and known["identity"] == self._identity
-        except (UserError, KeyError, TypeError, ValueError):  # interrupted before the first save
-            is_same = False
-        if is_same and os.fstat(self._file.fileno()).st_size >= rows * self.dtype.itemsize:
-            self.blocks, self.rows, self.complete = blocks, rows, complete
-            self.broken, self.first_broken = broken, first_broken
+            known = read_json(self._folder / PROGRESS, "delete it", JOURNAL)
+        except UserError:  # interrupted before the first save
+            known = {"identity": None}
+        is_same = self._identity is not None and known["identity"] == self._identity
+        if is_same and os.fstat(self._file.fileno()).st_size >= known["rows"] * self.dtype.itemsize:
+            self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
+            self.broken, self.first_broken = known["broken"], known["first_broken"]
         self._file.truncate(self.rows * self.dtype.itemsize)  # rows written after the last save
 
     def add(self, rows: Rows, broken: Sequence[str] = ()) -> None:

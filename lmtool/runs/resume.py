@@ -15,7 +15,9 @@ from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
 from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
+from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
+from lmtool.system.schemas import require_kind
 
 RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
@@ -58,16 +60,11 @@ class TrainingStart:
         if not (folder / BEGUN).is_file():
             raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
         remedy = f"train from scratch instead of resume={folder}"
-        saved = read_json(folder / BEGUN, remedy)
-        try:
-            overrides = _in_use(saved["overrides"])
-            if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
-                return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
-            return cls(overrides, saved.get("config_dir"), str(saved.get("started_in", "")))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{folder / BEGUN} is damaged: it lacks the settings of the command line; {remedy}"
-            ) from error
+        saved = read_json(folder / BEGUN, remedy, schemas.BEGUN)
+        overrides = _in_use(saved["overrides"])
+        if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
+            return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
+        return cls(overrides, saved.get("config_dir"), saved.get("started_in", ""))
 
     @classmethod
     def _of_hydra(cls, folder: Path) -> TrainingStart:
@@ -75,15 +72,13 @@ class TrainingStart:
         try:
             overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
             settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
+            require_kind(settings, schemas.HYDRA, "hydra.yaml")
             sources = settings["hydra"]["runtime"]["config_sources"]
-            config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
+            config_dirs = [source["path"] for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml differs from hydra.yaml")
             return cls(_in_use(overrides), config_dirs[0] if config_dirs else None, "")
-        except (KeyError, TypeError) as error:
-            reason = "overrides.yaml or hydra.yaml lacks settings that Hydra writes"
-            raise UserError(f"{folder} is damaged ({reason}): {remedy}") from error
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
 
 
@@ -103,7 +98,7 @@ def _in_use(overrides: Iterable[object]) -> list[str]:
 def _is_quantised(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
-    return read_json(folder / "run.json", REMEDY).get("config", {}).get("quantize") is not None
+    return read_json(folder / "run.json", REMEDY, schemas.RUN)["config"].get("quantize") is not None
 
 
 def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:

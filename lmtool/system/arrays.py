@@ -16,6 +16,8 @@ FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
+LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT = 1e-3, 1e6  # p = 1 may have been rounded up
+NUMBERS_PER_PIECE = 1 << 22  # checked at once
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 
 
@@ -81,6 +83,21 @@ def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != tokens or (np.diff(offsets) < 0).any():
         raise ValueError(f"{where} must ascend from 0 to {tokens:,}, the number of ids; got {offsets}")
     return offsets
+
+
+def logs(where: str, value: Array, most: float = LARGEST_LOG_PROB) -> Array:
+    """Return logarithms, float `[N]`, which may be -inf and are at most `most`. Raises ValueError, with the first wrong
+    one, for another shape or type, for nan and for larger ones.
+    """
+    if value.ndim != 1 or value.dtype.kind != "f":
+        raise ValueError(f"{where} must be floating-point [N]; got {described(value)}")
+    at = 0
+    for piece in pieces_of(value, NUMBERS_PER_PIECE):
+        if not float(piece.max()) <= most:  # also for nan
+            wrong = int(np.argmin(piece <= np.float64(most)))
+            raise ValueError(f"{where}[{at + wrong:,}] must be at most {most:.3g}; got {piece[wrong]}")
+        at += len(piece)
+    return value
 
 
 def word_counts(where: str, value: object, words: int | None = None) -> IntArray:

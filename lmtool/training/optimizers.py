@@ -141,9 +141,13 @@ def load_optimizer_state_dict(optimizers: list[torch.optim.Optimizer], tensors: 
     """Load what optimizer_state_dict returned into new optimizers of the same parameters."""
     for place, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for name, value in tensors.items():
             of, number, key = name.split(".", 2)
             if int(of) == place:
+                shape = parameters[int(number)].shape
+                if value.numel() not in (0, 1, shape.numel(), shape[:1].numel()) or not value.isfinite().all():
+                    raise ValueError(f"{name} does not fit its parameter")
                 state.setdefault(int(number), {})[key] = value
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
