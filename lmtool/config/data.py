@@ -95,7 +95,7 @@ class VocabularyConfig(Settings):
     For subwords, which can encode any text: a tokenizer file, or the number of pieces to learn.
     """
 
-    prefix: ClassVar[str] = "data.vocabulary."
+    key_prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
     size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
@@ -118,7 +118,7 @@ class VocabularyConfig(Settings):
 class SegmenterConfig(Settings, ABC):
     """Group `segmenter`: how words are found in a script that does not separate them by spaces."""
 
-    prefix: ClassVar[str] = "data.segmenter."
+    key_prefix: ClassVar[str] = "data.segmenter."
 
     kind: str = MISSING
 
@@ -147,7 +147,7 @@ class DataConfig(Settings, ABC):
     also makes spaces those of Unicode; None or none for none.
     """
 
-    prefix: ClassVar[str] = "data."
+    key_prefix: ClassVar[str] = "data."
     takes_word_list: ClassVar[bool] = False
 
     kind: str = MISSING

@@ -193,11 +193,12 @@ class ScoreConfig(ModelUserConfig):
     flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = MISSING
     columns: list[str] | None = setting(needs=("column=NAME",))
-    broken: str = setting(words=("stop", "skip"))
+    on_error: str | None = setting(words=("stop", "skip"), was="broken")
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
     bom: bool = setting(needs=("to=FILE",))
+    prefix: str = MISSING
     buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
     bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
     bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))

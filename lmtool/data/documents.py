@@ -36,8 +36,11 @@ def json_document(line: bytes, where: str, setting: str) -> Any:
         raise RecordError(f"{where}: not JSON ({error}): {setting} reads one object per line") from None
 
 
-def json_value(line: bytes, where: str, column: str, setting: str, others: Iterable[str] = ()) -> Any:
-    """Return the value of a column of a JSON object. others: further columns that it must have.
+def json_value(
+    line: bytes, where: str, column: str, setting: str, others: Iterable[str] = (), taken: Iterable[str] = ()
+) -> Any:
+    """Return the value of a column of a JSON object. others: further columns that it must have. taken: as in
+    require_new_names.
 
     Raises RecordError, naming the place, if the line is anything other than an object with these columns.
     """
@@ -46,7 +49,14 @@ def json_value(line: bytes, where: str, column: str, setting: str, others: Itera
     for key, name in ((setting, column), *((f"{setting}s", other) for other in others)):
         if not isinstance(document, dict) or name not in document:
             raise RecordError(f"{where}: it has no {name!r}: {key} names one of: {known}")
+    require_new_names(document, taken, where)
     return document[column]
+
+
+def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) -> None:
+    """Raise RecordError, naming the place, if a column of a record is named like one of the scores, `taken`."""
+    if found := next((name for name in taken if name in names), None):
+        raise RecordError(f"{where}: {found!r} is a column of the scores, too: rename it, or set prefix=lm_")
 
 
 def parquet_texts(
@@ -99,9 +109,15 @@ def parquet_batches(
 
 
 def column_values(batch: Any, column: str, name: str) -> list[Any]:
-    """Return the values of a column of a pyarrow.RecordBatch. name: of its file, for the UserError if it is damaged."""
+    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 as bytes. name: of its file, for
+    the RecordError if it is damaged.
+    """
     with _parquet_errors(name):
-        return list(map(decoded, batch.column(column).to_pylist()))
+        values = batch.column(column)
+        try:
+            return list(map(decoded, values.to_pylist()))
+        except UnicodeDecodeError:
+            return list(map(decoded, values.cast("binary").to_pylist()))
 
 
 def decoded(value: Any) -> Any:

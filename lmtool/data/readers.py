@@ -164,6 +164,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
                 raise RecordError(f"{name}, line {number}: {what}")
             waiting, waiting_bytes, has_newlines = [], 0, True
             number += 1
+            yield FileLines.of(b"", name, number)  # so that the fault is seen in its place
             while block and b"\n" not in block:
                 block = handle.read(BLOCK)
             block = block[block.find(b"\n") + 1 :] or handle.read(BLOCK)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from lmtool.config.data import BYTES, Unit
 from lmtool.data.vocabulary import BOS, EOS, MARKS, UNK
-from lmtool.errors import UserError, first_line
+from lmtool.errors import RecordError, UserError, first_line
 from lmtool.system.arrays import IntArray
 
 if TYPE_CHECKING:
@@ -178,14 +178,14 @@ class Subwords:
         return list(self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids)
 
     def _encoded(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the library's ids of each word. Raises UserError for a word that they do not give back."""
+        """Return the library's ids of each word. Raises RecordError for a word that they do not give back."""
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
             ids = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
             written = self._tokenizer.decode_batch(ids, skip_special_tokens=False)
         for word, back in zip(words, written, strict=True):
             if back.removeprefix(" ") != word:
-                raise UserError(
+                raise RecordError(
                     f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, or "
                     "with byte fallback, that does not change the text"
                 )

@@ -161,7 +161,7 @@ class SplitConfig(Settings):
     lines beforehand; None for their order.
     """
 
-    prefix: ClassVar[str] = "data.split."
+    key_prefix: ClassVar[str] = "data.split."
 
     unit: SplitUnit | None = MISSING
     train: Any = setting(said=SIZE)
