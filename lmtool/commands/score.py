@@ -177,7 +177,8 @@ def _scored(
     start, tokens = time.perf_counter(), 0
     passed, taken = config.on_error != STOP, _taken(config)
     columns = config.columns or (None if taken or config.to == STANDARD else [])
-    blocks = islice(record_blocks(names, config.column, columns, passed=passed), journal.blocks, None)
+    read = record_blocks(names, config.column, columns, passed=passed, by_line=config.flush == "line")
+    blocks = islice(read, journal.blocks, None)
     with token_bar(None, shown=progress) as bar:
         for block, texts, faults in _read(config, blocks, taken):
             rows, others = scorer.each(texts, progress=progress)
@@ -209,7 +210,7 @@ def _read(
     if config.tokenizer is not None:
         in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
-    return read_ahead(read)
+    return read_ahead(read, waits=config.text != STANDARD)
 
 
 def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:

@@ -83,6 +83,7 @@ class PredictConfig(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
     text: str | None = setting(prose=True)
+    flush: str | None = setting(words=("line",), excludes=("text=TEXT",))
     top: int = setting(min=1)
     paths: bool = False
     sentence_start: bool = MISSING
@@ -196,6 +197,7 @@ class ScoreConfig(ModelUserConfig):
         why="hashed n-grams need no model, and text is read twice",
     )
     text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = MISSING
     columns: list[str] | None = setting(needs=("column=NAME",))
     on_error: str | None = setting(words=("stop", "skip"), was="broken")
@@ -303,9 +305,10 @@ class SurprisalConfig(SeveralModelsConfig):
     """Settings of `lmtool surprisal`."""
 
     text: str = MISSING
-    word_column: str | None = MISSING
-    item_column: list[str] | None = MISSING
-    sentence_column: str | None = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    word_column: str | None = setting(excludes=("text=-",))
+    item_column: list[str] | None = setting(excludes=("text=-",))
+    sentence_column: str | None = setting(excludes=("text=-",))
     sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
     unit: str = setting(words=("bits", "nats", "log10"))
     entropy: bool = MISSING

@@ -96,6 +96,8 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
             raise UserError(f"no file {name.partition(MEMBER)[0]}: check the path") from None
         except DAMAGES as error:
             raise RecordError(f"{name} cannot be unpacked ({error}): fetch it again") from error
+        except BrokenPipeError:  # of standard output, which is flushed before standard input is read
+            raise
         except OSError as error:
             damaged = type(error) is OSError and error.errno is None and not is_address(name)  # of bz2 and pyarrow
             kind = RecordError if damaged else UserError
@@ -105,9 +107,15 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
 def read_stream(handle: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it.
 
-    Raises UserError if the text is empty or is not UTF-8.
+    Raises UserError as stream_blocks does, and if the text is empty.
     """
-    return _not_empty(checked_blocks(handle, name), name)
+    return _not_empty(stream_blocks(handle, name), name)
+
+
+def stream_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield what read_stream does. Raises UserError if the text is not UTF-8, and if it cannot be unpacked."""
+    with read_errors(name):
+        yield from checked_blocks(handle, name)
 
 
 def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
@@ -141,6 +149,18 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
     block = handle.read(BLOCK)
     require_utf8(block, name)
     while block:
+        end = block.find(b"\n")  # of the line that waits
+        if waiting_bytes + (end if end >= 0 else len(block)) > LONGEST_LINE:
+            with faults:
+                what = f"a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
+                raise RecordError(f"{name}, line {number}: {what}")
+            waiting, waiting_bytes, has_newlines = [], 0, True
+            number += 1
+            yield FileLines.of(b"", name, number)  # so that the fault is seen in its place
+            while block and b"\n" not in block:
+                block = handle.read(BLOCK)
+            block = block[block.find(b"\n") + 1 :] or handle.read(BLOCK)
+            continue
         cut = block.rfind(b"\n") + 1
         if cut:
             yield (lines := FileLines.of(b"".join([*waiting, block[:cut]]), name, number))
@@ -148,18 +168,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
             number += lines.count(b"\n")
         waiting.append(block[cut:])
         waiting_bytes += len(block) - cut
-        following = b""
-        if waiting_bytes > LONGEST_LINE:
-            with faults:
-                what = f"a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
-                raise RecordError(f"{name}, line {number}: {what}")
-            waiting, waiting_bytes, has_newlines = [], 0, True
-            number += 1
-            yield FileLines.of(b"", name, number)  # so that the fault is seen in its place
-            while (following := handle.read(BLOCK)) and b"\n" not in following:
-                pass
-            following = following[following.find(b"\n") + 1 :]
-        block = following or handle.read(BLOCK)
+        block = handle.read(BLOCK)
     if waiting_bytes:
         rest = b"".join(waiting)
         rest = rest if has_newlines else rest.removesuffix(b"\r").replace(b"\r", b"\n")

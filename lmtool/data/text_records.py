@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from lmtool.data.readers import (
     whole_lines,
 )
 from lmtool.data.remote import is_address
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import RecordError, UserError, first_line
@@ -155,21 +155,23 @@ def record_blocks(
     *,
     setting: str = SETTING,
     passed: bool = False,
+    by_line: bool = False,
 ) -> Iterator[RecordBlock]:
     """Yield the records of files, one file after the other, in blocks.
 
     names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
     records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors. passed:
-    whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too.
+    whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too. by_line: as in
+    standard_input.
     Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file and line,
     if one cannot be read.
     """
     for name in names:
         path, _, member = name.partition(MEMBER)
-        file = "standard input" if name == STANDARD else name
+        file = INPUT if name == STANDARD else name
         faults = Faults(SKIP if passed else STOP)
         with read_errors(file, faults):
-            for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
+            for handle in iter([standard_input(by_line=by_line)]) if name == STANDARD else open_files(path, member):
                 called = name_of(handle, file)
                 require_column(called, column, setting)
                 if column is not None and form_of(called) == PARQUET:

@@ -145,6 +145,7 @@ def write_table(
     decimals = [column.decimals for column in columns]
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
+        flush = file.flush if file is to else int  # standard output, whose reader may wait
         if form_of(name) not in JSON_LINES:
             header = [*names, *(column.name for column in columns), *labels]
             file.write(("\ufeff" * bom + "\t".join(map(_cell, header)) + "\n").encode())
@@ -159,6 +160,7 @@ def write_table(
                     ) from error
             if form_of(name) in JSON_LINES:
                 file.writelines(_json_lines(rows, records, columns, named(rows, faults)))
+                flush()
                 continue
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = np.empty((len(rows), 0), dtype=np.int64)
@@ -173,6 +175,7 @@ def write_table(
                 ends = (f"\t{_cell(fault)}\n".encode("utf-8", "backslashreplace") for fault in faults)
                 lines = b"".join(map(operator.add, lines.splitlines(), ends))
             file.write(lines)
+            flush()
 
 
 def _cell(value: Any) -> str:
@@ -252,11 +255,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False, header: bool = True) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
     name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
-    output, tab-separated. bom: as in require_table.
+    output, tab-separated. bom: as in require_table. header: whether tab-separated cells have a first line of names.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -282,8 +285,11 @@ def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False
             lines = ([_cell(v) if isinstance(v, dict | list | bytes) else v for v in row] for row in rows)
             csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
-            file.writelines("\t".join(_cell(value) for value in row) + "\n" for row in [tuple(plain), *rows])
-        file.detach()  # which flushes it
+            file.writelines(
+                "\t".join(_cell(value) for value in row) + "\n" for row in [*[tuple(plain)] * header, *rows]
+            )
+        file.flush()
+        file.detach()
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:
