@@ -23,6 +23,10 @@ class UserError(Exception):
         return message if len(message) <= MAX_MESSAGE else f"{message[:half]} [...] {message[-half:]}"
 
 
+class RecordError(UserError):
+    """A fault of the data of one record, or of a file from some place on, which on_error= may pass over."""
+
+
 def printable(text: str) -> str:
     """Return a text with escapes instead of line ends, control characters and others that a terminal does not show."""
     if text.isprintable():

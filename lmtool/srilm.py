@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,12 +26,13 @@ import numpy as np
 from lmtool import __main__
 from lmtool.config.rules import require
 from lmtool.data.readers import read_blocks, read_stream
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import RESERVED, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.other_tools import detail_lines, read_scores
+from lmtool.evaluation.other_tools import Part, detail_lines, read_scores
 from lmtool.evaluation.token_scores import tokens_of
 from lmtool.mixtures.linear import Mixture, mix
 from lmtool.mixtures.static import mix_static
@@ -110,7 +112,7 @@ def number(value: str) -> float:
 
 def _blocks(name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines of a file or of standard input."""
-    return read_stream(sys.stdin.buffer, "standard input") if name in STREAMS else read_blocks(name, tables=True)
+    return read_stream(standard_input(), INPUT) if name in STREAMS else read_blocks(name, tables=True)
 
 
 def _text(name: str) -> Iterator[bytes]:
@@ -239,14 +241,20 @@ def ngram(given: Options) -> None:
     for name in given.keys() & {"rescore", "nbest"}:
         _rescore(given, given[name], text_model, reorder=name == "nbest")
     if "ppl" in given:
-        split, _ = split_of_text(_text(given["ppl"]), given["ppl"], text_model.form)
-        level, matched, log_prob = given.get("debug", 0), None, model.score_text(split)
-        if level > 1 and isinstance(model, NgramModel):
+        level, parts = given.get("debug", 0), _scored(given, model, text_model.form)
+        lines = detail_lines(parts, sentences=True, name=given["ppl"], unk=vocabulary.unk)
+        for line in lines if level else deque(lines, 2):
+            if level > 1 or not line.startswith("\tp( "):
+                print(line)
+
+
+def _scored(given: Options, model: Mixture | NgramModel, form: TextForm) -> Iterator[Part]:
+    """Yield the parts of -ppl for detail_lines as they arrive."""
+    for block in _text(given["ppl"]):
+        split, matched = split_of_text([block], given["ppl"], form)[0], None
+        if given.get("debug", 0) > 1 and isinstance(model, NgramModel):
             matched = model.map_text(model.matched_lengths, split)
-        tokens, names = tokens_of(split, _named(vocabulary, given)), {"sentences": True, "name": given["ppl"]}
-        lines = list(detail_lines(tokens, log_prob, matched, split.offsets, **names, unk=vocabulary.unk))
-        shown = lines if level > 1 else [line for line in lines if not line.startswith("\tp( ")]
-        print(*(shown if level else shown[-2:]), sep="\n")
+        yield tokens_of(split, _named(form.vocabulary, given)), model.score_text(split), matched, split.offsets
 
 
 def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
@@ -279,8 +287,11 @@ def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> N
         log_prob, words = model.score([rest[2:]])[0], len(rest) - 2
         score = float(log_prob[log_prob > -np.inf].sum()) / LN10  # words with probability 0 are left out, as in SRILM
         total = decimal(acoustic) + given.get("rescore_lmw", 8.0) * score + given.get("rescore_wtw", 0.0) * words
-        hypotheses.append((-total if reorder else 0.0, " ".join([acoustic, f"{score:.7g}", str(words), *rest[2:]])))
-    print(*(line for _, line in sorted(hypotheses, key=lambda pair: pair[0])), sep="\n")
+        hypotheses.append((-total, " ".join([acoustic, f"{score:.7g}", str(words), *rest[2:]])))
+        if not reorder:
+            print(hypotheses.pop()[1])
+    for _, scored in sorted(hypotheses, key=lambda pair: pair[0]):
+        print(scored)
 
 
 def compute_best_mix(given: Options) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import sys
 from collections.abc import Callable
@@ -69,10 +70,16 @@ def test_text_that_is_none(unigram: Run) -> None:
     Path("empty.txt").write_text("\n\n")
     assert "empty.txt is empty" in unigram("eval", "run=one", "text=empty.txt", code=2)
     assert "no file missing.txt" in unigram("eval", "run=one", "text=missing.txt", code=2)
-    Path("marks.txt").write_text("<s> a\n")
-    assert "marks.txt, line 1: <s> is in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
-    Path("lists").write_text("0 ||| a\n0 ||| a </s>\n")
-    assert "lists, line 2: </s> is in the text" in unigram("eval", "run=one", "nbest=lists", code=2)
+
+
+def test_marks_in_text_are_words_out_of_vocabulary(unigram: Run, caplog: pytest.LogCaptureFixture) -> None:
+    Path("marks.txt").write_text("<s> a </s>\n")
+    Path("words.txt").write_text("zzz a zzz\n")
+    logging.getLogger("lmtool.system.terminal").addHandler(caplog.handler)  # the command has removed that of the root
+    for name in ("marks", "words"):
+        unigram("eval", "run=one", f"text={name}.txt", f"hydra.run.dir={name}")
+    assert "marks.txt: 2 words <s> or </s> count as OOV" in caplog.text and "words.txt" not in caplog.text
+    assert result("marks")["log_prob"] == result("words")["log_prob"] and result("marks")["oov"] == 2
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ import lmtool as python
 from lmtool.cli.command_line import main
 from lmtool.data import readers, text_records
 from lmtool.data.text_form import TextBlock, split_of_text
+from lmtool.errors import RecordError
 from lmtool.evaluation import text_scores
 from lmtool.evaluation.text_scores import Rows, TextsScorer
 from lmtool.mixtures.linear import Mixture
@@ -65,21 +66,34 @@ def test_documents_by_hand(files: Run) -> None:
 BROKEN = '{"text": "a b"}\n{"text\n{"n": 1}\n[1]\n{"text": ["a"]}\n{"text": null}\n{"text": "b zzz a"}\n'
 
 
-def test_broken_records_are_counted_and_have_empty_rows(files: Run) -> None:
+EMPTY = ["0", "0", "0.0000", ""]
+
+
+@pytest.mark.parametrize(("on_error", "what"), [("null", "each an empty row"), ("skip", "left out")])
+def test_faulty_records_are_counted(on_error: str, what: str, files: Run) -> None:
     Path("bad.jsonl").write_text(BROKEN)
     words = ("arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "filter=kept.jsonl", "most=1e9")
     assert "bad.jsonl, line 2: not JSON" in files("score", *words, code=2)
-    said = files("score", *words, "broken=skip")
-    assert "broken records, each an empty row: 5; the first is bad.jsonl, line 2: not JSON" in said
-    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"]
-    assert Path("kept.jsonl").read_text() == '{"text": "a b"}\n{"text": "b zzz a"}\n'
-    files("score", *words, "broken=skip", "blank_lines=sentence")
-    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"], "no </s> for a broken one"
+    for blank in ("null", "sentence"):  # which gives no </s> to a faulty one
+        said = files("score", *words, f"on_error={on_error}", f"blank_lines={blank}", "hydra.run.dir=out")
+        note = f"note: on_error={on_error}: faulty records, {what}: 5; bad.jsonl, line 2: not JSON"
+        assert note in said and "; bad.jsonl, line 3: it has no 'text'" in said and "line 5" not in said
+        header, *rows = table("out.tsv")
+        assert [row[0] for row in rows] == (["3", "4"] if on_error == "skip" else ["3", *"00000", "4"])
+        assert ("error" in header) == (on_error == "null")
+        assert json.loads(Path("out/result.json").read_text())["texts"] == len(rows)
+        assert Path("kept.jsonl").read_text() == '{"text": "a b"}\n{"text": "b zzz a"}\n'
+    if on_error == "null":
+        assert rows[4][:4] == EMPTY and rows[4][4].startswith("bad.jsonl, line 5: 'text' is not text (list)")
+        files("score", *words[:3], "to=out.jsonl", "columns=[text]", "on_error=null")
+        found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+        assert [bool(each["error"]) for each in found] == [False, *[True] * 5, False]
+        pq = pytest.importorskip("pyarrow.parquet")
+        files("score", *words[:3], "to=out.parquet", "on_error=null")
+        assert pq.read_table("out.parquet")["error"].to_pylist() == [each["error"] for each in found]
 
 
-def test_broken_records_are_counted_before_and_after_an_interruption(
-    files: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_the_same_before_and_after_an_interruption(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("bad.jsonl").write_text(BROKEN * 9)
     monkeypatch.setattr(readers, "BLOCK", 64)
     plain, scored = TextsScorer.__call__, []
@@ -90,24 +104,93 @@ def test_broken_records_are_counted_before_and_after_an_interruption(
             raise KeyboardInterrupt
         return plain(self, block)
 
+    words = ("score", "arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "on_error=null")
+    files(*words)
+    whole = Path("out.tsv").read_bytes()
     monkeypatch.setattr(TextsScorer, "__call__", cut_off)
-    words = ("score", "arpa=de.arpa", "text=bad.jsonl", "column=text", "to=out.tsv", "broken=skip")
     files(*words, code=130)
     said = files(*words)
-    assert "resuming: " in said and "each an empty row: 45; the first is bad.jsonl, line 2" in said
-    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0", "0", "0", "0", "4"] * 9
+    assert "resuming: " in said and "each an empty row: 45; bad.jsonl, line 2" in said
+    assert Path("out.tsv").read_bytes() == whole and whole.count(b"bad.jsonl, line ") == 45
 
 
-def test_null_in_parquet_is_broken_and_another_type_is_an_error(files: Run) -> None:
+def test_lines_that_are_not_text_and_the_rest_of_a_file_are_faults(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(readers, "BLOCK", 1 << 12)
+    Path("1.txt").write_bytes(b"a b\n\xff\n" + b"a" * (1 << 17) + b"\nb\0\nb zzz a")
+    Path("2.txt").write_bytes(gzip.compress(os.urandom(1 << 14).hex().encode())[:-9])
+    Path("3.txt").write_text("a b\n")
+    words = ("score", "arpa=de.arpa", "text=[123].txt")
+    for to in ("to=out.jsonl", "to=out.tsv"):
+        said = files(*words, to, "on_error=null")
+        assert "each an empty row: 4; 1.txt, line 2: byte 0xff is not UTF-8" in said
+    _, *rows = table("out.tsv")
+    assert [row[0] for row in rows] == ["3", "0", "0", "0", "4", "0", "3"]
+    places = ["", "1.txt, line 2", "1.txt, line 3", "1.txt, line 4", "", "2.txt cannot be unpacked", ""]
+    found = [[*row, ""][4] for row in rows]
+    assert [fault[: len(place) or None] for fault, place in zip(found, places, strict=True)] == places
+    files(*words, "to=out.tsv", "on_error=skip", "filter=kept.txt", "least=1")
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "4", "3"]
+    assert Path("kept.txt").read_text() == "a b\nb zzz a\na b\n"
+    assert "1.txt, line 2: byte 0xff" in files(*words, "to=out.tsv", code=2)
+
+
+def test_rows_of_parquet_of_another_type_are_faults(files: Run) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"text": ["a b", None, ""], "n": [1, 2, None]}), "docs.parquet")
+    binary = pa.array([b"a b", b"caf\xe1", b""])
+    columns = {"text": ["a b", None, ""], "n": [1, 2, None], "b": binary, "s": binary.view(pa.string())}
+    pq.write_table(pa.table(columns), "docs.parquet")
     words = ("score", "arpa=de.arpa", "text=docs.parquet", "to=out.tsv")
-    assert "broken" not in files(*words, "column=text")
-    assert "empty row: 1; the first is docs.parquet, row 2: 'text' is null" in files(
-        *words, "column=text", "broken=skip"
+    assert "faulty" not in files(*words, "column=text")
+    for column, said in (("text", "null"), ("b", "not text (bytes)"), ("s", "not text (bytes)")):
+        found = files(*words, f"column={column}", "on_error=skip")
+        assert f"left out: 1; docs.parquet, row 2: '{column}' is {said}" in found
+        assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0"]
+    assert "docs.parquet, row 1: 'n' is not text (int)" in files(*words, "column=n", code=2)
+
+
+def test_names_of_scores_have_a_prefix_where_records_have_them(files: Run) -> None:
+    """As CCNet's records have."""
+    Path("cc.jsonl").write_text('{"text": "a b", "bucket": "x"}\n{"text": "a b", "perplexity": 3}\n{"text": "a b"}\n')
+    words = ("score", "arpa=de.arpa", "text=cc.jsonl", "column=text")
+    passing = ("filter=kept.jsonl", "filter_scores=true", "most=9")
+    said = files(*words, "to=out.jsonl", code=2)
+    assert (
+        said == "lmtool: cc.jsonl, line 2: 'perplexity' is a column of the scores, too: rename it, or set prefix=lm_\n"
     )
-    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0", "0"]
-    assert "docs.parquet, row 1: 'n' is not text (int)" in files(*words, "column=n", "broken=skip", code=2)
+    assert "line 1: 'bucket'" in files(*words, "to=out.jsonl", "buckets=[a,b]", code=2)
+    files(*words, "to=out.jsonl", "buckets=[a,b]", "prefix=lm_", *passing)
+    first = json.loads(Path("out.jsonl").read_text().splitlines()[0])
+    scores = ["lm_tokens", "lm_oov", "lm_log_prob_nats", "lm_perplexity"]
+    assert list(first) == ["text", "bucket", *scores, "lm_bucket"] and (first["bucket"], first["lm_bucket"]) == (
+        "x",
+        "a",
+    )
+    assert list(json.loads(Path("kept.jsonl").read_text().splitlines()[0])) == ["text", "bucket", *scores]
+    said = files(*words, *passing, "on_error=skip")
+    assert "left out: 1; cc.jsonl, line 2: 'perplexity' is" in said, "there is no bucket"
+    assert len(Path("kept.jsonl").read_text().splitlines()) == 2
+    assert "set prefix=lm_" in files(*words, "to=out.tsv", "columns=[perplexity]", "on_error=skip", code=2)
+    files(*words, "to=out.tsv", "columns=[perplexity]", "on_error=skip", "prefix=lm_")
+    assert table("out.tsv")[0][:2] == ["perplexity", "lm_tokens"]
+    files(*words, "to=null.jsonl", "on_error=null")
+    found = [json.loads(line) for line in Path("null.jsonl").read_text().splitlines()]
+    assert [each["perplexity"] is None for each in found] == [False, True, False]
+
+
+def test_a_text_that_no_pieces_write_is_a_fault_of_its_record(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TextsScorer.__call__
+
+    def picky(self: TextsScorer, block: TextBlock, *, progress: bool = False) -> Rows:
+        if b"zzz" in block.content:
+            raise RecordError("pieces writes 'zzz' back as 'z'")
+        return plain(self, block)
+
+    monkeypatch.setattr(TextsScorer, "__call__", picky)
+    words = ("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv")
+    assert "docs.jsonl, line 3: pieces writes 'zzz' back" in files(*words, code=2)
+    assert "left out: 2; docs.jsonl, line 3: pieces" in files(*words, "on_error=skip")
+    assert [row[0] for row in table("out.tsv")[1:]] == ["3", "0"]
 
 
 WITH_IDS = [{"id": 7, "text": "a b", "url": "x\ty"}, {"id": None, "text": "b zzz a", "meta": {"k": "\u00e9"}}]
@@ -118,9 +201,9 @@ def test_columns_of_records_come_before_the_scores(files: Run) -> None:
     words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text")
     said = files(*words, "columns=[id,url]", "to=out.tsv", code=2)
     assert said == "lmtool: ids.jsonl, line 2: it has no 'url': columns names one of: id, meta, text\n"
-    said = files(*words, "columns=[id,uurl]", "broken=skip", "to=out.tsv")
+    said = files(*words, "columns=[id,uurl]", "on_error=null", "to=out.tsv")
     assert "warning: columns=['id', 'uurl']: no record has a value for uurl: check the names" in said
-    assert "check the names" not in files(*words, "columns=[id,url,meta]", "broken=skip", "to=out.tsv")
+    assert "check the names" not in files(*words, "columns=[id,url,meta]", "on_error=null", "to=out.tsv")
     header, *rows = table("out.tsv")
     assert header[:5] == ["id", "url", "meta", "tokens", "oov"]
     assert [row[:5] for row in rows] == [["7", "x\\ty", "", "3", "0"], ["", "", '{"k": "\u00e9"}', "4", "1"]]
@@ -137,13 +220,15 @@ def test_columns_of_records_come_before_the_scores(files: Run) -> None:
 
 def test_records_with_their_scores_in_json_lines(files: Run) -> None:
     Path("ids.jsonl").write_text("".join(json.dumps(record) + "\n" for record in WITH_IDS) + '{"text": "\\ud800"}\n[\n')
-    words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text", "broken=skip")
+    words = ("score", "arpa=de.arpa", "text=ids.jsonl", "column=text", "on_error=null")
     files(*words, "to=out.jsonl", "buckets=[head,tail]", "filter=kept.jsonl", "least=5", "filter_scores=true")
     found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     scores = [{key: each[key] for key in ("tokens", "oov", "perplexity", "bucket")} for each in found]
     assert [{**record, **each} for record, each in zip(WITH_IDS, found, strict=False)] == found[:2]
     assert [each["tokens"] for each in scores] == [3, 4, 2, 0] and found[2]["text"] == "\ud800"
+    fault = found[3].pop("error")
     assert found[3] == {"tokens": 0, "oov": 0, "log_prob_nats": 0.0, "perplexity": None, "bucket": None}
+    assert fault.startswith("ids.jsonl, line 4: not JSON") and [found[k].pop("error") for k in (0, 1)] == [None, None]
     kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
     assert kept[0] == {key: value for key, value in found[1].items() if key != "bucket"}
     Path("t.txt").write_text("a b\r\n\n")
@@ -432,15 +517,16 @@ def test_models_that_cannot_score_texts(files: Run, runs: Path) -> None:
 
 
 def test_fields_named_as_scores_are_refused(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would be replaced: as soon as the first records are read, else when they are written."""
+    """They would be replaced."""
     record = {"text": "a b", "perplexity": 9.5, "bucket": "x"}
     Path("own.jsonl").write_text('{"text": "a"}\n' + json.dumps(record) + "\n")
     words = ("score", "arpa=de.arpa", "text=own.jsonl", "column=text")
     filtered = ("filter=kept.jsonl", "most=1e9", "filter_scores=true")
+    taken = "is a column of the scores, too: rename it, or set prefix=lm_"
     for name, *given in (("out.jsonl", "to=out.jsonl"), ("kept.jsonl", *filtered)):
         said = files(*words, *given, code=2)
-        assert said.startswith(f"lmtool: {name} has whole records: ") and "is a column of the scores" in said
-        assert said.count("\n") == 1 and not list(Path().glob(f"{name}*"))
+        assert said == f"lmtool: own.jsonl, line 2: 'perplexity' {taken}\n"
+        assert not list(Path().glob(f"{name}*"))
     files(*words, "columns=[text]", "to=out.jsonl", "filter=plain.jsonl", "most=1e9")
     assert [next(iter(json.loads(line))) for line in Path("out.jsonl").read_text().splitlines()] == ["text", "text"]
     monkeypatch.setattr(readers, "BLOCK", 8)

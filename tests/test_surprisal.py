@@ -168,7 +168,6 @@ BAD = {
     "word\titem\na\t1\nb\t2\na\t1\n": ("", "t.tsv, row 3: item 1 began in row 1 and was interrupted"),
     "word\titem\na\t1\nb\t\n": ("", "t.tsv, row 2: it has no item"),
     "token\na\n": ("", "word_column=word: t.tsv has no such column, but token"),
-    "word\na\n<s>\n": ("", "row 2, '<s>': <s> is in the text"),
     "word\tsurprisal_bits\na\t1\n": (
         "",
         "t.tsv: it has columns surprisal_bits already: rename or remove them",
@@ -177,7 +176,6 @@ BAD = {
     "word\na\n": ("across_sentences=true", "across_sentences=true: de.arpa reads single sentences"),
     'word\n"""a"\n"b\n': ("", 't.tsv, line 3: "b has quotes that are not doubled, but other cells are quoted'),
     "word\tsentence\na\t1\nb\tNA\n": ("", "t.tsv, row 2: it has no sentence (None): give a text or a number"),
-    "word\n</s>\n": ("", "t.tsv, row 1, '</s>': </s> is in the text"),
     "word\nb\n": ("to=./t.tsv", "to=./t.tsv is also a file of text=t.tsv: choose another"),
     "word\tlength\ttokens\tlength_prev1\na\t1\t2\t3\n": (
         "spillover=1",
@@ -257,7 +255,8 @@ def test_the_sentences_of_a_text_are_those_found(files: Run) -> None:
         "surprisal", "arpa=de.arpa", "text=text.txt", "sentences=item"
     )
     Path("text.txt").write_text("a\nb <s>\n")
-    assert "text.txt, row 3, '<s>'" in files("surprisal", "arpa=de.arpa", "text=text.txt", code=2)
+    files("surprisal", "arpa=de.arpa", "text=text.txt", "to=o.tsv")
+    assert [(row["tokens"], row["oov"]) for row in table("o.tsv")] == [("a", "0"), ("b", "0"), ("<s>", "1")]
     Path("two.tsv").write_text("word\na\n")
     said = files("surprisal", "arpa=de.arpa", "text=t[ew]*t*", code=2)
     assert "2 files are named, but two.tsv is a table: name one table, or files of text" in said

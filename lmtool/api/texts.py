@@ -104,7 +104,7 @@ def surprisal(
         session.use_threads(config.threads)
         named = config.word_column, config.item_column, config.sentence_column
         rows = rows_of_table(columns, "text", *named, config.sentences)
-        return score_rows(config, session, replace(rows, spaces=spaces))
+        return score_rows(config, session, [replace(rows, spaces=spaces)])
 
     found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):

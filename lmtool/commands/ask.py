@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
-from lmtool.data.readers import checked_blocks
+from lmtool.data.readers import stream_blocks
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
@@ -26,7 +29,9 @@ WordPath = tuple[str, list[tuple[int, int, float]]]  # a word and its decisions:
 
 def predict(config: PredictConfig, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
-    texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
+    texts: Iterable[str] = [str(config.text)]
+    if config.text is None:
+        texts = _input_lines('lmtool predict "the cat sat on"', by_line=config.flush == "line")
     model = load_named(config.run, config.arpa, config.device, config.store_dir)
     session.say(f"run {model.name}")
     header, answers = ["rank", "word", "probability", "log10 p"], []
@@ -43,7 +48,7 @@ def predict(config: PredictConfig, session: Session) -> None:
             paths = _paths(model, context, [word for word, _ in predicted])
             session.say(f"\n{_paths_text(paths)}")
             if session.keeps and can_plot():
-                picture = session.out / ("paths.png" if len(texts) == 1 else f"paths-{number}.png")
+                picture = session.out / ("paths.png" if config.text is not None else f"paths-{number}.png")
                 save_png(tree_figure(_drawn(paths)), picture)
                 session.say(f"\ndrawn in {picture}")
         words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
@@ -93,18 +98,18 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
     return DrawnNode(0, code, share, "", children)
 
 
-def input_lines(example: str) -> list[str]:
-    """Return the lines of standard input, without their line ends. example: a command line for the error message.
+def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
+    """Return the lines of standard input as they arrive, without their line ends, once there is one. example: a command
+    line for the error message.
 
     Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
     """
-    missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
-    if sys.stdin is None or sys.stdin.isatty():
-        raise missing
-    text = b"".join(checked_blocks(sys.stdin.buffer, "standard input")).decode()
-    if not text:
-        raise missing
-    return [line.rstrip("\r") for line in text.split("\n")[:-1]]
+    blocks = stream_blocks(standard_input(by_line=by_line), INPUT)
+    first = next(blocks, None) if sys.stdin is not None and not sys.stdin.isatty() else None
+    if first is None:
+        raise UserError(f"text has no value: give one, as {example}, or one a line on standard input")
+    lines = (line for block in chain([first], blocks) for line in block.decode().split("\n")[:-1])
+    return (line.rstrip("\r") for line in lines)
 
 
 def generate(config: GenerateConfig, session: Session) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
 from lmtool.data.split import Split
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import split_of_text
 from lmtool.data.tokenizer import split_words
@@ -43,7 +44,7 @@ from lmtool.evaluation.nbest import (
     word_errors,
     write_nbest,
 )
-from lmtool.evaluation.other_tools import detail_lines
+from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
@@ -127,8 +128,12 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     documents = across and config.column is not None
     if across:
         require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
+    printed = None
     if name == "-":
-        blocks = read_stream(sys.stdin.buffer, "standard input")
+        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT)
+        alone = loaded.vocabulary.eos is not None and not (across or loaded.dynamic or config.dynamic)
+        if config.detail and alone and not config.unnormalised:
+            blocks, printed = _print_blocks(blocks, loaded, session)
     else:
         at_once = 0 if documents else DOCUMENT_BLOCK
         blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)
@@ -146,7 +151,29 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
         unnormalised=config.unnormalised,
         detail=config.detail,
         dynamic=config if config.dynamic else None,
+        printed=printed,
     )
+
+
+def _print_blocks(
+    blocks: Iterable[bytes], loaded: TextModel, session: Session
+) -> tuple[list[bytes], tuple[FloatArray, float]]:
+    """Print SRILM's lines of blocks of text as they arrive; return the blocks, and `printed` of evaluate_split."""
+    read, scores, seconds = [], [], 0.0
+
+    def parts() -> Iterator[Part]:
+        nonlocal seconds
+        for block in blocks:
+            split = with_unk_as_oov(split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary)
+            start = time.perf_counter()
+            scores.append(loaded.model.score_text(split) if split.tokens else np.empty(0))
+            seconds += time.perf_counter() - start
+            read.append(block)
+            yield _detail(loaded.model, split, scores[-1], loaded.vocabulary)
+
+    for line in detail_lines(parts(), sentences=True, name="-"):
+        session.say(line)
+    return read, (np.concatenate(scores), seconds)
 
 
 def _dynamic_scores(config: EvalConfig, model: LanguageModel, split: Split, run: str, progress: bool) -> FloatArray:
@@ -182,22 +209,26 @@ def evaluate_split(
     detail: bool = False,
     cloze: dict[str, float] | None = None,
     dynamic: EvalConfig | None = None,
+    printed: tuple[FloatArray, float] | None = None,
 ) -> Evaluation:
     """Score text with a model.
 
     run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
     unnormalised, detail: as in EvalConfig. cloze: results of the text's questions. dynamic: settings of dynamic
-    evaluation; None for the model as it is. Raises UserError for unnormalised scores of a model that has none.
+    evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
+    Raises UserError for unnormalised scores of a model that has none.
     """
     split = with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
-    if dynamic is not None:
+    if printed is not None:
+        log_prob = printed[0]
+    elif dynamic is not None:
         log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
     elif unnormalised:
         log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
     else:
         log_prob = model.score_text(split, progress=session.progress)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start if printed is None else printed[1]
     across = reads_across(model, split)
     if across is False:
         session.note(READ_ALONE)
@@ -227,21 +258,19 @@ def evaluate_split(
         )
     if split.tokens:
         session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
-    if detail:
-        _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
+    if detail and printed is None:
+        part, sentences = _detail(model, split, log_prob, vocabulary), vocabulary.eos is not None
+        for line in detail_lines([part], sentences=sentences, name=name):
+            session.say(line)
     return evaluation
 
 
-def _print_detail(
-    model: LanguageModel, split: Split, evaluation: Evaluation, session: Session, *, sentences: bool
-) -> None:
-    """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
+def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary: Vocabulary) -> Part:
+    """Return a text for SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
     matched = None
     if model.context_classes is not None:
         matched = model.map_text(model.matched_lengths, split)
-    scores, starts = evaluation.token_scores, split.as_stream(model.across_sentences).offsets
-    for line in detail_lines(scores.tokens, scores.log_prob, matched, starts, sentences=sentences, name=scores.split):
-        session.say(line)
+    return tokens_of(split, vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
 
 
 def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:

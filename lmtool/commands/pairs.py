@@ -15,7 +15,7 @@ from lmtool.data.text_records import require_separate
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
-from lmtool.evaluation.score_table import require_new_names, require_table, write_columns
+from lmtool.evaluation.score_table import require_distinct, require_table, write_columns
 from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
@@ -39,7 +39,7 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     pairs, places = read_pairs(files)
     if config.items is not None:
         for pair in pairs:
-            require_new_names(pair, f"{config.items} has whole records", ITEM)
+            require_distinct(pair, f"{config.items} has whole records", ITEM)
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -18,7 +18,9 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.data import Normalize
 from lmtool.config.model_verbs import ScoreConfig
+from lmtool.config.rules import as_written
 from lmtool.data.choose_vocabulary import piece_writer
+from lmtool.data.faults import NULL, STOP
 from lmtool.data.oov import text_warning
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
@@ -31,17 +33,20 @@ from lmtool.data.text_records import (
     require_writable,
     write_records,
 )
-from lmtool.errors import UserError
+from lmtool.data.tokenizer import TextBlock
+from lmtool.errors import RecordError, UserError
+from lmtool.evaluation.hashed_ngrams import NgramWeights
 from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import (
     Buckets,
     percentiles,
     quantiles,
-    require_new_names,
+    require_distinct,
     require_table,
+    score_names,
     write_table,
 )
-from lmtool.evaluation.text_scores import Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
+from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load, load_named
@@ -53,21 +58,25 @@ from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import table_output, token_bar
 from lmtool.text_model import TextModel
 
+Part = tuple[RecordBlock | None, Rows, list[str | None]]  # with the errors of its records
+
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     out = table_output() if config.to == STANDARD else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
-    models, scorer = _load_scorer(config, session)
+    models, scorer = _load_scorer(config, names, session)
     target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
     once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
     streams = once and config.to is not None and not config.ranks_texts()
     identity = None if once or scorer.one_text else _identity(config, names)
-    with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
+    partial = target.with_name(f"{target.name}.partial")
+    with ScoreJournal.open(partial, identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
-        result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
+        used = [model.name for model in models] or [f"n-grams of {config.target}", config.text]
+        result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, config.text)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
         result.resumed = journal.rows
         pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
@@ -75,11 +84,11 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
             deque(pairs, maxlen=0)
             pairs = _again(config, names, journal)
         if config.to is not None:
-            _write_scores(config, models[0], journal, pairs, out, result, session)
+            _write_scores(config, models, journal, pairs, out, result, session)
         _add_totals(result, journal)
-        if journal.broken:
-            session.note(f"broken records, each an empty row: {journal.broken:,}; the first is {journal.first_broken}")
-        session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary))
+        session.note(*journal.faults.notes())
+        for model in models[:1]:
+            session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if config.filter is not None:
             _write_filtered(config, names, journal, result)
     result.notes = session.notes
@@ -87,8 +96,23 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     return result
 
 
-def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
+def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
+    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
+    models, and the scorer by its n-grams and those of the texts, which are read for them.
+    """
+    if config.target is not None:
+        session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
+        target = text_files(config.target, "target")
+        files = [(name, config.column if form_of(name) else None) for name in target]
+        both = files, [(name, config.column) for name in names]
+        passed = config.on_error != STOP
+        blocks = (
+            (b for name, column in each for b in record_blocks([name], column, [], passed=passed)) for each in both
+        )
+        weights = NgramWeights(*((texts for _, texts, _ in _read(config, read)) for read in blocks))
+        if not weights.sizes[0]:
+            raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
+        return [], weights
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
@@ -119,20 +143,15 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    first = text_file(config.arpa, "arpa") if config.arpa else run_folder(config.run)
-    runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
-    blank_lines = None if config.blank_lines is None else config.blank_lines.value
-    settings: dict[str, Any] = {
-        "column": config.column,
-        "columns": config.columns,
-        "across_sentences": config.across_sentences,
-        "device": config.device,
-    }
-    pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
-    normalize = None if config.normalize is None else config.normalize.value
-    settings |= {"broken": config.broken, "tokenizer": pieces, "normalize": normalize}
-    settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
-    return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
+    given = [text_file(config.arpa, "arpa")] if config.arpa else [] if config.target else [run_folder(config.run)]
+    runs = [_run_identity(Path(name)) for name in (*given, config.run_out) if name is not None]
+    named = ("column", "columns", "across_sentences", "device", "on_error", "normalize", "blank_lines")
+    settings = {name: as_written(getattr(config, name)) for name in named}
+    files = {"tokenizer": config.tokenizer, "target": config.target}
+    stamps = {key: name and file_stamps(text_files(name, key)) for key, name in files.items()}
+    return (
+        settings | stamps | {"version": __version__, "runs": runs, "text": file_stamps(names), "taken": _taken(config)}
+    )
 
 
 def _run_identity(path: Path) -> list[object]:
@@ -151,45 +170,75 @@ def _scored(
     result: ScoredTexts,
     *,
     progress: bool,
-) -> Iterator[tuple[RecordBlock | None, Rows]]:
+) -> Iterator[Part]:
     """Score the texts that the journal does not have yet; yield each block with its rows. Time is added to `result`."""
     if journal.complete:
         return
     start, tokens = time.perf_counter(), 0
-    columns = config.columns if config.columns or (_carries(config) and config.to == STANDARD) else []
-    blocks = islice(record_blocks(names, config.column, columns), journal.blocks, None)
-    read = ((block, *block.texts(skip=config.broken == "skip")) for block in blocks)
-    if config.normalize is not None:
-        form = config.normalize
-        read = ((block, in_normal_form(texts, form), broken) for block, texts, broken in read)
-    if config.tokenizer is not None:
-        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
-        read = ((block, in_pieces(texts), broken) for block, texts, broken in read)
+    passed, taken = config.on_error != STOP, _taken(config)
+    columns = config.columns or (None if taken or config.to == STANDARD else [])
+    read = record_blocks(names, config.column, columns, passed=passed, by_line=config.flush == "line")
+    blocks = islice(read, journal.blocks, None)
     with token_bar(None, shown=progress) as bar:
-        for block, texts, broken in read_ahead(read):
-            rows = scorer(texts, progress=progress)
-            rows[list(broken)] = 0  # also with blank_lines=sentence
-            journal.add(rows, list(broken.values()))
+        for block, texts, faults in _read(config, blocks, taken):
+            rows, others = scorer.each(texts, progress=progress)
+            for k, fault in others.items():
+                faults.setdefault(k, f"{block.place(k)}: {fault}")
+                if not passed:
+                    raise RecordError(faults[k])
+            journal.add(rows, faults)
+            chosen, rows, errors = journal.kept(rows, [faults.get(k) for k in range(len(rows))])
             found = int(rows["tokens"].sum())
             tokens += found
             bar.update(found)
             result.seconds = time.perf_counter() - start
             result.tokens_per_second = tokens / result.seconds if tokens else None
-            yield block, rows
+            yield block.where(chosen), rows, errors
     journal.finish()
 
 
-def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[tuple[RecordBlock | None, Rows]]:
+def _read(
+    config: ScoreConfig, blocks: Iterable[RecordBlock], taken: Sequence[str] = ()
+) -> Iterator[tuple[RecordBlock, TextBlock, dict[int, str]]]:
+    """Yield each block with its texts in normal form and in pieces, as far as set, and the faults of its records: taken
+    names of fields are faults, too.
+    """
+    read = ((block, *block.texts(passed=config.on_error != STOP, taken=taken)) for block in blocks)
+    if config.normalize is not None:
+        form = config.normalize
+        read = ((block, in_normal_form(texts, form), faults) for block, texts, faults in read)
+    if config.tokenizer is not None:
+        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
+        read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
+    return read_ahead(read, waits=config.text != STANDARD)
+
+
+def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
     """Yield all rows, with the records, read a second time, if the table has some of their fields."""
     if _carries(config):
-        yield from journal.of_blocks(record_blocks(names, config.column, config.columns))
+        blocks = record_blocks(names, config.column, config.columns, passed=config.on_error != STOP)
+        yield from journal.of_blocks(blocks)
     else:
-        yield from ((None, rows) for rows in journal.parts())
+        yield from ((None, *part) for part in journal.parts())
 
 
 def _carries(config: ScoreConfig) -> bool:
     """Return whether the table has fields of the records."""
     return config.columns is not None or form_of(_table_name(config)) in JSON_LINES
+
+
+def _taken(config: ScoreConfig) -> list[str]:
+    """Return the names of scores that whole records get, and that they may not have already."""
+    kind, names = _rows_of(config), []
+    if config.to is not None and config.columns is None and _carries(config):
+        others = "bucket" * (config.buckets is not None), "error" * (config.on_error is None)
+        names = score_names(kind, *others, prefix=config.prefix)
+    return names or (score_names(kind, prefix=config.prefix) if config.filter_scores else [])
+
+
+def _rows_of(config: ScoreConfig) -> np.dtype[Any]:
+    """Return the type of the scores of a text."""
+    return BAG if config.target is not None else TEXT if config.run_out is None else TWO
 
 
 def _table_name(config: ScoreConfig) -> str:
@@ -201,7 +250,7 @@ def _table_name(config: ScoreConfig) -> str:
 
 def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
     """Add the figures of all texts together."""
-    for rows in journal.parts():
+    for rows, _ in journal.parts():
         result.texts += len(rows)
         result.empty += int((rows["tokens"] == 0).sum())
         result.tokens += int(rows["tokens"].sum())
@@ -213,7 +262,8 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(_table_name(config), (".tsv",), bom=config.bom)
-        require_new_names(config.columns or [], f"columns={config.columns}")
+        scores = score_names(_rows_of(config), "bucket", "error", prefix=config.prefix)
+        require_distinct(config.columns or [], f"columns={config.columns}", scores)
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
                 f"buckets={config.buckets}: quantiles of the texts need a second reading, and text=- is read once: set "
@@ -224,46 +274,46 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
         if config.filter_scores and form_of(config.filter) is None:
             raise UserError(f"filter={config.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet")
     require_separate(config.text, names, to=config.to, filter=config.filter)
-    to = config.to if config.columns is None and _carries(config) else None
-    whole = config.filter if config.filter_scores else to
-    if whole is not None and STANDARD not in (config.text, whole):  # of the first records, before all are scored
-        for block in islice(record_blocks(names, config.column), 1):
-            fields = block.fields()
-            found = {key for record in fields for key in record} if isinstance(fields, list) else fields.schema.names
-            require_new_names(found, f"{whole} has whole records")
 
 
 def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:
     """Write the records that pass the limits; texts without tokens do not."""
     assert config.filter is not None, "the caller has asked"
-    most = config.most
+    rngs = [np.random.default_rng(config.seed) if config.selection == "sample" else None for _ in range(2)]
+    most, first, second = config.most, *rngs  # which draw the same, for two readings
     if config.share is not None:
-        values = (criterion(rows, config.most_oov) for rows in journal.parts())
+        values = (criterion(rows, config.most_oov, first) for rows, _ in journal.parts())
         most = next(iter(quantiles(values, [config.share], Path(config.filter).parent)), None)
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
-    result.most, result.least, result.kept = most, config.least, 0
+    result.most, result.least, result.kept = most if second is None else None, config.least, 0
     result.filter = Path(config.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
-        for block, rows in journal.of_blocks(record_blocks(names, config.column)):
-            values = criterion(rows, config.most_oov)
-            chosen = (values >= low) & (values <= high)
+        blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
+        for block, rows, _ in journal.of_blocks(blocks):
+            chosen = (criterion(rows, config.most_oov, second) <= high) & (criterion(rows, config.most_oov) >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
 
     with atomic_write(result.filter) as temporary:
         if config.filter_scores:
-            parts = ((rows, block.fields()) for block, rows in passing())
-            write_table(parts, journal.dtype, None, temporary, config.filter)
+            write_table(
+                ((rows, block.fields(), []) for block, rows in passing() if len(rows)),
+                journal.dtype,
+                None,
+                temporary,
+                config.filter,
+                prefix=config.prefix,
+            )
         else:
             write_records((block for block, _ in passing()), temporary, config.filter)
 
 
 def _write_scores(
     config: ScoreConfig,
-    model: TextModel,
+    models: list[TextModel],
     journal: ScoreJournal,
-    pairs: Iterable[tuple[RecordBlock | None, Rows]],
+    pairs: Iterable[Part],
     out: IO[bytes] | None,
     result: ScoredTexts,
     session: Session,
@@ -273,23 +323,35 @@ def _write_scores(
     """
     buckets = None
     if config.buckets is not None:
-        limits = _limits(config, len(config.buckets), model, journal, progress=session.progress)
+        limits = _limits(config, models, journal, progress=session.progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
     carries, name = _carries(config), _table_name(config)
     lacking = list(config.columns or ())  # the columns that no record has had so far
 
-    def parts() -> Iterator[tuple[Rows, Any]]:
-        for block, rows in pairs:
+    def parts() -> Iterator[tuple[Rows, Any, list[str | None]]]:
+        for block, rows, errors in pairs:
+            if not len(rows):  # of faults that are left out
+                continue
             fields = block.fields(config.columns) if carries and block is not None else None
             for column in list(lacking):
                 if not isinstance(fields, list) or any(record[column] is not None for record in fields):
                     lacking.remove(column)
-            yield rows, fields
+            yield rows, fields, errors
 
     result.to = Path(name) if out is None else None
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
-        write_table(parts(), journal.dtype, buckets, file, name, config.columns or (), bom=config.bom)
+        write_table(
+            parts(),
+            journal.dtype,
+            buckets,
+            file,
+            name,
+            config.columns or (),
+            bom=config.bom,
+            prefix=config.prefix,
+            errors=config.on_error is None,
+        )
     if lacking and journal.rows:
         session.warn(f"columns={config.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:
@@ -298,22 +360,22 @@ def _write_scores(
         result.buckets = list(zip(buckets.names, [*buckets.limits, None], *of_each, strict=True))
 
 
-def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """Return the limits of `count` buckets: as set, else quantiles of the texts, of the sentences of a split or of a
+def _limits(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
+    """Return the limits of the buckets: as set, else quantiles of the texts, of the sentences of a split or of a
     file of percentiles.
 
     Raises UserError if there are no tokens to compute quantiles from, and for a file without these percentiles.
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
-    folder = Path(str(config.to)).parent
+    folder, count = Path(str(config.to)).parent, len(config.buckets or ())
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_percentiles is not None:
         return percentiles(config.bucket_percentiles, str(config.bucket_language), shares)
     if config.bucket_split is None:
-        found = quantiles((criterion(rows, config.most_oov) for rows in journal.parts()), shares, folder)
+        found = quantiles((criterion(rows, config.most_oov) for rows, _ in journal.parts()), shares, folder)
     else:
-        values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
+        values = _sentence_perplexities(config, models[0], config.bucket_split, progress=progress)
         found = quantiles([values], shares, folder)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")

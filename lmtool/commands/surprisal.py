@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 from lmtool.config.model_verbs import SurprisalConfig
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import INVISIBLE
-from lmtool.data.readers import form_of
+from lmtool.data.readers import form_of, read_stream
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
-from lmtool.data.text_records import require_separate
+from lmtool.data.text_records import STANDARD, require_separate
 from lmtool.data.text_rules import graphemes
-from lmtool.data.word_rows import WordRows, read_word_rows
+from lmtool.data.word_rows import WordRows, read_word_rows, rows_of_lines
 from lmtool.errors import UserError
 from lmtool.evaluation.score_table import require_table, write_columns
 from lmtool.evaluation.surprisal import WordScores, score_words
@@ -31,38 +33,65 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 def run(config: SurprisalConfig, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
+    if config.text == STANDARD:
+        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT)
+        models = list(load_each(config))
+        alone = all(model.vocabulary.eos is not None and not model.dynamic for _, model in models)
+        together = config.sentences or config.across_sentences or config.spillover or not config.marks
+        if together or not alone or config.to != STANDARD:
+            blocks = [b"".join(blocks)]
+        return score_rows(config, session, rows_of_lines(blocks, INPUT, config.sentences), models)
     columns, files = (config.word_column, config.item_column, config.sentence_column), text_files(config.text, "text")
     require_separate(config.text, files, to=config.to)
-    return score_rows(config, session, read_word_rows(files, *columns, config.sentences))
+    return score_rows(config, session, [read_word_rows(files, *columns, config.sentences)])
 
 
-def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Surprisals:
-    """Score words in rows by each model, and write the table."""
+def score_rows(
+    config: SurprisalConfig,
+    session: Session,
+    parts: Iterable[WordRows],
+    models: list[tuple[str, TextModel]] | None = None,
+) -> Surprisals:
+    """Score words in rows by each model, and write the table, part by part to standard output."""
     if config.to is not None:
         require_table(config.to, bom=config.bom)
-    session.warn(*rows.warnings)
-    session.note(*rows.notes)
-    scores: dict[str, WordScores] = {}
-    models, forms, nats = [], set(), UNITS[config.unit]
-    for name, model in load_each(config):
-        found = scores[name] = _scores(config, model, rows, session)
-        known = found.surprisal[~np.isnan(found.surprisal)] / nats
-        models.append({"run": name, "mean_surprisal": float(known.mean()), "oov": int(found.oov.sum())})
-        form, pieces = model.form, model.form.subwords and model.form.subwords.json
-        forms.add((model.vocabulary.fingerprint(), form.rules, form.unit, pieces))
-    table = _table(config, rows, scores, same_tokens=len(forms) == 1)
+    models = models or list(load_each(config))
+    forms = {
+        (model.vocabulary.fingerprint(), model.form.rules, model.form.unit, subwords and subwords.json)
+        for model, subwords in ((model, model.form.subwords) for _, model in models)
+    }
+    scores: dict[str, list[WordScores]] = {name: [] for name, _ in models}
+    table: dict[str, list[Any]] = {}
+    sentences, means = 0, []
+    for rows in parts:
+        session.warn(*rows.warnings)
+        session.note(*rows.notes)
+        shown = {}
+        for name, model in models:
+            scores[name].append(found := _scores(config, model, rows, session))
+            shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
+        part = _table(config, rows, shown, same_tokens=len(forms) == 1)
+        if config.to == STANDARD:
+            write_columns(part | rows.cells, STANDARD, bom=config.bom and not table, header=not table)
+        for key, values in part.items():
+            table.setdefault(key, []).extend(values)
+        sentences += len(rows.starts) - 1
+    for name, model in models:
+        nats = np.concatenate([found.surprisal for found in scores[name]])
+        means.append({"run": name, "mean_surprisal": float(nats[~np.isnan(nats)].mean() / UNITS[config.unit])})
+        means[-1] |= _report(config, model, scores[name], sentences, session)
     result = Surprisals(
         header=list(table),
         table=[list(row) for row in zip(*table.values(), strict=True)],
         text=config.text,
-        sentences=len(rows.starts) - 1,
+        sentences=sentences,
         items=len(rows.item_starts) - 1,
         unit=config.unit,
-        models=models,
+        models=means,
         to=config.to,
         notes=session.notes,
     )
-    if config.to is not None:
+    if config.to not in (None, STANDARD):
         write_columns(table | (rows.cells if form_of(config.to) is None else {}), config.to, bom=config.bom)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", config.to)
     return result
@@ -71,7 +100,7 @@ def score_rows(config: SurprisalConfig, session: Session, rows: WordRows) -> Sur
 def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: Session) -> WordScores:
     if config.entropy and not model.normalised:
         raise UserError(f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out")
-    found = score_words(
+    return score_words(
         ScoringModel(model.model, model.form, model.name),
         rows,
         config.words,
@@ -81,21 +110,28 @@ def _scores(config: SurprisalConfig, model: TextModel, rows: WordRows, session: 
         across=config.across_sentences,
         progress=session.progress,
     )
-    unknown = [token for word in found.tokens for token in word if token not in model.vocabulary.ids]
-    tokens = sum(map(len, found.tokens))
+
+
+def _report(
+    config: SurprisalConfig, model: TextModel, scores: list[WordScores], sentences: int, session: Session
+) -> dict[str, int]:
+    """Print the warnings and notes on the scores of a text's parts; return the number of OOVs."""
+    words = [word for found in scores for word in found.tokens]
+    unknown = [token for word in words for token in word if token not in model.vocabulary.ids]
+    tokens = sum(map(len, words))
     session.warn(*text_warning(config.text, len(unknown), tokens, unknown, model.vocabulary, marks=config.marks))
-    if found.odd_starts:
+    if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
-            f"{found.odd_starts:,} of {len(rows.starts) - 1:,} sentences begin with white space, or without, as few "
+            f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
             f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
         )
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
     if not model.normalised:
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
-    if infinite := int(np.isinf(found.surprisal).sum()):
+    if infinite := sum(int(np.isinf(found.surprisal).sum()) for found in scores):
         session.note(f"{model.name} gives {infinite:,} words probability 0: their surprisal is infinite")
-    return replace(found, tokens=list(map(model.form.labels, found.tokens)))
+    return {"oov": sum(int(found.oov.sum()) for found in scores)}
 
 
 def _table(

@@ -95,7 +95,7 @@ class VocabularyConfig(Settings):
     For subwords, which can encode any text: a tokenizer file, or the number of pieces to learn.
     """
 
-    prefix: ClassVar[str] = "data.vocabulary."
+    key_prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
     size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
@@ -118,7 +118,7 @@ class VocabularyConfig(Settings):
 class SegmenterConfig(Settings, ABC):
     """Group `segmenter`: how words are found in a script that does not separate them by spaces."""
 
-    prefix: ClassVar[str] = "data.segmenter."
+    key_prefix: ClassVar[str] = "data.segmenter."
 
     kind: str = MISSING
 
@@ -144,10 +144,11 @@ class DataConfig(Settings, ABC):
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
     the characters that separate words. segmenter: an option of segmenter= as its name or a mapping with `kind`, which
-    also makes spaces those of Unicode; None or none for none.
+    also makes spaces those of Unicode; None or none for none. on_error: whether a record that cannot be used, e.g. for
+    `<s>` in it, is an error, or left out.
     """
 
-    prefix: ClassVar[str] = "data."
+    key_prefix: ClassVar[str] = "data."
     takes_word_list: ClassVar[bool] = False
 
     kind: str = MISSING
@@ -157,6 +158,7 @@ class DataConfig(Settings, ABC):
     normalize: Normalize = setting(Normalize.nfc, was="normalise", kw_only=True)
     spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
     segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
+    on_error: str = setting("stop", words=("stop", "skip"), kw_only=True)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class ModelConfig(Settings):
     """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
 
-    prefix: ClassVar[str] = "model."
+    key_prefix: ClassVar[str] = "model."
 
     kind: str = MISSING
 
@@ -128,7 +128,7 @@ class OutputConfig(Settings, ABC):
     is -log p, so that exp(loss) is a perplexity. weight_decay: the default of optim=adamw with this layer.
     """
 
-    prefix: ClassVar[str] = "output."
+    key_prefix: ClassVar[str] = "output."
     weight_decay: ClassVar[float] = 0.15
     can_tie: ClassVar[bool] = False
     dense_gradient: ClassVar[bool] = False
@@ -150,7 +150,7 @@ class OutputConfig(Settings, ABC):
 class TreeConfig(Settings, ABC):
     """Group `tree`: how words are arranged as the leaves of a binary tree."""
 
-    prefix: ClassVar[str] = "tree."
+    key_prefix: ClassVar[str] = "tree."
 
     kind: str = MISSING
 
@@ -166,7 +166,7 @@ class TreeConfig(Settings, ABC):
 class SmootherConfig(Settings, ABC):
     """Group `smoother`: how probabilities are estimated from counts."""
 
-    prefix: ClassVar[str] = "smoother."
+    key_prefix: ClassVar[str] = "smoother."
 
     kind: str = MISSING
 
@@ -193,7 +193,7 @@ class SmootherConfig(Settings, ABC):
 class CountsConfig(Settings, ABC):
     """Group `counts`: how the n-grams of the train split are counted."""
 
-    prefix: ClassVar[str] = "counts."
+    key_prefix: ClassVar[str] = "counts."
 
     kind: str = MISSING
 
@@ -221,7 +221,7 @@ class CountsConfig(Settings, ABC):
 class OptimConfig(Settings, ABC):
     """Group `optim`: the update of the weights. lr: peak of the schedule; weight_decay excludes biases and gains."""
 
-    prefix: ClassVar[str] = "optim."
+    key_prefix: ClassVar[str] = "optim."
 
     kind: str = MISSING
     lr: float = setting(above=0)
@@ -256,7 +256,7 @@ class ScheduleConfig(Settings, ABC):
     warmup: the share of the budget in which the rate rises linearly from 0.
     """
 
-    prefix: ClassVar[str] = "schedule."
+    key_prefix: ClassVar[str] = "schedule."
 
     kind: str = MISSING
     warmup: float = setting(min=0, below=1)
@@ -291,7 +291,7 @@ class TrackerConfig(Settings, ABC):
     An ImportError of begin ends the command; any other error is a warning, and the training continues without it.
     """
 
-    prefix: ClassVar[str] = "tracker."
+    key_prefix: ClassVar[str] = "tracker."
 
     kind: str = MISSING
 

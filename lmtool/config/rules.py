@@ -97,12 +97,12 @@ class Rule:
             return
         why = f": {self.why}" if self.why else ""
         if self.needs and not any(_is_given(word, settings) for word in self.needs):
-            needed = " or ".join(settings.prefix + word for word in self.needs)
+            needed = " or ".join(settings.key_prefix + word for word in self.needs)
             raise UserError(f"{key}={as_written(value)}: needs {needed}{why}")
         for word in self.excludes:
             if _is_given(word, settings):
                 name = word.partition("=")[0]
-                other = f"{settings.prefix}{name}={as_written(getattr(settings, name))}"
+                other = f"{settings.key_prefix}{name}={as_written(getattr(settings, name))}"
                 raise UserError(f"{key}={as_written(value)}: cannot be used with {other}{why}; remove one of the two")
 
     def _holds(self, value: Any, whole: bool) -> bool:
@@ -149,14 +149,14 @@ def rules_of(settings: type) -> dict[str, Rule]:
 
 @dataclass(slots=True)
 class Settings:
-    """A dataclass of settings, which checks their rules. prefix: the part of a key before the field's name."""
+    """A dataclass of settings, which checks their rules. key_prefix: the part of a key before the field's name."""
 
-    prefix: ClassVar[str] = ""
+    key_prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Raise UserError, naming the key, for a value that its rule does not allow."""
         for field in dataclasses.fields(self):
-            rule, key, value = field.metadata.get("rule"), self.prefix + field.name, getattr(self, field.name)
+            rule, key, value = field.metadata.get("rule"), self.key_prefix + field.name, getattr(self, field.name)
             for text in () if rule is not None and rule.prose else _texts(value):
                 require_text(key, text)
             if rule is not None:

@@ -48,7 +48,7 @@ class TrainingConfig(Settings):
     nor steps is given, else None. Raises UserError for values out of range, and if no budget is given.
     """
 
-    prefix: ClassVar[str] = "training."
+    key_prefix: ClassVar[str] = "training."
 
     epochs: Any = setting(above=0, words=(AUTO, "null"))
     steps: int | None = setting(min=1)

@@ -234,6 +234,7 @@ class EvalConfig(ModelUserConfig):
     arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
     split: str = MISSING
     text: str | None = setting(excludes=("nbest=FILE",))
+    flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
     across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
     blank_lines: BlankLines | None = setting(needs=("text=FILE",))

@@ -199,14 +199,16 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of words by provisional id; reserved words take the first numbers, and `</s>` has one piece.
+    """Return the pieces of words by provisional id; reserved words take the first numbers; `</s>` has one piece, and so
+    has a mark in the text, UNK_ID.
 
     types `[T]`: all types so far. Raises UserError for a word that cannot be written in pieces.
     """
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
-    lengths = np.concatenate([[1], table.lengths[:1], [0], table.lengths[1:]])
+    lengths = np.concatenate([[1], table.lengths[:1], [1], table.lengths[1:]])
     ids = np.append(np.array([EOS_ID], dtype=np.int32), table.ids + np.int32(len(RESERVED)))
+    ids = np.insert(ids, 1 + table.lengths[0], UNK_ID)
     return PieceTable(np.append(0, np.cumsum(lengths)), ids)
 
 

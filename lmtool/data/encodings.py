@@ -6,7 +6,7 @@ import codecs
 import re
 import unicodedata
 
-from lmtool.errors import UserError
+from lmtool.errors import RecordError
 from lmtool.system.terminal import note_once
 
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
@@ -23,13 +23,18 @@ HEAD = 1 << 12  # bytes by which an encoding is recognized
 
 
 def require_utf8(head: bytes, name: str) -> None:
-    """Raise UserError if a file that begins with these bytes is in UTF-16 or UTF-32. name: what the error calls it."""
+    """Raise RecordError if a file that begins with these bytes is in UTF-16 or UTF-32, or a KenLM binary. name: what
+    the error calls it.
+    """
+    if head.startswith(KENLM_BINARY):
+        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
+        raise RecordError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
     found = next((encoding for mark, encoding in OTHER_MARKS.items() if head.startswith(mark)), UTF8)
     if found == UTF8 and b"\0" in head:
         known = [(_spaces(head[:HEAD], encoding), encoding) for encoding in (UTF8, *OTHERS)]
         found = max((1, UTF8), *known)[1]  # a single space or line end may be chance
     if found != UTF8:
-        raise UserError(f"{name} is {found}, not UTF-8: convert it, e.g. with iconv -f {found} -t UTF-8")
+        raise RecordError(f"{name} is {found}, not UTF-8: convert it, e.g. with iconv -f {found} -t UTF-8")
 
 
 def _spaces(head: bytes, encoding: str) -> int:
@@ -47,21 +52,20 @@ def _spaces(head: bytes, encoding: str) -> int:
     return text.count(" ") + text.count("\n") if is_text else 0
 
 
-def check_text(block: bytes, name: str, line: int) -> None:
-    """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
-    if block.startswith(KENLM_BINARY):
-        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
-        raise UserError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
-    if b"\0" in block:
-        line += block.count(b"\n", 0, block.index(b"\0"))
-        raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line += block.count(b"\n", 0, error.start)
-        raise UserError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
-        ) from None
+def check_text(lines: bytes, where: str, first: int | None = None) -> None:
+    """Raise RecordError, naming the place, if lines are not UTF-8 text. first: the number of the first line in the file
+    `where`; None if `where` is the place of all.
+    """
+    what, at = "a NUL byte: this is not a text file", lines.find(b"\0")
+    if at < 0:
+        try:
+            lines.decode("utf-8")
+            return
+        except UnicodeDecodeError as error:
+            at = error.start
+            what = f"byte 0x{lines[at]:02x} is not UTF-8: convert the file, e.g. with iconv"
+    newlines = lines.count(b"\n", 0, at)
+    raise RecordError(f"{where}{'' if first is None else f', line {first + newlines}'}: {what}")
 
 
 def without_marks(lines: bytes, name: str, *, begins_file: bool = False) -> bytes:

@@ -18,9 +18,11 @@ from lmtool.data.subwords import SPACE, Subwords
 from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_characters, graphemes
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import (
+    BOS_ID,
     OOV,
     RESERVED,
     TAG,
+    UNK_ID,
     Ids,
     TextBlock,
     Tokenizer,
@@ -29,10 +31,10 @@ from lmtool.data.tokenizer import (
     split_words,
     tokenizer_by,
 )
-from lmtool.data.vocabulary import BOS, EOS, Vocabulary
+from lmtool.data.vocabulary import MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
-from lmtool.system.terminal import close_words
+from lmtool.system.terminal import close_words, note_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,14 @@ class TextForm:
     def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
         """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
         sentences, blank = self.vocabulary.eos is not None, self.blank_lines
-        rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank}
+        rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank, "marks": OOV}
         return tokenizer_by(self.unit, vocabulary=vocabulary, **rules)
 
     def written(self, word: str) -> str:
-        """Return one word as it is in the data set's text: by the rules, without a tag if tags are dropped."""
+        """Return one word as `words` does: by the rules, and without a tag if tags are dropped."""
         written = self.rules.of_words(word)
-        return TAG.sub("", written) if self.tags else written
+        written = TAG.sub("", written) if self.tags else written
+        return MARKS.get(written, written)
 
     def cut(self, text: str) -> list[str]:
         """Return the words or characters of a text that is written by the rules. No other function cuts strings."""
@@ -83,10 +86,10 @@ class TextForm:
         return words if self.subwords is None else self.subwords.pieces(words)
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text, or its characters.
+        """Return the words of a text, or its characters; `<s>` and `</s>` as MARKS, which are OOV.
 
         In data with sentences a text is at most one sentence, and a newline at its end is removed. Raises UserError for
-        a newline elsewhere, and for `<s>` and `</s>` as words.
+        a newline elsewhere.
         """
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
@@ -94,11 +97,7 @@ class TextForm:
                 raise UserError(
                     f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
                 )
-        words = self.cut(self.rules(text))
-        for mark in (BOS, EOS):
-            if mark in words:
-                raise UserError(f"{mark} is in the text: lmtool adds sentence boundaries itself; remove it")
-        return words
+        return [MARKS.get(word, word) for word in self.cut(self.rules(text))]
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
         """Return the ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless allowed."""
@@ -153,6 +152,8 @@ class TextForm:
         return text, sizes
 
     def _unknown(self, word: str) -> str:
+        if word in MARKS.values():
+            return f"{word[1:]} is in the text: lmtool adds sentence boundaries itself; remove it"
         predicted = self.vocabulary.words[:-1]  # without <s>
         if (same := same_in_other_form(word, self.vocabulary)) is not None:
             return f"{word!a} is not in the vocabulary: it differs from {same!a} in its normal form alone"
@@ -176,7 +177,7 @@ class TextForm:
     def labels(self, tokens: Iterable[str]) -> list[str]:
         """Return tokens for a table or a picture: the words, or the text of the pieces, with U+2581 for a space."""
         if self.subwords is None:
-            return list(tokens)
+            return [token.removeprefix(" ") if token in MARKS.values() else token for token in tokens]
         return [self.subwords.additions.get(token, token).replace(" ", SPACE) for token in tokens]
 
 
@@ -210,8 +211,7 @@ class EncodedTexts(NamedTuple):
 class TextEncoder:
     """Encode texts by the rules of a run's data, in parallel and in memory that does not grow with the text.
 
-    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a web page does not mark a sentence; where
-    words are cut into pieces, they raise UserError.
+    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a web page does not mark a sentence.
     """
 
     def __init__(self, form: TextForm) -> None:
@@ -226,7 +226,7 @@ class TextEncoder:
             ids, documents = self._pieces(block)
         else:
             ids, documents = self._tokenizer.texts(block, "text")
-        unknown = ids == OOV
+        unknown = ids == (vocabulary.unk if self._tokenizer is None else OOV)
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
@@ -245,10 +245,11 @@ class TextEncoder:
 def _in_pieces(
     words: Ids, ends: IntArray, types: list[str], subwords: Subwords, vocabulary: Vocabulary
 ) -> tuple[IntArray, IntArray]:
-    """Return the ids of the pieces of provisional words, and where they end, given where the words do."""
+    """Return the ids of the pieces of provisional words, OOV for a mark, and where they end, given where words do."""
     table = pieces_of_types(subwords, types)
-    ids = vocabulary.encode([*RESERVED, *subwords.names])[table.of(words)]
-    return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]
+    ids = vocabulary.encode([*RESERVED, *subwords.names])
+    ids[UNK_ID] = OOV
+    return ids[table.of(words)], np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
 def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
@@ -271,7 +272,7 @@ def split_of_text(
 
     A word out of the vocabulary is `<unk>` and counted as OOV. across_sentences: whether the sentences are running
     text, for models whose contexts cross sentences; if not, each stands alone. documents: whether each block is a
-    document, which no context leaves. Raises UserError, naming `name`, for `<s>` or `</s>` in the text.
+    document, which no context leaves. `<s>` and `</s>` in the text are OOV, with a note.
     """
     vocabulary = form.vocabulary
     tokenizer = form.tokenizer()
@@ -280,11 +281,16 @@ def split_of_text(
     types = tokenizer.types()
     if form.subwords is not None:
         ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
-        oov = np.empty(0, dtype=np.int64)
+        oov_words = [types[BOS_ID]] * int((ids == OOV).sum())
     else:
-        known = np.array([word in vocabulary.ids for word in types])
-        ids = vocabulary.encode(types)[provisional]
-        oov = np.flatnonzero(~known[provisional])
+        known = [vocabulary.ids.get(word, OOV) for word in types]
+        known[BOS_ID] = OOV
+        ids = np.array(known)[provisional]
+        oov_words = [types[k] for k in provisional[ids == OOV].tolist()]
+    if marks := int((provisional == BOS_ID).sum()):
+        note_once(f"{name}: {marks:,} words <s> or </s> count as OOV: lmtool adds sentence boundaries itself")
+    oov = np.flatnonzero(ids == OOV)
+    ids[oov] = vocabulary.unk
     characters, words = text_size(provisional, types, chars=form.chars)
     split = Split(
         ids,
@@ -295,7 +301,7 @@ def split_of_text(
         independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
         words=words,
-        oov_words=[types[k] for k in provisional[oov].tolist()],
+        oov_words=oov_words,
     )
     return split, tokenizer.empty_lines
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,27 +16,25 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.encodings import without_marks
+from lmtool.data.documents import column_values, json_value, parquet_batches, require_new_names, text_of
+from lmtool.data.encodings import check_text, without_marks
+from lmtool.data.faults import SKIP, STOP, Faults
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
     batches_of,
-    checked_blocks,
-    column_values,
     document_lines,
     form_of,
-    json_value,
     name_of,
-    parquet_batches,
     read_errors,
     require_column,
-    text_of,
     whole_lines,
 )
 from lmtool.data.remote import is_address
+from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
-from lmtool.errors import UserError, first_line
+from lmtool.errors import RecordError, UserError, first_line
 from lmtool.system.files import cannot_write, packed_file
 
 BLOCK_BYTES = 1 << 22  # of text per block, about
@@ -51,7 +48,8 @@ class RecordBlock:
 
     name: of the file, for errors. column: of the text; None if each line is a text. others: further columns that
     records must have. first: number of the first line or row. content: whole lines. rows: a pyarrow.RecordBatch; None
-    for lines. setting: that names the column, for errors.
+    for lines. setting: that names the column, for errors. fault: of a record that could not be read, such as the rest
+    of a damaged file, which is all that the block has.
     """
 
     name: str
@@ -61,6 +59,7 @@ class RecordBlock:
     content: bytes = b""
     rows: Any = None
     setting: str = SETTING
+    fault: str = ""
 
     def lines(self) -> list[tuple[int, bytes]]:
         """Return the lines that are records, with their numbers: without empty ones if they are JSON."""
@@ -68,45 +67,63 @@ class RecordBlock:
         return [(number, line) for number, line in numbered if self.column is None or line.strip()]
 
     def __len__(self) -> int:
-        return len(self.lines()) if self.rows is None else int(self.rows.num_rows)
+        return 1 if self.fault else len(self.lines()) if self.rows is None else int(self.rows.num_rows)
 
-    def texts(self, *, skip: bool = False) -> tuple[TextBlock, dict[int, str]]:
-        """Return the texts, and the errors of broken records, whose text is empty, by their places.
-
-        skip: whether records without a text are broken, null included, and may lack the other columns; if not, null is
-        an empty text. Raises UserError, naming the line, for other records without a text, and for rows whose text is
-        of another type.
-        """
-        if self.column is None:
-            return TextBlock(self.content, line_ends(self.content)), {}
-        texts: list[str] = []
-        broken: dict[int, str] = {}
-        what, records = "line", self.lines() if self.rows is None else []
+    def place(self, k: int) -> str:
+        """Return the file and the line or row of a record."""
         if self.rows is not None:
-            what, records = "row", list(enumerate(column_values(self.rows, self.column, self.name), self.first))
+            return f"{self.name}, row {self.first + k}"
+        return f"{self.name}, line {self.lines()[k][0]}"
+
+    def texts(self, *, passed: bool = False, taken: Sequence[str] = ()) -> tuple[TextBlock, dict[int, str]]:
+        """Return the texts, and the faults of records, whose text is empty, by their places.
+
+        passed: whether faults are passed over, null is one, too, and records may lack the other columns; if not, null
+        is an empty text, and a fault raises RecordError, naming the line. taken: names that records may not have.
+        """
+        if self.fault:
+            return TextBlock(b"\n", np.array([1])), {0: self.fault}
+        if self.column is None:
+            with Faults(SKIP if passed else STOP):
+                check_text(self.content, self.name, self.first)
+                return TextBlock(self.content, line_ends(self.content)), {}
+        texts: list[str] = []
+        found: dict[int, str] = {}
+        column = self.column or ""
+        what, records = "line", iter(self.lines() if self.rows is None else [])
+        if self.rows is not None:
+            what, records = "row", enumerate(column_values(self.rows, column, self.name), self.first)
         for number, record in records:
-            where, value, text = f"{self.name}, {what} {number}", record, ""
+            where, text = f"{self.name}, {what} {number}", ""
+            value: Any = record
             try:
-                if self.rows is None:
-                    value = json_value(record, where, self.column, self.setting, () if skip else self.others)
-                if skip and value is None:
-                    raise UserError(f"{where}: {self.column!r} is null")
-                text = text_of(value, where, self.column, self.setting)
-            except UserError as error:
-                if not skip or (self.rows is not None and value is not None):
+                if self.column is None:
+                    check_text(record, self.name, number)
+                    value = record.decode().removesuffix("\n")
+                elif self.rows is None:
+                    value = json_value(record, where, column, self.setting, () if passed else self.others, taken)
+                else:
+                    require_new_names(self.rows.schema.names, taken, where)
+                if passed and value is None:
+                    raise RecordError(f"{where}: {column!r} is null")
+                text = text_of(value, where, column, self.setting)
+            except RecordError as error:
+                if not passed:
                     raise
-                broken[len(texts)] = str(error)
+                found[len(texts)] = str(error)
             texts.append(text)
-        return block_of(texts, self.name), broken
+        return block_of(texts, self.name), found
 
     def where(self, flags: npt.NDArray[np.bool_]) -> RecordBlock:
         """Return the records with a flag, `[M]`, as they stand."""
+        if flags.all():
+            return self
         if self.rows is not None:
             import pyarrow as pa
 
             return replace(self, rows=self.rows.filter(pa.array(flags)))
         lines = self.lines()
-        return replace(self, content=b"".join([lines[k][1] for k in np.flatnonzero(flags).tolist()]))
+        return replace(self, fault="", content=b"".join([lines[k][1] for k in np.flatnonzero(flags).tolist()]))
 
     def fields(self, names: list[str] | None = None) -> Any:
         """Return fields of the records, all by default: a pyarrow.RecordBatch of rows, else dicts.
@@ -115,8 +132,10 @@ class RecordBlock:
         """
         if self.rows is not None:
             return self.rows if names is None else self.rows.select(names)
+        if self.fault:
+            return [dict.fromkeys(names or ())]
         if self.column is None:
-            return [{"text": line.decode().rstrip("\r\n")} for _, line in self.lines()]
+            return [{"text": line.decode(errors="replace").rstrip("\r\n")} for _, line in self.lines()]
         objects = [_object(line) for _, line in self.lines()]
         return objects if names is None else [{name: found.get(name) for name in names} for found in objects]
 
@@ -130,28 +149,47 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def record_blocks(
-    names: Iterable[str], column: str | None, others: list[str] | None = None, *, setting: str = SETTING
+    names: Iterable[str],
+    column: str | None,
+    others: list[str] | None = None,
+    *,
+    setting: str = SETTING,
+    passed: bool = False,
+    by_line: bool = False,
 ) -> Iterator[RecordBlock]:
     """Yield the records of files, one file after the other, in blocks.
 
     names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
-    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors.
+    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors. passed:
+    whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too. by_line: as in
+    standard_input.
     Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file and line,
     if one cannot be read.
     """
     for name in names:
         path, _, member = name.partition(MEMBER)
-        file = "standard input" if name == STANDARD else name
-        with read_errors(file):
-            for handle in iter([sys.stdin.buffer]) if name == STANDARD else open_files(path, member):
-                called, line = name_of(handle, file), 1
+        file = INPUT if name == STANDARD else name
+        faults = Faults(SKIP if passed else STOP)
+        with read_errors(file, faults):
+            for handle in iter([standard_input(by_line=by_line)]) if name == STANDARD else open_files(path, member):
+                called = name_of(handle, file)
                 require_column(called, column, setting)
                 if column is not None and form_of(called) == PARQUET:
                     yield from _row_blocks(handle, called, column, others, setting)
                     continue
-                for content in checked_blocks(handle, called) if column is None else whole_lines(handle, called):
-                    yield RecordBlock(called, column, others or [], line, content, setting=setting)
-                    line += content.count(b"\n")
+                for block in whole_lines(handle, called, faults):
+                    yield from _new_faults(faults)
+                    if not block:
+                        continue
+                    text = without_marks(block, called, begins_file=block.first == 1) if column is None else block
+                    yield RecordBlock(called, column, others or [], block.first, text, setting=setting)
+        yield from _new_faults(faults)
+
+
+def _new_faults(faults: Faults) -> Iterator[RecordBlock]:
+    """Yield the faults so far as blocks, and forget them."""
+    found, faults.of_first = faults.of_first, []
+    yield from (RecordBlock("", None, [], 1, fault=fault) for fault in found)
 
 
 def _row_blocks(

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
-from lmtool.data.readers import FileLines
 from lmtool.data.text_rules import UNCHANGED, TextRules, graphemes
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
-from lmtool.errors import UserError
+from lmtool.errors import RecordError
 from lmtool.system.arrays import IntArray
 from lmtool.system.parallel import run, threads
 
@@ -33,6 +32,7 @@ Ids = npt.NDArray[np.int32]
 RESERVED = (EOS, UNK, BOS)
 EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
 OOV = -1
+REFUSED = -2  # instead of the id of `<s>` and `</s>` in the text
 NEWLINE, SLASH = 10, 47
 WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, as `is_space` has it
 TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # of a word, unless nothing precedes it
@@ -96,6 +96,7 @@ def _tokenize(
     tags: bool,
     eos: int,
     bos: int,
+    mark: int,
     grows: bool,
     ids: Any,
     id_ends: Any,
@@ -106,8 +107,8 @@ def _tokenize(
 ) -> None:
     """Write the ids of the words of texts into `ids`, and where those of each text end into `id_ends`.
 
-    ends: where each text ends in the block, behind a newline. grows: whether unknown words are added to the table, and
-    reserved ones stop the loop; if not, both are OOV.
+    ends: where each text ends in the block, behind a newline. mark: the id of `<s>` and `</s>` in the text; REFUSED
+    stops the loop. grows: whether unknown words are added to the table; if not, they are OOV.
 
     The plain form is `[table[word] for word in split_words(line)]` per line (tests/data/test_tokenizer.py ties them).
     It is one loop over bytes, without a string, a slice or an allocation per word, for it runs at a few nanoseconds per
@@ -156,10 +157,10 @@ def _tokenize(
             starts[types + 1] = starts[types] + last - first
             types += 1
         elif word in (eos, bos):
-            if grows:
+            if mark == REFUSED:
                 state[BAD] = first
                 break
-            word = OOV
+            word = mark
         ids[written] = word
         written += 1
         in_line += 1
@@ -175,7 +176,8 @@ class Tokenizer(ABC):
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
     RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
-    inserted_spaces: those of a segmenter.
+    inserted_spaces: those of a segmenter. marks: what the words `<s>` and `</s>` are in the text: REFUSED or OOV,
+    whose provisional id is BOS_ID.
     """
 
     sentences: bool
@@ -183,6 +185,7 @@ class Tokenizer(ABC):
     graphemes: bool = False
     tags: bool = False
     blank_lines: bool = False
+    marks: int = REFUSED
     vocabulary: Vocabulary | None = None
     empty_lines: int = field(default=0, init=False)
     changed_words: int = field(default=0, init=False)
@@ -194,7 +197,7 @@ class Tokenizer(ABC):
     def __call__(self, block: bytes, name: str) -> Ids:
         """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
 
-        name: of the text, for errors. Raises UserError for the words `<s>` and `</s>` in the text.
+        name: of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
         """
         return self.texts(TextBlock(block, np.array([len(block)])), name)[0]
 
@@ -202,7 +205,7 @@ class Tokenizer(ABC):
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
 
-        name: as in a call. Raises UserError for the words `<s>` and `</s>` in the text if there is no vocabulary.
+        name: as in a call. Raises RecordError as a call does.
         """
 
     @abstractmethod
@@ -228,7 +231,8 @@ class WordTokenizer(Tokenizer):
         super().__post_init__()
         vocabulary = self.vocabulary
         eos, bos = (EOS_ID, BOS_ID) if vocabulary is None else (vocabulary.eos, vocabulary.bos)
-        self._marks = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, self._grows)
+        mark = BOS_ID if self.marks == OOV and self._grows else self.marks
+        self._marks = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, mark, self._grows)
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
@@ -237,7 +241,7 @@ class WordTokenizer(Tokenizer):
             ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
-            ids, id_ends = self._grow(letters, ends, block.content, name)
+            ids, id_ends = self._grow(letters, ends, name)
             return ids, np.append(0, id_ends)
         pieces = max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()
@@ -257,8 +261,8 @@ class WordTokenizer(Tokenizer):
         _tokenize(letters[:end], ends[first:last], *self._marks, *arrays)
         return ids[: state[WRITTEN]].copy(), id_ends
 
-    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, read: bytes, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids of texts, and where those of each end; new types enter the table. read: the block as read."""
+    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str) -> tuple[Ids, IntArray]:
+        """Return the ids of texts, and where those of each end; new types enter the table."""
         ids, id_ends = np.empty(len(letters), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
         state, table = np.zeros(7, dtype=np.int64), self._table
         state[TYPES], state[BAD] = table.size, -1
@@ -268,7 +272,7 @@ class WordTokenizer(Tokenizer):
             _tokenize(letters, ends, *self._marks, *arrays)
             table.size = int(state[TYPES])
             if state[BAD] >= 0:
-                raise _reserved_word(letters.tobytes(), int(state[BAD]), read, name)
+                raise mark_error(letters[state[BAD] :].tobytes().split(maxsplit=1)[0].decode(), name)
             if state[AT] >= len(letters):
                 break
             table.double()
@@ -279,14 +283,9 @@ class WordTokenizer(Tokenizer):
         return self._table.words(first)
 
 
-def _reserved_word(text: bytes, start: int, read: bytes, name: str) -> UserError:
-    """Return the error for a reserved word at byte `start` of a text. read: its block, which may know its file."""
-    word = text[start:].split(maxsplit=1)[0].decode()
-    line = text.count(b"\n", 0, start) + 1
-    remedy = "lmtool adds sentence boundaries itself; remove it"
-    if isinstance(read, FileLines):
-        return UserError(f"{read.file}, line {read.first + line - 1}: {word} is in the text: {remedy}")
-    return UserError(f"{name}: {word} is in the text (line {line} of this part): {remedy}")
+def mark_error(mark: str, where: str) -> RecordError:
+    """Return the error for `<s>` or `</s>` as a word of text to train on."""
+    return RecordError(f"{where}: {mark} is in the text: lmtool adds sentence boundaries itself; remove it")
 
 
 class CharTokenizer(Tokenizer):

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.data.remote import is_address, open_address
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.system.terminal import size_text
 
 READ = 1 << 16  # packed bytes read at a time
@@ -42,7 +42,12 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
     Reading them raises one of DAMAGES or OSError if the file is damaged, and UserError if it unpacks to too much.
     """
     with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
-        packed = _Counted(raw)
+        yield from unpacked(raw, path, member)
+
+
+def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io.BufferedReader]:
+    """Yield the contents of an open file, as open_files does."""
+    with _Counted(raw) as packed:
         match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
                 with gzip.open(packed) as handle:
@@ -71,12 +76,12 @@ def _packing(suffix: str, head: bytes) -> str:
 
 
 class _Counted(io.BufferedReader):
-    """A file that counts the bytes read from it."""
+    """A file that counts the bytes read from it: of a pipe those that have arrived, at most the number asked for."""
 
     count = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        block = super().read(size)
+        block = super().read(size) if self.seekable() else self.raw.read1(size or -1)  # type: ignore[attr-defined]
         self.count += len(block)
         return block
 
@@ -129,11 +134,12 @@ class _Streams(io.RawIOBase):
 
 
 class _Limited(io.RawIOBase):
-    """The unpacked bytes of a file; reading raises UserError if they are too many for its size."""
+    """The unpacked bytes of a file; reading raises RecordError if they are too many for its size."""
 
     def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
         """before: unpacked bytes of the file's other members."""
-        self._file, self._packed, self.name = file, packed, name
+        self._readinto = getattr(file, "readinto1", file.readinto)  # the former does not wait for a full buffer
+        self._packed, self.name = packed, name
         self.size = before
         self._ratio = _ratio()
 
@@ -141,17 +147,17 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = int(self._file.readinto(buffer))
+        size = int(self._readinto(buffer))
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
-            raise UserError(
+            raise RecordError(
                 f"{self.name} unpacks to over {self._ratio:g} times its size, {size_text(self.size)} so far: such "
                 f"files fill disks; if it is right, set {RATIO_VARIABLE}=1e9"
             )
         return size
 
 
-def _limited(file: Any, packed: _Counted, name: str) -> IO[bytes]:
+def _limited(file: Any, packed: _Counted, name: str) -> io.BufferedReader:
     return io.BufferedReader(_Limited(file, packed, name, 0), BUFFER)
 
 
@@ -177,7 +183,7 @@ def _zstandard(file: _Counted) -> Any:
     return pa.CompressedInputStream(file, "zstd")
 
 
-def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
+def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedReader]:
     archive = _archive(file, path)
     with archive:
         files = sorted(info.filename for info in archive.infolist() if not info.is_dir())

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lmtool.system.arrays import IntArray
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+MARKS = {mark: f" {mark}" for mark in (BOS, EOS)}  # these as words of a text: OOV, as no word has a space
 
 
 class SpecialTokens(NamedTuple):

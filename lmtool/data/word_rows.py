@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from lmtool.data.documents import decoded
 from lmtool.data.printed_words import sentence_ends, split_sentences
-from lmtool.data.readers import TABLES, decoded, form_of, read_blocks
+from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
@@ -74,16 +75,27 @@ def read_word_rows(
 
 
 def columns_of_sentences(
-    texts: Iterable[Iterable[str | Sequence[str]]], sentences: str | None
+    texts: Iterable[Iterable[str | Sequence[str]]], sentences: str | None, first: int = 1
 ) -> tuple[dict[str, list[Any]], list[tuple[str, str]]]:
     """Return the columns item and word of texts of sentences, each a line or its words, with numbers from 1, and
-    sentence, unless these are found by another rule, `sentences`; and the spaces of WordRows.
+    sentence, with numbers from `first`, unless these are found by another rule, `sentences`; and the spaces of
+    WordRows.
     """
     marks = sentences == "punctuation"
-    numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, 1))
+    numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, first))
     rows = [(n, *row) for n, k, line in numbered for row in _cut(line, k, marks=marks)]
     names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
     return {name: [row[k] for row in rows] for k, name in enumerate(names)}, [row[3] for row in rows]
+
+
+def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> Iterator[WordRows]:
+    """Yield the words of blocks of text, all of one item. sentences: as in read_word_rows."""
+    first = 1
+    for block in blocks:
+        if lines := list(filter(split_words, block.decode("utf-8").split("\n"))):
+            columns, spaces = columns_of_sentences([lines], sentences, first)
+            yield replace(rows_of_table(columns, name, sentences=sentences), spaces=spaces)
+            first += len(lines)
 
 
 def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmtool.data.readers import decoded, json_document
+from lmtool.data.documents import decoded, json_document
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import UserError

@@ -27,8 +27,7 @@ import numpy as np
 
 from lmtool.data.readers import read_text
 from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import BOS, EOS
-from lmtool.errors import UserError
+from lmtool.errors import UserError, named
 from lmtool.system.arrays import FloatArray, IntArray, decimal
 from lmtool.system.files import atomic_write
 
@@ -153,12 +152,9 @@ def hypothesis_log_prob(
     UserError for a hypothesis that it rejects.
     """
     distinct = list(dict.fromkeys(nbest.texts))
-    try:
+    with named(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
         of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in scores), strict=True))
-    except UserError as error:
-        marked = (f", line {line}" for line, text in enumerate(nbest.texts, 1) if {BOS, EOS} & {*split_words(text)})
-        raise UserError(f"{nbest.path}{next(marked, '')}: {error}") from None
     return np.array([of_text[text] for text in nbest.texts])
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ SCALES |= {"log_prob": 1.0, "log_prob_nats": 1.0}
 FORMATS = (
     "use the output of KenLM's query -v word or SRILM's -debug 2, or a table with the columns word and log10p, lnp or p"
 )
+Part = tuple[Tokens, FloatArray, IntArray | None, IntArray]  # of a text, for detail_lines
 SUM_SLACK = 1e-3  # by which a sum may miss 1, for probabilities with few digits
 SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
 
@@ -164,49 +165,45 @@ def tokens_of_file(scores: OtherScores) -> Tokens:
     return Tokens(ids, tuple(words), offsets, np.empty(0, dtype=np.int64))
 
 
-def detail_lines(
-    tokens: Tokens,
-    log_prob: FloatArray,
-    matched: IntArray | None,
-    starts: IntArray,
-    *,
-    sentences: bool,
-    name: str,
-    unk: int | None = None,
-) -> Iterator[str]:
+def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int | None = None) -> Iterator[str]:
     """Yield the lines of `ngram -ppl TEXT -debug 2` for all sentences and for the whole text.
 
-    log_prob: natural, `[N]`. matched: `[N]`, the length of the longest n-gram of the model for each token; None for a
-    model without n-grams. starts: the tokens whose context is empty. sentences: whether the text has sentences. name:
-    of the text. As in SRILM the numbers are p and log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does
-    not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, and OOVs are counted but not left out. An
-    OOV is printed as `zzz=<unk>` if its word is known.
+    parts: of the text, each its tokens, log_prob, matched and starts. log_prob: natural, `[N]`. matched: `[N]`, the
+    length of the longest n-gram of the model for each token; None for a model without n-grams. starts: the tokens whose
+    context is empty. sentences: whether the text has sentences. name: of the text. As in SRILM the numbers are p and
+    log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary
+    word: it has a probability, and OOVs are counted but not left out. An OOV is printed as `zzz=<unk>` if its word is
+    known.
     unk: the id of `<unk>`, to print and count OOVs as SRILM does: those that have probability 0, and no others.
     """
-    outside = np.zeros(tokens.count, dtype=bool)
-    outside[tokens.oov_positions] = True
-    oov = outside if unk is None else np.isneginf(log_prob) & (tokens.ids == unk)
-    offsets = tokens.offsets.tolist()
-    empty, unknown = set(starts.tolist()), iter(tokens.oov_words or ())
-    for first, last in itertools.pairwise(offsets):
-        words = [tokens.words[k] for k in tokens.ids[first:last].tolist()]
-        text = words if unk is None else words.copy()
-        for k in np.flatnonzero(outside[first:last]).tolist() if tokens.oov_words is not None else []:
-            text[k] = next(unknown) + (f"={words[k]}" if unk is None else "")
-        if sentences:
-            yield " ".join(text[:-1])
-        crosses = first not in empty  # the context reaches into the sentence before
-        before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
-        for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
-            length = "" if matched is None else f"[{matched[first + k]}gram] "
-            length = "[OOV] " if oov[first + k] and value == -math.inf else length
-            more = "..." if k or crosses else ""
-            yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
-        if sentences:
-            yield from _summary("", 1, log_prob[first:last], oov[first:last])
-            yield ""
-    count = len(offsets) - 1 if sentences else 0
-    yield from _summary(f"file {name}: ", count, log_prob, oov)
+    count, log_probs, oovs = 0, [], []
+    for tokens, log_prob, matched, starts in parts:
+        outside = np.zeros(tokens.count, dtype=bool)
+        outside[tokens.oov_positions] = True
+        oov = outside if unk is None else np.isneginf(log_prob) & (tokens.ids == unk)
+        offsets = tokens.offsets.tolist()
+        empty, unknown = set(starts.tolist()), iter(tokens.oov_words or ())
+        for first, last in itertools.pairwise(offsets):
+            words = [tokens.words[k] for k in tokens.ids[first:last].tolist()]
+            text = words if unk is None else words.copy()
+            for k in np.flatnonzero(outside[first:last]).tolist() if tokens.oov_words is not None else []:
+                text[k] = next(unknown) + (f"={words[k]}" if unk is None else "")
+            if sentences:
+                yield " ".join(text[:-1])
+            crosses = first not in empty  # the context reaches into the sentence before
+            before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
+            for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
+                length = "" if matched is None else f"[{matched[first + k]}gram] "
+                length = "[OOV] " if oov[first + k] and value == -math.inf else length
+                more = "..." if k or crosses else ""
+                yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
+            if sentences:
+                yield from _summary("", 1, log_prob[first:last], oov[first:last])
+                yield ""
+        count += (len(offsets) - 1) * sentences
+        log_probs.append(log_prob)
+        oovs.append(oov)
+    yield from _summary(f"file {name}: ", count, np.concatenate(log_probs), np.concatenate(oovs))
 
 
 def _summary(name: str, sentences: int, log_prob: FloatArray, oov: Array) -> Iterator[str]:

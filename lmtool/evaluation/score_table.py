@@ -23,7 +23,7 @@ from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
-from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
+from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, criterion, differences, log_weights, perplexities
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
@@ -39,11 +39,6 @@ class Column(NamedTuple):
     decimals: int
 
 
-def _perplexities_out(rows: Rows) -> FloatArray:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob_out"] / rows["tokens"]), np.nan)
-
-
 COLUMNS = (
     Column("tokens", lambda rows: rows["tokens"], 0),
     Column("oov", lambda rows: rows["oov"], 0),
@@ -53,10 +48,16 @@ COLUMNS = (
 OF_TWO = (
     *COLUMNS,
     Column("oov_out", lambda rows: rows["oov_out"], 0),
-    Column("perplexity_out", _perplexities_out, 4),
+    Column("perplexity_out", lambda rows: perplexities(rows, "log_prob_out"), 4),
     Column("difference", differences, 6),
 )
-SCORES = ("bucket", *(column.name for column in OF_TWO))
+OF_BAGS = (COLUMNS[0], Column("log_weight_nats", log_weights, 4))
+OF = {TEXT: COLUMNS, TWO: OF_TWO, BAG: OF_BAGS}
+
+
+def score_names(dtype: np.dtype[Any], *others: str, prefix: str = "") -> list[str]:
+    """Return the names of the columns of scores. others: further ones, of those that are not empty."""
+    return [prefix + name for name in (*(column.name for column in OF[dtype]), *filter(None, others))]
 
 
 @dataclass(slots=True)
@@ -101,17 +102,18 @@ def require_table(name: str, texts: tuple[str, ...] = TABLES, *, bom: bool = Fal
         raise UserError(f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one")
 
 
-def require_new_names(names: Iterable[str], given: str, scores: Iterable[str] = SCORES) -> None:
+def require_distinct(names: Iterable[str], given: str, scores: Iterable[str]) -> None:
     """Raise UserError if columns of records occur twice or are named like those of scores. given: where, for it."""
     seen = set(scores)
     for name in names:
         if name in seen:
-            raise UserError(f"{given}: {name!r} is a column of the scores, or occurs twice; rename it or leave it out")
+            remedy = "leave it out, or set prefix=lm_"
+            raise UserError(f"{given}: {name!r} is a column of the scores, or occurs twice; {remedy}")
         seen.add(name)
 
 
 def write_table(
-    parts: Iterable[tuple[Rows, Any]],
+    parts: Iterable[tuple[Rows, Any, list[str | None]]],
     dtype: np.dtype[Any],
     buckets: Buckets | None,
     to: Path | IO[bytes],
@@ -119,25 +121,35 @@ def write_table(
     names: Sequence[str] = (),
     *,
     bom: bool = False,
+    prefix: str = "",
+    errors: bool = False,
 ) -> None:
     """Write the rows of texts, part by part.
 
-    parts: with the fields of their records, as RecordBlock.fields returns them, or None. to: the file, or its path.
-    name: its final name, whose suffix decides the format. names: of the columns from the records, which come first.
-    bom: as in require_table.
+    parts: with the fields of their records, as RecordBlock.fields returns them, or None, and their faults. to: the
+    file, or its path. name: its final name, whose suffix decides the format. names: of the columns from the records,
+    which come first. bom: as in require_table. prefix: of the names of the other columns. errors: whether the last
+    column has the faults.
     """
-    columns = OF_TWO if dtype == TWO else COLUMNS
+    columns = [each._replace(name=prefix + each.name) for each in OF[dtype]]
+    labels = [prefix + label for label in (*["bucket"] * (buckets is not None), *["error"] * errors)]
+
+    def named(rows: Rows, faults: list[str | None]) -> dict[str, list[str | None]]:
+        return dict(zip(labels, [*([buckets.named(rows)] if buckets else []), faults], strict=False))
+
     if form_of(name) == PARQUET:
         assert isinstance(to, Path), "standard output has no rows of Parquet"
-        _write_parquet(parts, columns, buckets, to, name, names, (np.empty(0, dtype), []))
+        named_parts = ((rows, fields, named(rows, faults)) for rows, fields, faults in parts)
+        _write_parquet(named_parts, columns, to, name, names, (np.empty(0, dtype), [], {key: [] for key in labels}))
         return
     decimals = [column.decimals for column in columns]
     joined = join_words([*buckets.names, ""] if buckets else [])  # the last is NONE
     with packed_file(to, name) if isinstance(to, Path) else nullcontext(to) as file:
+        flush = file.flush if file is to else int  # standard output, whose reader may wait
         if form_of(name) not in JSON_LINES:
-            header = [*names, *(column.name for column in columns), *(["bucket"] if buckets else [])]
+            header = [*names, *(column.name for column in columns), *labels]
             file.write(("\ufeff" * bom + "\t".join(map(_cell, header)) + "\n").encode())
-        for rows, fields in parts:
+        for rows, fields, faults in parts:
             records: Any = fields
             if fields is not None and not isinstance(fields, list):
                 try:
@@ -147,7 +159,8 @@ def write_table(
                         f"{name}: a column has no values as text ({error}): choose others by columns="
                     ) from error
             if form_of(name) in JSON_LINES:
-                file.writelines(_json_lines(rows, records, columns, buckets, name))
+                file.writelines(_json_lines(rows, records, columns, named(rows, faults)))
+                flush()
                 continue
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = np.empty((len(rows), 0), dtype=np.int64)
@@ -158,7 +171,11 @@ def write_table(
                 cells = ("".join(f"{_cell(record[name])}\t" for name in names) for record in records)
                 begins = (text.encode("utf-8", "backslashreplace") for text in cells)
                 lines = b"".join(map(operator.add, begins, lines.splitlines(keepends=True)))
+            if errors:
+                ends = (f"\t{_cell(fault)}\n".encode("utf-8", "backslashreplace") for fault in faults)
+                lines = b"".join(map(operator.add, lines.splitlines(), ends))
             file.write(lines)
+            flush()
 
 
 def _cell(value: Any) -> str:
@@ -188,25 +205,21 @@ def json_line(record: dict[str, Any]) -> bytes:
 
 
 def _json_lines(
-    rows: Rows, records: list[dict[str, Any]], columns: tuple[Column, ...], buckets: Buckets | None, name: str
+    rows: Rows, records: list[dict[str, Any]], columns: list[Column], named: dict[str, list[str | None]]
 ) -> Iterator[bytes]:
     """Yield records with their scores as lines of JSON; numbers that are not finite, which JSON lacks, are null."""
-    scores = {column.name: column.values(rows).tolist() for column in columns}
-    if buckets:
-        scores["bucket"] = buckets.named(rows)
+    scores = {column.name: column.values(rows).tolist() for column in columns} | named
     for record, *values in zip(records, *scores.values(), strict=True):
-        require_new_names(record, f"{name} has whole records")
         yield json_line({**record, **dict(zip(scores, values, strict=True))})
 
 
 def _write_parquet(
-    parts: Iterable[tuple[Rows, Any]],
-    columns: tuple[Column, ...],
-    buckets: Buckets | None,
+    parts: Iterable[tuple[Rows, Any, dict[str, list[str | None]]]],
+    columns: list[Column],
     to: Path,
     name: str,
     names: Sequence[str],
-    empty: tuple[Rows, Any],
+    empty: tuple[Rows, Any, dict[str, list[str | None]]],
 ) -> None:
     """Write parts. empty: a part without rows, for the columns of a file without any."""
     import pyarrow as pa
@@ -214,7 +227,7 @@ def _write_parquet(
 
     writer: Any = None
 
-    def table(rows: Rows, fields: Any) -> Any:
+    def table(rows: Rows, fields: Any, named: dict[str, list[str | None]]) -> Any:
         arrays = {}
         if isinstance(fields, pa.RecordBatch):
             arrays = dict(zip(fields.schema.names, fields.columns, strict=True))
@@ -224,18 +237,16 @@ def _write_parquet(
             if "struct" in str(kind) or kind in (pa.null(), pa.string()):  # JSON: later objects may have other keys
                 kind, values = pa.string(), [_cell(v) if isinstance(v, dict | list) else v for v in values]
             arrays[key] = pa.array(values, kind)
-        require_new_names(arrays, f"{name} has whole records")
+        require_distinct(arrays, f"{name} has whole records", [column.name for column in columns])
         for column in columns:
             kind = pa.float64() if column.decimals else pa.int64()
             arrays[column.name] = pa.array(column.values(rows), kind, from_pandas=True)  # nan is null
-        if buckets:
-            arrays["bucket"] = pa.array(buckets.named(rows), pa.string())
-        return pa.table(arrays)
+        return pa.table(arrays | {key: pa.array(values, pa.string()) for key, values in named.items()})
 
     with ExitStack() as files:
-        for rows, fields in parts:
+        for part in parts:
             try:
-                found = table(rows, fields)
+                found = table(*part)
                 writer = writer or files.enter_context(pq.ParquetWriter(to, found.schema))
                 writer.write_table(found)
             except (ValueError, TypeError, OverflowError) as error:  # pyarrow's
@@ -244,11 +255,11 @@ def _write_parquet(
             pq.write_table(table(*empty), to)
 
 
-def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False) -> None:
+def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False, header: bool = True) -> None:
     """Write columns of equal length as a table: .tsv, .csv, JSON Lines or Parquet, with nothing for None and nan.
 
     name: of the file, whose suffix decides the format, and which is written completely or not at all; `-` is standard
-    output, tab-separated. bom: as in require_table.
+    output, tab-separated. bom: as in require_table. header: whether tab-separated cells have a first line of names.
     """
     plain = {key: [None if value != value else value for value in values] for key, values in columns.items()}
     with ExitStack() as files:
@@ -274,8 +285,11 @@ def write_columns(columns: dict[str, list[Any]], name: str, *, bom: bool = False
             lines = ([_cell(v) if isinstance(v, dict | list | bytes) else v for v in row] for row in rows)
             csv.writer(file, lineterminator="\n").writerows([list(plain), *lines])
         else:
-            file.writelines("\t".join(_cell(value) for value in row) + "\n" for row in [tuple(plain), *rows])
-        file.detach()  # which flushes it
+            file.writelines(
+                "\t".join(_cell(value) for value in row) + "\n" for row in [*[tuple(plain)] * header, *rows]
+            )
+        file.flush()
+        file.detach()
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:

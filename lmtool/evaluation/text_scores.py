@@ -6,12 +6,15 @@ of scores on disk, from which interrupted work is resumed, has their rows, and h
 
 from __future__ import annotations
 
+import json
+import operator
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import tee
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
+from lmtool.data.faults import SKIP, Faults
 from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import RecordBlock, blocks_of
 from lmtool.data.tokenizer import TextBlock
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.evaluation.metrics import require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
@@ -31,11 +35,14 @@ from lmtool.system.files import cannot_write, read_json, write_json
 from lmtool.system.lock import folder_lock
 from lmtool.system.schemas import JOURNAL
 
-Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[Any]  # of TEXT, of TWO where there are two models, or of BAG for hashed n-grams
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
 MAX_EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words collected, and bytes of a block searched for them
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
-ROWS, PROGRESS = "rows", "progress.json"  # files of a journal
+BAG = np.dtype([*TEXT.descr, ("log_prob_out", np.float64)])
+ROWS, ERRORS, PROGRESS = "rows", "errors", "progress.json"  # files of a journal
+FAULTY = -1  # tokens of a record with a fault
 SAVE_SECONDS = 2.0  # between two saves
 ROWS_PER_CHUNK = 1 << 18  # rows in memory
 
@@ -115,6 +122,19 @@ class TextsScorer:
             rows["log_prob_out"] = self._log_probs(1, texts, progress)
         return rows
 
+    def each(self, block: TextBlock, *, progress: bool = False) -> tuple[Rows, dict[int, str]]:
+        """Return a row for each text, and the faults of texts that the models cannot cut, by their places."""
+        try:
+            return self(block, progress=progress), {}
+        except RecordError as error:
+            half = len(block.ends) // 2
+            if not half:
+                return np.zeros(1, self.dtype), {0: str(error)}
+            cut = int(block.ends[half - 1])
+            rows, faults = self.each(TextBlock(block.content[:cut], block.ends[:half]))
+            more, others = self.each(TextBlock(block.content[cut:], block.ends[half:] - cut))
+            return np.append(rows, more), faults | {half + k: fault for k, fault in others.items()}
+
     def _oov(self, k: int, texts: EncodedTexts) -> IntArray:
         """Return the number of OOVs of each text for model k, `[D]`."""
         model, form, _ = self._models[k]
@@ -153,10 +173,10 @@ def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
     return total
 
 
-def perplexities(rows: Rows) -> FloatArray:
-    """Return exp(-log p / tokens) of each text, nan for one without tokens."""
+def perplexities(rows: Rows, log_prob: str = "log_prob") -> FloatArray:
+    """Return exp(-log p / tokens) of each text, nan for one without tokens. log_prob: the column of log p."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob"] / rows["tokens"]), np.nan)
+        return np.where(rows["tokens"] > 0, np.exp(-rows[log_prob] / rows["tokens"]), np.nan)
 
 
 def differences(rows: Rows) -> FloatArray:
@@ -167,11 +187,24 @@ def differences(rows: Rows) -> FloatArray:
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
 
-def criterion(rows: Rows, most_oov: float | None = None) -> FloatArray:
-    """Return the criterion of selection, the lower the better: the difference with two models, else the perplexity; nan
-    for a text without tokens, and for one with a larger share of OOVs than most_oov.
+def log_weights(rows: Rows) -> FloatArray:
+    """Return log p of each text under the first model minus that under the second; nan as for differences."""
+    return np.asarray(-differences(rows) * rows["tokens"])
+
+
+def criterion(rows: Rows, most_oov: float | None = None, noise: np.random.Generator | None = None) -> FloatArray:
+    """Return the criterion of selection, the lower the better: the perplexity, the difference with two models, or minus
+    the log weight with hashed n-grams; nan for a text without tokens, and for one with a larger share of OOVs than
+    most_oov.
+
+    With noise, it is minus the log weight and Gumbel noise: the k lowest rows are then a sample without replacement, in
+    which each text is drawn with a probability proportional to its weight (Gumbel top-k; Xie et al. 2023).
     """
-    values = differences(rows) if rows.dtype == TWO else perplexities(rows)
+    if noise is not None:
+        values = -log_weights(rows) - noise.gumbel(size=len(rows))
+    else:
+        values = perplexities(rows) if rows.dtype == TEXT else differences(rows)
+        values = values * rows["tokens"] if rows.dtype == BAG else values
     return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
 
 
@@ -188,19 +221,18 @@ def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:
 
 class ScoreJournal:
     """Rows of scores in a folder. blocks: number of blocks of texts whose rows are saved. complete: whether all are.
-
-    broken: number of broken records among them. first_broken: the error of the first one.
+    faults: of their records, which have no tokens and, unless they are skipped, an error.
     """
 
-    def __init__(self, folder: Path, file: IO[bytes], identity: object, dtype: np.dtype[Any]) -> None:
-        self._folder, self._file, self._identity, self.dtype = folder, file, identity, dtype
+    def __init__(self, folder: Path, files: list[IO[bytes]], identity: object, dtype: np.dtype[Any]) -> None:
+        self._folder, self._files, self._identity, self.dtype = folder, files, identity, dtype
         self._saved = time.monotonic()
         self.blocks, self.rows, self.complete = 0, 0, False
-        self.broken, self.first_broken = 0, ""
+        self.faults = Faults()
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, identity: object, dtype: np.dtype[Any]) -> Iterator[ScoreJournal]:
+    def open(cls, folder: Path, identity: object, dtype: np.dtype[Any], on_error: str) -> Iterator[ScoreJournal]:
         """Open the journal of a folder, which this process locks until the block ends; then the folder is removed, or,
         after an error, left unchanged if it has rows from which work can be resumed.
 
@@ -209,8 +241,9 @@ class ScoreJournal:
         """
         with folder_lock(folder):
             try:
-                with (folder / ROWS).open("ab+") as file:
-                    journal = cls(folder, file, identity, dtype)
+                with (folder / ROWS).open("ab+") as rows, (folder / ERRORS).open("ab+") as errors:
+                    journal = cls(folder, [rows, errors], identity, dtype)
+                    journal.faults.on_error = on_error
                     journal._take_up()
                     try:
                         yield journal
@@ -231,18 +264,23 @@ class ScoreJournal:
         except UserError:  # interrupted before the first save
             known = {"identity": None}
         is_same = self._identity is not None and known["identity"] == self._identity
-        if is_same and os.fstat(self._file.fileno()).st_size >= known["rows"] * self.dtype.itemsize:
+        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]] if is_same else [0, 0]
+        found = [os.fstat(file.fileno()).st_size for file in self._files]
+        if is_same and all(map(operator.ge, found, sizes)):
             self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
-            self.broken, self.first_broken = known["broken"], known["first_broken"]
-        self._file.truncate(self.rows * self.dtype.itemsize)  # rows written after the last save
+            self.faults.count, self.faults.of_first = known["faults"], known["of_first"]
+        for file, size in zip(self._files, sizes, strict=True):
+            file.truncate(size if self.rows else 0)  # what was written after the last save goes
 
-    def add(self, rows: Rows, broken: Sequence[str] = ()) -> None:
-        """Add the rows of the next block. broken: the errors of its broken records. Raises OSError if the disk is
+    def add(self, rows: Rows, faults: dict[int, str]) -> None:
+        """Add the rows of the next block. faults: of its records, by their places. Raises OSError if the disk is
         full.
         """
-        self._file.write(rows.tobytes())
-        self.broken += len(broken)
-        self.first_broken = self.first_broken or "".join(broken[:1])
+        rows[list(faults)] = 0  # also with blank_lines=sentence
+        rows["tokens"][list(faults)] = FAULTY
+        self._files[0].write(rows.tobytes())
+        self._files[1].write("".join(f"{json.dumps(faults[k])}\n" for k in sorted(faults)).encode())
+        self.faults.add([faults[k] for k in sorted(faults)])
         self.blocks += 1
         self.rows += len(rows)
         if time.monotonic() - self._saved > SAVE_SECONDS:
@@ -255,23 +293,41 @@ class ScoreJournal:
 
     def save(self) -> None:
         """Write the rows and the progress to disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
         progress = {"identity": self._identity, "blocks": self.blocks, "rows": self.rows, "complete": self.complete}
-        progress |= {"broken": self.broken, "first_broken": self.first_broken}
+        errors = os.fstat(self._files[1].fileno()).st_size
+        progress |= {"faults": self.faults.count, "of_first": self.faults.of_first, "errors": errors}
         write_json(self._folder / PROGRESS, progress)
         self._saved = time.monotonic()
 
-    def parts(self) -> Iterator[Rows]:
-        """Yield all rows in order, in parts."""
-        self._file.flush()
-        with (self._folder / ROWS).open("rb") as file:
-            for first in range(0, self.rows, ROWS_PER_CHUNK):
-                yield np.fromfile(file, self.dtype, min(ROWS_PER_CHUNK, self.rows - first))
+    def kept(self, rows: Rows, errors: list[str | None]) -> tuple[Mask, Rows, list[str | None]]:
+        """Return which records have a row in tables, `[M]`, and these rows and errors: with NULL all."""
+        faulty = rows["tokens"] == FAULTY
+        chosen = ~faulty | (self.faults.on_error != SKIP)
+        rows["tokens"][faulty] = 0
+        return chosen, rows[chosen], [errors[k] for k in np.flatnonzero(chosen).tolist()]
 
-    def of_blocks(self, blocks: Iterable[RecordBlock]) -> Iterator[tuple[RecordBlock, Rows]]:
-        """Yield blocks of the texts in order, read a second time, each with its rows."""
-        self._file.flush()
-        with (self._folder / ROWS).open("rb") as file:
-            for block in blocks:
-                yield block, np.fromfile(file, self.dtype, len(block))
+    def _read(self, sizes: Iterable[int]) -> Iterator[tuple[Mask, Rows, list[str | None]]]:
+        """Yield rows in order, so many at a time, as `kept` does."""
+        for file in self._files:
+            file.flush()
+        with (self._folder / ROWS).open("rb") as file, (self._folder / ERRORS).open("rb") as errors:
+            for size in sizes:
+                rows = np.fromfile(file, self.dtype, size)
+                places = np.flatnonzero(rows["tokens"] == FAULTY).tolist()
+                found = {k: str(json.loads(errors.readline())) for k in places}
+                yield self.kept(rows, [found.get(k) for k in range(len(rows))])
+
+    def parts(self) -> Iterator[tuple[Rows, list[str | None]]]:
+        """Yield all rows that are kept, in order, in parts, with their errors."""
+        firsts = range(0, self.rows, ROWS_PER_CHUNK)
+        for _, rows, errors in self._read(min(ROWS_PER_CHUNK, self.rows - first) for first in firsts):
+            yield rows, errors
+
+    def of_blocks(self, blocks: Iterable[RecordBlock]) -> Iterator[tuple[RecordBlock, Rows, list[str | None]]]:
+        """Yield blocks of the texts in order, read a second time, with the rows that are kept and their errors."""
+        first, second = tee(blocks)
+        for block, (chosen, rows, errors) in zip(second, self._read(map(len, first)), strict=True):
+            yield block.where(chosen), rows, errors

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -259,10 +258,30 @@ if hasattr(os, "register_at_fork"):
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items, which must not be None; a second thread makes the next one while one is in use."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = reader.submit(next, items, None)
+def read_ahead(items: Iterator[Item], *, waits: bool = True) -> Iterator[Item]:
+    """Yield items, which must not be None; a second thread makes the next one while one is in use.
+
+    waits: whether a loop that ends early waits for that thread; not if the next item may never come, as from a pipe.
+    """
+    asked, made = SimpleQueue[bool](), SimpleQueue[Any]()
+
+    def work() -> None:
+        while asked.get():
+            try:
+                made.put(next(items, None))
+            except BaseException as error:
+                made.put(error)
+
+    reader = threading.Thread(target=work, daemon=True)
+    reader.start()
+    asked.put(True)
+    try:
+        while (item := made.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            asked.put(True)
             yield item
+    finally:
+        asked.put(False)
+        if waits:
+            reader.join()

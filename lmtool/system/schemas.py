@@ -66,7 +66,7 @@ SOURCES = {"config_sources": [{"path": str, "provider": str}]}
 HYDRA = {"hydra": {"runtime": SOURCES, "overrides": {"task": [str]}}}
 JOB = {"status": ("running", "done", "failed"), "overrides?": [str], "made?": [str], "code?": COUNT, "error?": TEXT}
 JOB |= each("value? seconds?", NUMBER)
-JOURNAL = each("blocks rows broken", COUNT) | {"complete": bool, "first_broken": str, "identity": object}
+JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
 PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses?": [float], "clock": RATE}
 STATE = {
     "format": int,

@@ -148,7 +148,7 @@ def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pyte
         next(record_blocks([str(path)], "text")).texts()
     monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 20)
     path.write_text('{"text": "' + "a " * (5 << 19) + '"}\n')
-    with pytest.raises(UserError, match=r"a\.jsonl has a line of over 1 MiB"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 1: a line of over 1 MiB"):
         list(read_blocks(str(path), column="text"))
 
 

@@ -127,7 +127,6 @@ def test_pieces_of_words() -> None:
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
     from lmtool.data._train_subwords import train_subwords
-    from lmtool.errors import UserError
 
     subwords = train_subwords(["ab", "abc", "cab"], np.array([5, 2, 3]), Unit.bpe, 260)
     listed = (EOS, *subwords.names, UNK, BOS)
@@ -139,8 +138,14 @@ def test_pieces_of_words() -> None:
         alone = split_of_text([f"{text}\n".encode()], "text", rules)[0].ids if text else np.empty(0)
         np.testing.assert_array_equal(encoded.split.ids[first:last], alone)
     assert oov_of(encoded) == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
-    with pytest.raises(UserError, match="<s> is in the text"):
-        TextEncoder(rules)(block_of(["a <s> b"]))
+    marked, ab = TextEncoder(rules)(block_of(["ab <s> ab </s>"])), subwords.pieces(["ab"])
+    ids = [*vocabulary.encode(ab), vocabulary.unk] * 2
+    assert marked.split.ids.tolist() == [*ids, 0] and oov_of(marked) == [2]
+    alone = split_of_text([b"ab <s> ab </s>\n"], "text", rules)[0]
+    whole = rules.as_split([rules.words("ab <s> ab </s>")], one_text=False)[0]
+    for split in (alone, whole):
+        assert split.ids.tolist() == [*ids, 0]
+        assert split.oov_positions.tolist() == marked.split.oov_positions.tolist()
 
 
 def test_half_a_surrogate_pair_in_pieces() -> None:

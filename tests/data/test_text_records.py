@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.data import readers, text_records
+from lmtool.data import documents, readers, text_records
 from lmtool.data.text_records import record_blocks, write_records
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError
@@ -83,7 +83,7 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     rows = [{"id": k, "text": f"t{k}\nx", "tags": [k]} for k in range(5)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     names = [f"{tmp_path}/a.parquet"]
-    monkeypatch.setattr(readers, "ROWS", 2)
+    monkeypatch.setattr(documents, "ROWS", 2)
     assert texts_of(names, "text")[3:] == [b"t3\nx\n", b"t4\nx\n"] and texts_of(names, "text", 2) == [b"t4\nx\n"]
     monkeypatch.setattr(text_records, "BLOCK_BYTES", 8)  # less than one text needs: each is a block
     assert [(len(block), block.first) for block in record_blocks(names, "text")] == [(1, k) for k in range(1, 6)]

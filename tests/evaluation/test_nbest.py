@@ -137,10 +137,10 @@ def test_no_break_spaces_stay_where_they_stand(tmp_path: Path) -> None:
     assert (tmp_path / "best.txt").read_text() == "\N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n"
 
 
-def test_a_hypothesis_with_a_mark_of_sentences_is_refused(tmp_path: Path) -> None:
-    found = read_nbest(files(tmp_path, lists="0 ||| <s> a </s>\n")[0], None)
-    with pytest.raises(UserError, match=r"lists, line 1: <s> is in the text"):
-        hypothesis_log_prob(found, text_model().score)
+def test_marks_of_sentences_in_a_hypothesis_are_words(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists="0 ||| <s> a </s>\n0 ||| zzz a zzz\n")[0], None)
+    first, second = hypothesis_log_prob(found, text_model().score)
+    assert first == second
 
 
 @pytest.mark.parametrize(

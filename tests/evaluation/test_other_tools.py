@@ -73,7 +73,7 @@ def test_every_form_is_read(name: str, packed: bool, tmp_path: Path) -> None:
 
 def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
     log_prob = np.log([0.1, 0.25, 0.5, 0.01, 0.3, 1.0])
-    lines = detail_lines(tokens(TEXT), log_prob, None, tokens(TEXT).offsets, sentences=True, name="f")
+    lines = detail_lines([(tokens(TEXT), log_prob, None, tokens(TEXT).offsets)], sentences=True, name="f")
     (tmp_path / "lines").write_text("run x\n" + "\n".join(lines) + "\n")
     np.testing.assert_allclose(aligned(read_scores(str(tmp_path / "lines")), tokens(TEXT)), log_prob, atol=1e-6)
 

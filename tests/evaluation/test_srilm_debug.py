@@ -10,11 +10,8 @@ from tests.evaluation.test_token_scores import TEXT, tokens
 
 def test_lines_by_hand() -> None:
     log_prob = np.log([0.1, 0.01, 0.1, 1.0, 0.1, 0.1])
-    found = list(
-        detail_lines(
-            tokens(TEXT), log_prob, np.array([1, 2, 3, 1, 2, 3]), tokens(TEXT).offsets, sentences=True, name="f"
-        )
-    )
+    part = tokens(TEXT), log_prob, np.array([1, 2, 3, 1, 2, 3]), tokens(TEXT).offsets
+    found = list(detail_lines([part], sentences=True, name="f"))
     assert found == [
         "a b",
         "\tp( a | <s> ) \t= [1gram] 0.1 [ -1 ]",
@@ -37,9 +34,8 @@ def test_lines_by_hand() -> None:
 
 def test_zeros_and_text_without_sentences() -> None:
     stream = tokens([0, 1], sentences=False)
-    found = list(
-        detail_lines(stream, np.array([-np.inf, np.log(0.1)]), None, stream.offsets, sentences=False, name="f")
-    )
+    part = stream, np.array([-np.inf, np.log(0.1)]), None, stream.offsets
+    found = list(detail_lines([part], sentences=False, name="f"))
     assert found == [
         "\tp( a | <s> ) \t= 0 [ -inf ]",
         "\tp( b | a ...) \t= 0.1 [ -1 ]",

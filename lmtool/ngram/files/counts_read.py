@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from lmtool.config.data import Spaces, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
+from lmtool.data.documents import parquet_columns
+from lmtool.data.readers import MEMBER, PARQUET, form_of, read_blocks, read_errors
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, note_places, text_files
 from lmtool.data.text_rules import TextRules

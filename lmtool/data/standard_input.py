@@ -1,0 +1,78 @@
+"""Read standard input, packed or not, while it arrives: in large blocks if it comes fast, else by the second."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+from lmtool.data.unpacking import READ, unpacked
+from lmtool.system.terminal import write_out
+
+INPUT = "standard input"  # its name in messages
+SECONDS = 1.0  # after the first byte of a block, in which more is waited for
+PIECES = 64  # read ahead, of at most READ bytes each
+LEAST = 1 << 12  # bytes that a block may have, however slow its use is
+
+
+def standard_input(*, by_line: bool = False) -> Any:
+    """Return standard input, unpacked, to be read in blocks. by_line: whether a block ends with what has arrived, as it
+    does where the input is a terminal, instead of a second later.
+    """
+    stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # which a shell may have closed
+    try:
+        file: Any = io.FileIO(stdin.fileno(), closefd=False)
+    except OSError:  # not a file of the system, e.g. in a notebook
+        file = io.BytesIO(stdin.buffer.read())
+    return _Arriving(io.BufferedReader(file, READ), 0.0 if by_line or stdin.isatty() else SECONDS)
+
+
+class _Arriving:
+    """The bytes of a file that a thread reads ahead, once some have been asked for."""
+
+    def __init__(self, raw: io.BufferedReader, wait: float) -> None:
+        """wait: seconds after the first byte of a block in which more is waited for."""
+        self._pieces: Queue[bytes | BaseException] = Queue(PIECES)
+        self._wait, self._size, self._returned = wait, READ, 0.0
+        self._end: bytes | BaseException | None = None  # the last piece: b"", or the error of reading
+        self._raw = raw
+
+    def _fill(self) -> None:
+        try:
+            for handle in unpacked(self._raw, INPUT):
+                while piece := handle.read1(READ):
+                    self._pieces.put(piece)
+            self._pieces.put(b"")
+        except BaseException as error:
+            self._pieces.put(error)
+
+    def read(self, size: int) -> bytes:
+        """Return about `size` bytes or fewer, b"" at the end, having flushed standard output, whose reader may wait.
+
+        Blocks are smaller while each is in use for more than a second, e.g. by a slow model.
+        """
+        if not self._returned:  # a daemon: at the end of the process the next byte may never come
+            Thread(target=self._fill, daemon=True).start()
+        write_out()
+        is_slow = 0 < self._returned < time.monotonic() - SECONDS
+        self._size = min(max(self._size // 2, LEAST) if is_slow else self._size * 2, size)
+        block: list[bytes] = []
+        until, got = 0.0, 0
+        while self._end is None and got < self._size:
+            try:
+                piece = self._pieces.get(timeout=max(until - time.monotonic(), 0.0) if block else None)
+            except Empty:
+                break
+            if not piece or isinstance(piece, BaseException):
+                self._end = piece
+                break
+            until = until or time.monotonic() + self._wait
+            block.append(piece)
+            got += len(piece)
+        if not block and isinstance(self._end, BaseException):
+            raise self._end
+        self._returned = time.monotonic()
+        return b"".join(block)
