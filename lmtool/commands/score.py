@@ -68,8 +68,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
     streams = once and config.to is not None and not config.ranks_texts()
     identity = None if once or scorer.one_text else _identity(config, names)
-    partial = target.with_name(f"{target.name}.partial")
-    with ScoreJournal.open(partial, identity, scorer.dtype, config.on_error or NULL) as journal:
+    with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
         result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
@@ -191,8 +190,8 @@ def _scored(
 def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
     """Yield all rows, with the records, read a second time, if the table has some of their fields."""
     if _carries(config):
-        blocks = record_blocks(names, config.column, config.columns, passed=config.on_error != STOP)
-        yield from journal.of_blocks(blocks)
+        passed = config.on_error != STOP
+        yield from journal.of_blocks(record_blocks(names, config.column, config.columns, passed=passed))
     else:
         yield from ((None, *part) for part in journal.parts())
 
@@ -204,11 +203,13 @@ def _carries(config: ScoreConfig) -> bool:
 
 def _taken(config: ScoreConfig) -> list[str]:
     """Return the names of scores that whole records get, and that they may not have already."""
-    two, names = TEXT if config.run_out is None else TWO, []
-    if config.to is not None and config.columns is None and _carries(config):
-        others = "bucket" * (config.buckets is not None), "error" * (config.on_error is None)
-        names = score_names(two, *others, prefix=config.prefix)
-    return names or (score_names(two, prefix=config.prefix) if config.filter_scores else [])
+    whole = config.to is not None and config.columns is None and _carries(config)
+    others = "bucket" * (whole and config.buckets is not None), "error" * (whole and config.on_error is None)
+    return _score_names(config, *others) if whole or config.filter_scores else []
+
+
+def _score_names(config: ScoreConfig, *others: str) -> list[str]:
+    return score_names(TEXT if config.run_out is None else TWO, *others, prefix=config.prefix)
 
 
 def _table_name(config: ScoreConfig) -> str:
@@ -232,8 +233,7 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(_table_name(config), (".tsv",), bom=config.bom)
-        scores = score_names(TEXT if config.run_out is None else TWO, "bucket", "error", prefix=config.prefix)
-        require_distinct(config.columns or [], f"columns={config.columns}", scores)
+        require_distinct(config.columns or [], f"columns={config.columns}", _score_names(config, "bucket", "error"))
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
                 f"buckets={config.buckets}: quantiles of the texts need a second reading, and text=- is read once: set "
@@ -258,8 +258,7 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
     result.filter = Path(config.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
-        blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
-        for block, rows, _ in journal.of_blocks(blocks):
+        for block, rows, _ in journal.of_blocks(record_blocks(names, config.column, passed=config.on_error != STOP)):
             values = criterion(rows, config.most_oov)
             chosen = (values >= low) & (values <= high)
             result.kept = int(result.kept or 0) + int(chosen.sum())
@@ -268,7 +267,7 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
     with atomic_write(result.filter) as temporary:
         if config.filter_scores:
             write_table(
-                ((rows, block.fields(), []) for block, rows in passing() if len(rows)),
+                ((rows, block.fields(), []) for block, rows in passing()),
                 journal.dtype,
                 None,
                 temporary,
@@ -300,8 +299,6 @@ def _write_scores(
 
     def parts() -> Iterator[tuple[Rows, Any, list[str | None]]]:
         for block, rows, errors in pairs:
-            if not len(rows):  # of faults that are left out
-                continue
             fields = block.fields(config.columns) if carries and block is not None else None
             for column in list(lacking):
                 if not isinstance(fields, list) or any(record[column] is not None for record in fields):
@@ -311,17 +308,8 @@ def _write_scores(
     result.to = Path(name) if out is None else None
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
-        write_table(
-            parts(),
-            journal.dtype,
-            buckets,
-            file,
-            name,
-            config.columns or (),
-            bom=config.bom,
-            prefix=config.prefix,
-            errors=config.on_error is None,
-        )
+        given, errors = (parts(), journal.dtype, buckets, file, name, config.columns or ()), config.on_error is None
+        write_table(*given, bom=config.bom, prefix=config.prefix, errors=errors)
     if lacking and journal.rows:
         session.warn(f"columns={config.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:
