@@ -36,6 +36,7 @@ def printable(text: str) -> str:
     )
 
 
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # which no name or path may have
 # Control characters but tab and newline, those that turn the direction of writing (Trojan Source, Boucher & Anderson
 # 2021; marks of direction, which turn no letters, stay), and halves of surrogate pairs, which no encoding has.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -43,11 +43,7 @@ print(time.process_time() - start)
 def documents() -> None:
     """PTB, order 5: lmtool score on nine million tokens of documents, beside kenlm's module"""
     train("kn5", *KN5)
-    lines = ptb_lines("train") * 10
-    write_lines("lines.txt", lines)
-    write_lines("few.txt", ["a few words"])
-    texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
-    write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
+    lines = _write_documents()
     tokens = sum(len(line.split()) + 1 for line in lines)
     print(f"{tokens / 1e6:.1f} million tokens, {len(lines):,} lines; processor time, best of {turns(3)}")
     columns = ("processor, s", "million tokens per second and core", "without the start", "wall, s", "MiB")
@@ -67,6 +63,38 @@ def documents() -> None:
         wall, peak = min(each.seconds for each in used), max(each.mib for each in used)
         row(what, f"{seconds:.2f}", *(rates or ("", "")), f"{wall:.2f}", f"{peak:,.0f}")
     _documents_of_kenlm(tokens)
+
+
+def _write_documents() -> list[str]:
+    lines = ptb_lines("train") * 10
+    write_lines("lines.txt", lines)
+    write_lines("few.txt", ["a few words"])
+    write_lines("few.jsonl", ['{"text": "a few words"}'])
+    texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
+    write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
+    return lines
+
+
+def filtering() -> None:
+    """PTB, order 5: core-hours in which lmtool score reads a terabyte of JSON Lines"""
+    train("words", *KN5)
+    for unit in ("bpe", "unigram"):
+        train(unit, *KN5, f"data.vocabulary.unit={unit}")
+    _write_documents()
+    size = Path("docs.jsonl").stat().st_size
+    print(f"{size / 1e6:.1f} MB of documents of 20 lines in JSON Lines, one thread; processor time, best of {turns(3)}")
+    head("model", "output", "processor, s", "MB per second and core, without the start", "core-hours per TB", numbers=3)
+    for run in ("words", "bpe", "unigram"):
+        for output in (["to=scores.tsv"], ["to=scores.tsv", "filter=kept.jsonl", "most=100"]):
+            start, seconds = (
+                min(
+                    process([*LMTOOL, "score", f"run={run}", *words, *output, "threads=1"]).processor
+                    for _ in range(turns(3))
+                )
+                for words in (["text=few.jsonl", "column=text"], ["text=docs.jsonl", "column=text"])
+            )
+            rate = size / 1e6 / (seconds - start)
+            row(run, " ".join(output), f"{seconds:.2f}", f"{rate:.1f}", f"{1e6 / rate / 3600:.0f}")
 
 
 def _documents_of_kenlm(tokens: int) -> None:

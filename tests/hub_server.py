@@ -16,13 +16,14 @@ TOKEN = "hf_secret"
 
 
 class Hub(ThreadingHTTPServer):
-    """files: the content of each repository, by its name and the path of the file."""
+    """files: the content of each repository, by its name and the path of the file. commit: the hash that it names."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, dict[str, bytes]] = {}
         self.private: set[str] = set()
         self.asked: list[str] = []
+        self.commit: str | None = None
 
     @property
     def address(self) -> str:
@@ -57,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer({"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
             return
         files, rest = hub.files[name], parts[2:]
-        sha = hashlib.sha1(json.dumps(sorted(files)).encode() + b"".join(files.values())).hexdigest()
+        sha = hub.commit or hashlib.sha1(json.dumps(sorted(files)).encode() + b"".join(files.values())).hexdigest()
         if rest[:1] == ["resolve"]:
             content = files.get("/".join(rest[2:]))
             if content is None:

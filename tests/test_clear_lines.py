@@ -26,7 +26,7 @@ def scores(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Calla
     return lmtool
 
 
-NO_NAME = "must be text without NUL characters and halves of characters"
+NO_NAME = "must be text without line breaks, control characters and halves of characters"
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a text for compare": (
         lambda: lm.compare(["one.tsv", "two.tsv"], text=["a b"]),
@@ -49,7 +49,7 @@ def test_a_clear_line(name: str, scores: Callable[..., str]) -> None:
     assert str(caught.value).startswith(said)
 
 
-@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "a\nb", "\u202eb", "a\x85"])
 def test_paths_that_no_system_has(name: str, scores: Callable[..., str]) -> None:
     tree = huffman_tree([1, 1])
     for key, run in {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ import pytest
 import yaml
 
 import lmtool as python
+from lmtool.system.files import write_json
 from tests.hub_server import TOKEN, Hub, running_hub
 
 pytest.importorskip("huggingface_hub", minversion="1.0", reason="older ones copy the endpoint when they are imported")
-from huggingface_hub import constants
+from huggingface_hub import constants, utils
 
 Run = Callable[..., str]
 
@@ -90,6 +92,24 @@ def test_only_files_of_a_run_are_fetched(hub: Hub, runs: Path, tmp_path: Path) -
     assert copied >= {"checkpoint.safetensors", "run.json"} and not copied & {"evil.pkl", "lmtool.py"}
 
 
+@pytest.mark.parametrize("commit", ["../../../../canary", "/canary", "main", "A" * 40, "0" * 39, "", "0" * 40 + "/x"])
+def test_a_commit_is_no_path(commit: str, hub: Hub, kn3: str, tmp_path: Path) -> None:
+    python.push(tmp_path / kn3, "hub:me/kn3")
+    hub.commit = commit or " "
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(python.UserError, match=r"hub:me/kn3: the Hub names the commit .*, not 40 hexadecimal digits"):
+        python.load("hub:me/kn3")
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_without_a_terminal_there_are_no_bars(
+    hub: Hub, kn3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python.push(tmp_path / kn3, "hub:me/kn3")
+    python.load("hub:me/kn3")
+    assert not capfd.readouterr().err and not utils.are_progress_bars_disabled()
+
+
 def test_mistakes_are_one_line(lmtool: Run, hub: Hub, kn3: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hub:me/none: not on the Hub, or private: check the name" in lmtool("eval", "run=hub:me/none", code=2)
     hub.files["me/bert"] = {"config.json": b"{}"}
@@ -131,3 +151,25 @@ def test_the_card_has_data_settings_and_intervals(lmtool: Run, kn3: str, runs: P
         and "unknown" in Path("kn3/README.md").read_text()
     )
     assert "license=mit: needs to=card" in lmtool("export", "run=kn3", "to=k.arpa", "license=mit", code=2)
+
+
+def test_the_card_shows_names_as_text(lmtool: Run, kn3: str) -> None:
+    """Whatever a stranger's run.json calls its data, options, splits and settings."""
+    name = "x\n# evil\n<script>a()</script> | `b` [c](d) ```\n![e](f)"
+    about = json.loads(Path(kn3, "run.json").read_text())
+    about["config"]["data"]["name"] = about["store_fingerprint"] = about["choices"]["smoother"] = name
+    about["config"] |= {name: 1, "more": {name: name}}
+    about["fitted_on"] = {name: [name], "valid": [name]}
+    Path(kn3).rename("<b># _x_")
+    write_json(Path("<b># _x_/run.json"), about)
+    lmtool("export", "run='<b># _x_'", "to=card")
+    text = Path("<b># _x_/README.md").read_text().split("---\n", 2)[2]
+    prose = re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if line.startswith("#")] == [
+        r"# \<b\>\# \_x\_",
+        "## Use",
+        "## Settings",
+    ]
+    assert prose.count("evil") == 6 and not re.search(r"(?<!\\)[<`\[]", prose)
+    assert text.count("```") - text.count(r"\n```") > 0
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 6

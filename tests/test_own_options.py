@@ -116,13 +116,13 @@ def test_a_sweep_over_them_resumes(lmtool: Run) -> None:
     printed = lmtool("train", "-m", OPTIONS, *words)
     assert "dirichlet" in printed and "witten_bell" in printed
     said = lmtool("train", "-m", "resume=sweep", code=2)
-    assert "a folder whose Python files are run: name it again" in said
+    assert "write it on the command line" in said
     assert "were finished before" in lmtool("train", "-m", "resume=sweep", OPTIONS)
 
 
 def test_a_training_resumes_when_the_folder_is_named_again(lmtool: Run) -> None:
     lmtool("train", OPTIONS, "model=window_gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru")
-    assert "name it again" in lmtool("train", "resume=gru", "training.epochs=2", code=2)
+    assert "write it on the command line" in lmtool("train", "resume=gru", "training.epochs=2", code=2)
     lmtool("train", "resume=gru", "training.epochs=2", OPTIONS)
     assert result("gru")["epochs"] == pytest.approx(2)
 

@@ -70,7 +70,7 @@ def run(
     out.mkdir(exist_ok=True)
     torch.manual_seed(5)
     model = model or build_neural(MODEL, SOFTMAX, toy.vocabulary)
-    plan = Plan(settings, optim, schedule, 5, {"of": "a test"})
+    plan = Plan(settings, optim, schedule, 5, {"of": "a test", "settings": {}, "store": ""})
     return model, train(model, toy.split("train"), toy.split("valid"), plan, out, **options)  # type: ignore[arg-type]
 
 

@@ -29,6 +29,7 @@ from lmtool.runs.resume import TrainingStart
 from lmtool.session import Again, Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
+from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
@@ -69,6 +70,7 @@ def call(
     from lmtool.cli.line_checks import with_earlier_words
     from lmtool.cli.line_settings import with_current_names
 
+    require_environment()
     require_path("out", out)
     if not isinstance(given := settings.get("text"), str | PathLike | None):
         raise UserError(f"text={given!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
@@ -259,7 +261,7 @@ def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
     assert line.verb is not None, "the callers name it"
     try:
         with hydra_state():
-            loader = checked_application(line, line.overrides, str(conf_dir())).config_loader
+            loader = checked_application(line, str(conf_dir())).config_loader
             whole = loader.load_configuration(line.verb, line.overrides, RunMode.RUN, from_shell=False)
     except Exception as error:
         fault = hydra_errors.as_user_error(error, line)

@@ -45,6 +45,9 @@ def _ended(words: list[str], command: Callable[[list[str]], int], interrupts: St
         return 128 + end.signal
     except KeyboardInterrupt:
         return _interrupted()
+    except MemoryError:  # before the command, in the imports of libraries
+        print("lmtool: not enough memory: end other programs, or allow this process more", file=sys.stderr)
+        return 2
     except Exception:
         if interrupts.signal:  # a library's own error if its C code did not pass on the exception
             return _interrupted()

@@ -36,9 +36,10 @@ from lmtool.errors import UserError
 from lmtool.system.terminal import nearest, size_text
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
-# Torch's messages when memory runs out: it has an exception type for GPUs only.
+# Messages of torch, which has an exception type for GPUs only, and of the system's loader when memory runs out.
 NO_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|not enough memory|out of memory|size calculation overflowed"
+    r"|failed to map segment|bad_alloc|can't start new thread"
 )
 
 
@@ -86,7 +87,7 @@ def explained(line: CommandLine) -> Iterator[None]:
         yield
     except SettingError as error:
         raise UserError(_placed(str(error), error.key, line)) from error
-    except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
+    except (MemoryError, RuntimeError, ImportError) as error:  # raised by numpy and Python; by torch; by the loader
         if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
             raise
         size = ""

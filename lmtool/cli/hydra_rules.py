@@ -1,10 +1,10 @@
-"""Rules for Hydra's settings in YAML files and resumed lines: none may name code, programs or files to run.
+"""What somebody else's YAML files and resumed lines may set of Hydra and of Spark, and Hydra's loader, which checks it.
 
-Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()`, `class` and
-`ext://` name, `hydra.job.env_set` changes where programs are looked for, and `hydra.launcher.setup` is shell. A user
+Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
+name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
 who types such a setting runs their own code; a --config-dir or run folder made by somebody else must not run code. So
-the composed settings are checked before Hydra uses them, each time that it composes: once for a line, and again for
-each job of a sweep.
+their words, and each of their files before it is composed, are checked against a list of keys, each with the form of
+its values.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any, ClassVar
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.config_repository import IConfigRepository
-from hydra.conf import HydraConf
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import ResultDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.plugins import Plugins
-from hydra.errors import ConfigCompositionException
+from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -37,61 +36,58 @@ from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.cli.read_once import Kept, ReadOnce
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.model_verbs import SETTINGS
-from lmtool.config.overrides import key_of, swept_values
+from lmtool.config.overrides import swept_values, unreadable
+from lmtool.config.rules import as_written, require, require_text
 from lmtool.config.settings import SettingError, with_current_names
-from lmtool.errors import UserError
+from lmtool.errors import UserError, named
 from lmtool.sweeps.job import REPEATED
 from lmtool.sweeps.restart import all_overrides, is_grid
 
-Path = tuple[str, ...]
-OWN_CALLBACK = ("callbacks", "sweep", "_target_"), "lmtool.sweeps.sweep.Start"  # in conf/common.yaml
-# Names, paths and texts: Hydra and lmtool only read, write or print them.
-PLAIN = re.compile(
-    r"(run\.dir|sweep\.(dir|subdir)|mode|output_subdir|verbose(\.\d+)?|(help|hydra_help|runtime|overrides)\..+"
-    r"|job\.(name|chdir|id|num|config_name|override_dirname|config\.override_dirname\..+))"
-)
-# Numbers and names of resources; any other setting of a launcher or sweeper must have its default.
-LAUNCHER = re.compile(
-    r"launcher\.(n_jobs|backend|prefer|require|verbose|timeout|batch_size|max_nbytes|timeout_min|cpus_per_task"
-    r"|gpus_per_node|tasks_per_node|mem_gb|nodes|name|stderr_to_stdout|partition|qos|comment|constraint|exclude|gres"
-    r"|cpus_per_gpu|gpus_per_task|mem_per_gpu|mem_per_cpu|account|signal_delay_s|max_num_timeout|array_parallelism)"
-)
-SWEEPER = re.compile(
-    r"sweeper\.(max_batch_size|direction(\.\d+)?|study_name|n_trials|n_jobs|max_failure_rate|params\.[^_].*"
-    r"|search_space\.[^_].*|sampler\.[a-z]\w*)"
-)
-REFERENCE = re.compile(r"(?<=\$\{)(?!hydra\.)\.?\w[\w.]*(?=\})")  # a setting in an interpolation
-TARGETS = {"launcher": "launcher", "sweeper": "sweeper", "sweeper.sampler": "sweeper/sampler"}  # plugin group by place
-MAX_KEPT = 100  # composed configurations, some 100 KB each
-LOGGING = ("job_logging", "hydra_logging")
-LOGGING_TEXTS = {"version", "disable_existing_loggers", "format", "datefmt", "style", "level", "propagate", "formatter"}
-LOGGING_TEXTS |= {"handlers", "filters", "root", "mode", "delay", "encoding", "log_colors", "loggers", "incremental"}
-LOGGING_VALUES = {
-    "class": {"logging.StreamHandler", "logging.FileHandler", "logging.NullHandler"},
-    "()": {"colorlog.ColoredFormatter"},
-    "stream": {"ext://sys.stdout", "ext://sys.stderr"},
-    "filename": {"${hydra.runtime.output_dir}/${hydra.job.name}.log", "hydra-${hydra.job.name}.log"},
+GUARDED = re.compile(r"(hydra|options|counts\.options|counts\.master)(\.|$)|counts$")
+FOLDER = r"(?!/)((?!\.\.(/|$))([^/\\$]|\$\{(hydra\.job\.(name|num|id)|now:[-%\w:.]+)\})+(/|$))+|null"  # below another
+NAME, WORDS = r"(?!\.\.?$)[^/\\$]+", r"([^$\\:]|:(?!//))*"
+NUMBER, SIZE = r"-?[\d.]+(e[-+]?\d+)?|true|false|null|auto", r"[\d.]+ *([kmgtp]?b?|[mu]?s|min|h|d)|true|false"
+# What files and resumed lines may set of these, with the form of its values; anything else is typed.
+ALLOWED = {
+    r"hydra\.(run\.dir|sweep\.(dir|subdir)|output_subdir)": FOLDER,
+    r"hydra\.(job\.name|launcher\.name|sweeper\.study_name)": NAME,
+    r"hydra\.mode": "RUN|MULTIRUN",
+    r"hydra\.launcher\.(n_jobs|verbose|timeout|batch_size|timeout_min|cpus_per_task|gpus_per_node|tasks_per_node|mem_gb"
+    r"|nodes|stderr_to_stdout|cpus_per_gpu|gpus_per_task|signal_delay_s|max_num_timeout|array_parallelism)": NUMBER,
+    r"hydra\.launcher\.(max_nbytes|mem_per_gpu|mem_per_cpu)": SIZE,
+    r"hydra\.launcher\.(partition|qos|comment|constraint|exclude|gres|account)": WORDS,
+    r"hydra\.sweeper\.(max_batch_size|n_trials|n_jobs|max_failure_rate|sampler\.[a-z]\w*)": NUMBER,
+    r"hydra\.sweeper\.direction": "minimize|maximize",
+    r"counts\.master": r"local(\[(\d+|\*)(, *\d+)?\])?",
+    r"options|counts\.options": "null",
+    r"counts\.options\.spark\.((driver|executor)\.(memory(Overhead(Factor)?)?|cores)|driver\.maxResultSize|task\.cpus"
+    r"|executor\.(instances|heartbeatInterval)|cores\.max|default\.parallelism|memory\.(storageF|f)raction"
+    r"|sql\.shuffle\.partitions|network\.timeout|rpc\.(askTimeout|message\.maxSize)|reducer\.maxSizeInFlight"
+    r"|shuffle\.(compress|file\.buffer|io\.(maxRetries|retryWait)))": SIZE,
 }
+REFERENCE = re.compile(r"(?<=\$\{)(?!hydra\.)\.?\w[\w.]*(?=\})")  # a setting in an interpolation
+PARAMETERS = "hydra.sweeper.params."
+MAX_KEPT = 100  # composed configurations, some 100 KB each
 
 
 class CheckedLoader(ConfigLoaderImpl):
     """Hydra's configuration loader, which replaces the earlier names of settings in YAML files by the current ones, and
-    rejects what `require_harmless` and `require_plugins` reject.
+    rejects files of somebody else with settings that they may not have (`ALLOWED`).
 
     An override of a sweep whose setting the options of a job lack is left out of that job; if no job has the setting,
     it is an error.
 
-    typed: the overrides of the line that the user typed.
+    line: whose overrides the user has typed, or may have from a line that is resumed.
     """
 
     # What options compose to and the files that it is made of, by the overrides that choose them; None the first time.
     _composed: ClassVar[dict[tuple[Any, ...], tuple[dict[str, ConfigResult | None], DictConfig] | None]] = {}
 
-    def __init__(self, search_path: ConfigSearchPath, line: CommandLine, typed: Sequence[str]) -> None:
+    def __init__(self, search_path: ConfigSearchPath, line: CommandLine) -> None:
         super().__init__(search_path)
         self.repository: ReadOnce = ReadOnce(search_path)
         self._line = line
-        self._typed = tuple(typed)
+        self._typed = {tuple(key.split(".")) for word in line.overrides for key, _ in _of_word(word)}
         self._sweeps: dict[tuple[str, ...], LineSettings] = {}
         self._first: dict[tuple[str, ...], list[str]] = {}  # overrides that the first of equal jobs had, by those left
 
@@ -107,8 +103,17 @@ class CheckedLoader(ConfigLoaderImpl):
         return composed
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
-        """Return a configuration whose nodes the composed one can take over."""
+        """Return a configuration whose nodes the composed one can take over. Raises SettingError as `require_allowed`
+        does, for a file of somebody else, and for one of Hydra's own that is put in the place of another.
+        """
         loaded = super()._load_single_config(default, repo)
+        package, group = default.package or "", str(default.config_path).rpartition("/")[0].replace("/", ".")
+        is_moved = package.split(".")[0] == "hydra" and package != group
+        if is_moved or loaded.provider == "command-line" or "searchpath" in loaded.provider:
+            with named(f"{default.config_path}.yaml"):
+                for path, value in _leaves(OmegaConf.to_container(loaded.config, resolve=False)):
+                    if not any(path[: len(typed)] == typed for typed in self._typed):
+                        require_allowed(".".join(path), value)
         if loaded is repo.load_config(str(default.config_path)):  # as it was read
             return replace(loaded, config=copy.deepcopy(loaded.config))
         return loaded
@@ -121,7 +126,7 @@ class CheckedLoader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Compose a configuration. Raises SettingError as `require_harmless` and `require_plugins` do."""
+        """Compose a configuration. Raises UserError as `_load_single_config` does, and for a missing plugin."""
         is_sweep = run_mode is RunMode.MULTIRUN
         single = [word for word in overrides if not (is_sweep and swept_values(word))]
         kept = self._kept(single, overrides)
@@ -130,9 +135,14 @@ class CheckedLoader(ConfigLoaderImpl):
             composed = super().load_configuration(config_name, kept, run_mode, from_shell, validate_sweep_overrides)
         if is_sweep:  # whose sweeper makes jobs of all overrides
             composed.hydra.overrides.task = [word for word in overrides if word not in composed.hydra.overrides.hydra]
+            for part, kind in ("launcher", Launcher), ("sweeper", Sweeper):
+                plugins = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(kind)]
+                key, rule = (
+                    f"hydra.{part}._target_",
+                    f"the class of an installed Hydra plugin; choose hydra/{part}=NAME",
+                )
+                require((name := OmegaConf.select(composed, key)) in plugins, key, name, rule)
         values: Any = OmegaConf.to_container(composed, resolve=False)
-        require_harmless(values["hydra"], self._typed)
-        require_plugins(values["hydra"], run_mode)
         with flag_override(composed, ["struct", "readonly"], False):
             _rename_references(composed, values, LineSettings(self._line))
         return composed
@@ -235,110 +245,42 @@ def _rename_references(composed: DictConfig, values: dict[str, Any], settings: L
         }
 
 
-def require_no_search_path(line: CommandLine, typed: Sequence[str]) -> None:
-    """Raise UserError if a resumed line adds to Hydra's search path: a pkg:// in it would be imported."""
-    for word in line.overrides:
-        if key_of(word).startswith("hydra.searchpath") and word not in typed:
-            raise UserError(f"{word}: the folders that a resumed line reads YAML files from must be named again")
+def require_allowed_word(word: str) -> None:
+    """Raise UserError, as `require_allowed` does, for an override of a line that somebody else may have written."""
+    for key, value in _of_word(word):
+        require_allowed(key, value)
 
 
-def require_harmless(hydra: dict[str, Any], typed: Sequence[str]) -> None:
-    """Raise SettingError for a setting below `hydra` that may run code and is not among the typed overrides."""
-    given = [key_of(word) for word in typed]
-    defaults = _hydra_defaults()
-    for path, value in _leaves(hydra):
-        key = ".".join(("hydra", *path))
-        if any(key == name or key.startswith(f"{name}.") for name in given if name.startswith("hydra.")):
-            continue
-        if (path in defaults and defaults[path] == value) or _is_harmless(path, value, hydra):
-            continue
-        shown = "..." if path[:2] == ("job", "env_set") else value  # env_copy puts the user's values there
+def require_allowed(key: str, value: Any) -> None:
+    """Raise UserError unless somebody else's file or line may set a key to this value."""
+    text = as_written(value)
+    require_text(key, text)
+    if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them
+        return require_allowed_word(f"{key.removeprefix(PARAMETERS)}={text}")  # an override of each job
+    form = next((form for keys, form in ALLOWED.items() if re.fullmatch(keys, key)), None)
+    if (GUARDED.match(key) or "@" in key) and (form is None or re.fullmatch(form, text, re.IGNORECASE) is None):
         raise SettingError(
-            f"{key}={shown}: YAML files and resumed lines may not choose what runs code, programs or logging to other "
-            "places; if it is your own, write it on the command line",
+            f"{key}={text}: YAML files and resumed lines may not set this; if it is your own, write it on the command "
+            "line",
             key,
         )
 
 
-def require_plugins(hydra: dict[str, Any], run_mode: RunMode) -> None:
-    """Raise SettingError for a launcher or sweeper that is not installed, and in a sweep for none."""
-    plugins = {f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover()}
-    for part in ("launcher", "sweeper"):
-        node = hydra[part]
-        if node is None and run_mode is RunMode.RUN:
-            continue
-        target = node.get("_target_") if isinstance(node, dict) else None
-        if target not in plugins:
-            key, rule = f"hydra.{part}._target_", f"the class of an installed Hydra plugin; choose hydra/{part}=NAME"
-            raise SettingError(f"{key}={target}: must be {rule} instead", key)
+def _of_word(word: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys that an override sets, with their values. Raises UserError if it cannot be read."""
+    try:
+        parsed = OverridesParser.create().parse_override(word)
+    except HydraException:
+        raise unreadable(word) from None
+    if "/" not in parsed.key_or_group or parsed.package is not None:
+        for path, value in _leaves(parsed.value(), (parsed.get_key_element().lstrip("+~"),)):
+            if path != ("counts",):  # the choice of an option, which sets no key within it
+                yield ".".join(path), value
 
 
-@cache
-def _hydra_defaults() -> dict[Path, Any]:
-    """Return the values of Hydra's own settings; making them takes a twelfth of a composition."""
-    return dict(_leaves(OmegaConf.to_container(OmegaConf.structured(HydraConf), resolve=False)))
-
-
-def _leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the values of nested dictionaries and lists with their keys; an interpolated part is one value too."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _leaves(value, (*path, str(key)))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _leaves(value, (*path, str(index)))
-    else:
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from _leaves(value, (*path, str(key)))
+    if not isinstance(node, dict | list):
         yield path, node
-
-
-def _is_harmless(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
-    key = ".".join(path)
-    if (path, value) == OWN_CALLBACK or PLAIN.fullmatch(key):
-        return True
-    if path[-1:] == ("_target_",):
-        return value in _plugins(TARGETS.get(key.removesuffix("._target_")))
-    if path[:1] == ("launcher",) or path[:1] == ("sweeper",):
-        return _is_default(path, value, hydra) or (
-            (LAUNCHER.fullmatch(key) or SWEEPER.fullmatch(key)) is not None and _is_plain(value)
-        )
-    if path[:1] in [(part,) for part in LOGGING]:
-        return _is_plain_logging(path[1:], value)
-    return False
-
-
-def _is_default(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
-    """Return whether a setting of a launcher, sweeper or sampler has its plugin's default value."""
-    *place, name = path
-    node: Any = hydra
-    for part in place:
-        node = node[part] if isinstance(node, dict) else None
-    target = node.get("_target_") if isinstance(node, dict) else None
-    defaults = _plugins(TARGETS.get(".".join(place))).get(target, {})
-    return name in defaults and defaults[name] == value
-
-
-def _plugins(group: str | None) -> dict[Any, dict[str, Any]]:
-    """Return the settings of a Hydra group's installed plugins, by their `_target_`."""
-    store: Any = ConfigStore.instance().repo["hydra"]
-    for part in group.split("/") if group else ["?"]:
-        store = store.get(part, {})
-    found: dict[Any, dict[str, Any]] = {}
-    for item in store.values():
-        values = OmegaConf.to_container(item.node, resolve=False) if not isinstance(item, dict) else None
-        if isinstance(values, dict):
-            found[values.get("_target_")] = {str(key): value for key, value in values.items()}
-    return found
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number, null or printable text without interpolation, which could be anything."""
-    return not isinstance(value, str) or (value.isprintable() and "${" not in value and "://" not in value)
-
-
-def _is_plain_logging(path: Path, value: Any) -> bool:
-    names = [part for part in path if not part.isdecimal()]
-    if not names:
-        return False
-    if names[-1] in LOGGING_VALUES:
-        return value in LOGGING_VALUES[names[-1]]
-    return (names[-1] in LOGGING_TEXTS and _is_plain(value)) or (names[-2:-1] == ["log_colors"] and _is_plain(value))

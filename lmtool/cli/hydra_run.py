@@ -30,7 +30,7 @@ from omegaconf import OmegaConf, open_dict
 from lmtool.cli import hydra_errors
 from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of, flag_value
-from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
+from lmtool.cli.hydra_rules import CheckedLoader
 from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
 from lmtool.commands import run_command
@@ -38,11 +38,13 @@ from lmtool.config.index import require_bounded_aliases
 from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.options import conf_dir, places
 from lmtool.config.overrides import key_of
+from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
 from lmtool.errors import of_paths
 from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
+from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
 VERSION = "1.3"  # version of Hydra's behaviour
@@ -72,14 +74,13 @@ def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
-    typed_words = line.overrides
+    require_environment()
     line = with_current_names(only_the_first_writes(with_earlier_words(line)))
-    require_no_search_path(line, typed_words)
     failed: list[Exception] = []
     task = _task(line, failed, quiet=quiet, progress=progress)
     with sweep.watched() as watched, hydra_state(), _as_command_line(line.words):
         try:
-            _run(line, typed_words, task)
+            _run(line, task)
         except sweep.Refused as refused:
             raise hydra_errors.as_user_error(refused.reason, line, composing=False) or refused.reason from None
         except Exception as error:
@@ -94,7 +95,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False, progress: bool | None = 
         return watched.end(quiet=quiet)
 
 
-def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float | None]) -> None:
+def _run(line: CommandLine, task: Callable[[Any], float | None]) -> None:
     """Compose a line with Hydra and run it, once or as a sweep, or show what its other flags request.
 
     hydra.main has no hook to check the composed settings before it creates callbacks and logging from them, so the
@@ -112,7 +113,7 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     for path in hydra_errors.user_files(line):
         require_bounded_aliases(path)
     flags = get_args_parser().parse_args(line.flags) if line.flags else None
-    application = checked_application(line, typed_words, os.path.abspath(folder))
+    application = checked_application(line, os.path.abspath(folder))
     if runs:
         mode = "hydra.mode=MULTIRUN"
         words = line.overrides if mode in line.overrides else [*line.overrides, mode]
@@ -143,13 +144,13 @@ def hydra_state() -> Iterator[None]:
             JobRuntime().set("name", name)
 
 
-def checked_application(line: CommandLine, typed_words: list[str], folder: str) -> Hydra:
+def checked_application(line: CommandLine, folder: str) -> Hydra:
     """Return a Hydra application, not the global one, that composes the YAML files of a folder by a CheckedLoader."""
     if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(OptionFolders)
     token = _folder.set(config_dir_of(line.flags))
     try:
-        return Hydra("lmtool", CheckedLoader(create_config_search_path(folder), line, typed_words))
+        return Hydra("lmtool", CheckedLoader(create_config_search_path(folder), line))
     finally:
         _folder.reset(token)
 
@@ -176,6 +177,7 @@ def _output_folder(verb: str, composed: Any) -> Iterator[str]:
     temporary one for a verb whose result is what it prints.
     """
     folder = str(composed.hydra.run.dir)
+    require_folder("hydra.run.dir", folder)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

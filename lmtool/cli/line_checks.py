@@ -14,10 +14,12 @@ from hydra.errors import HydraException
 
 from lmtool.cli.arguments import INFO, CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, MULTIRUN, config_dir_of
+from lmtool.cli.hydra_rules import require_allowed_word
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.index import require_experiment
 from lmtool.config.overrides import key_of, quoted, swept_values, value_of
-from lmtool.errors import UserError, for_terminal
+from lmtool.config.rules import require_folder
+from lmtool.errors import UserError
 from lmtool.runs.resume import TrainingStart
 from lmtool.sweeps import restart
 
@@ -29,10 +31,10 @@ def require_possible(line: CommandLine) -> None:
     """Raise UserError for a deleted setting, a group that is chosen twice or a folder that cannot be used."""
     settings = LineSettings(line)
     presets = config_dir_of(line.flags)
+    if presets is not None:
+        require_folder("--config-dir", presets)
     if presets is not None and not presets.is_dir():
         raise UserError(f"--config-dir {presets}: no such folder; name one that holds GROUP/NAME.yaml")
-    if presets is not None and "${" in os.path.abspath(presets):
-        raise UserError(f"--config-dir {presets}: its path has ${{, which Hydra replaces; rename the folder")
     one_job = line.multirun and any(flag.partition("=")[0] in ("--cfg", "-c", *INFO) for flag in line.flags)
     for word in line.overrides:
         key = key_of(word)
@@ -106,11 +108,11 @@ def with_earlier_words(line: CommandLine) -> CommandLine:
         line = replace(line, flags=flags)
     else:
         overrides, config_dir = _training(folder, new)
-    _require_options_named(folder, overrides, new)
     for word in overrides:
-        if word not in new and (word.startswith("-") or for_terminal(word) != word):
+        if word.startswith("-"):
             raise UserError(f"{folder} is damaged: the line that it was started with has {word!r} among its settings")
-    overrides = [word for word in overrides if key_of(word) != "options" or word in new]
+        if word not in new and not (key_of(word) in FOLDERS and Path(value_of(word)) == Path(folder)):
+            require_allowed_word(word)
     flags = line.flags if config_dir_of(line.flags) or not config_dir else [*line.flags, "--config-dir", config_dir]
     return replace(line, flags=flags, overrides=overrides)
 
@@ -122,14 +124,6 @@ def _training(folder: str, new: list[str]) -> tuple[list[str], str | None]:
     replaced = {key_of(word) for word in new} | {KEY, "hydra.run.dir"}
     earlier = [word for word in begun.overrides if key_of(word) not in replaced]
     return [*earlier, *new, f"{KEY}={quoted(folder)}", f"hydra.run.dir={quoted(folder)}"], begun.config_dir
-
-
-def _require_options_named(folder: str, overrides: list[str], new: list[str]) -> None:
-    earlier = next((word for word in overrides if key_of(word) == "options"), None)
-    if earlier is not None and value_of(earlier) and not any(key_of(word) == "options" for word in new):
-        raise UserError(
-            f"resume={folder}: it was started with {earlier}, a folder whose Python files are run: name it again"
-        )
 
 
 def only_the_first_writes(line: CommandLine) -> CommandLine:

@@ -19,11 +19,12 @@ from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import VERBS, require_option
+from lmtool.cli.help_pages import require_option
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.index import SettingType
 from lmtool.config.overrides import in_quotes, quoted, unreadable
+from lmtool.config.rules import require_text
 from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
@@ -63,7 +64,9 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         raise UserError(f"{word}: choose an option by {key.removesuffix('.kind')}={text}")
     known = settings.type_of(key) or SettingType()
     _require_form(word, key, text, known)
-    is_prose = key == "text" and VERBS[settings.verb] == "text"  # text to read, not a path
+    is_prose = known.rule is not None and known.rule.prose  # text to read, not a path
+    if not is_prose:
+        require_text(key, text)
     if not (is_prose or multirun) and _is_file(os.path.expanduser(text), known):
         return prefix + _quoted(os.path.expanduser(text))
     try:
@@ -119,7 +122,9 @@ def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
 
 
 def _is_file(text: str, type: SettingType) -> bool:
-    """Return whether a path that may also be a list names a file with commas or brackets."""
+    """Return whether a path names a file, with ${...}, or, if it may also be a list, with commas or brackets."""
+    if INTERPOLATION.search(text):
+        return type.may_be_text and os.path.exists(text)
     override = _parsed(text) if type.is_free and type.may_be_text else None
     return override is not None and isinstance(override.value(), ChoiceSweep | list) and os.path.exists(text)
 
@@ -181,7 +186,7 @@ def _as_text(text: str, *, null: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    return in_quotes(text) if INTERPOLATION.search(text) else quoted(text)
+    return in_quotes(text) if INTERPOLATION.search(text) and not os.path.exists(text) else quoted(text)
 
 
 @lru_cache

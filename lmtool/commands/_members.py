@@ -27,6 +27,7 @@ from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
 from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
 from lmtool.session import Session
 from lmtool.system.files import read_json
+from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import cell_text
 
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
@@ -183,7 +184,7 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
 def evaluation_of(path: Path) -> dict[str, Any]:
     """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
     file = (path if path.is_dir() else path.parent) / "result.json"
-    return dict(read_json(file, "evaluate the run again")) if file.is_file() else {}
+    return dict(read_json(file, "evaluate the run again", RESULT)) if file.is_file() else {}
 
 
 def model_behind(path: Path) -> str | None:
@@ -196,7 +197,7 @@ def model_behind(path: Path) -> str | None:
     if (folder / "run.json").is_file() or "models" in known:
         return str(folder.resolve())
     evaluated = known.get("run")
-    return evaluated if isinstance(evaluated, str) and Path(evaluated).exists() else None
+    return evaluated if evaluated is not None and Path(evaluated).exists() else None
 
 
 def _run_behind(path: Path) -> Run | None:

@@ -40,6 +40,7 @@ from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 from lmtool.system.process import keep_freed_memory
+from lmtool.system.schemas import RESULT
 from lmtool.training.batches import make_batches
 from lmtool.training.loop import train
 from lmtool.training.optimizers import make_optimizers, range_test, use_gradients
@@ -263,7 +264,7 @@ def _save(
     assert config.output is not None, "as above"
     out = session.out
     if config.resume is not None and (out / "result.json").exists():
-        result["seconds"] += read_json(out / "result.json", "delete it")["seconds"]
+        result["seconds"] += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
     if model.across_sentences:
         result["across_sentences"] = True
         session.say("valid was read as train was: contexts across sentences")

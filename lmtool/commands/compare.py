@@ -10,7 +10,7 @@ from lmtool.commands._members import Member, scores_of
 from lmtool.config.verbs import CompareConfig
 from lmtool.evaluation.metrics import DYNAMIC, perplexity
 from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
-from lmtool.results import SUM_UNKNOWN, Comparison, finite_or_null
+from lmtool.results import SUM_UNKNOWN, Comparison
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
@@ -64,7 +64,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             "units": units,
             "resamples": config.resamples,
             "members": [
-                finite_or_null(dict(zip(KEYS, row, strict=True)))
+                dict(zip(KEYS, row, strict=True))
                 | {"run": member.name, "dynamic": member.scores.dynamic}
                 | {"split": member.scores.split, "normalised": member.scores.normalised}
                 | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}

@@ -19,7 +19,7 @@ from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads
 from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
-from lmtool.results import NOT_COMPARABLE, SUM_UNKNOWN, Evaluation, MixedRun, finite_or_null
+from lmtool.results import NOT_COMPARABLE, SUM_UNKNOWN, Evaluation, MixedRun
 from lmtool.runs.corpus import save_words, tokeniser_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
@@ -39,7 +39,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     else:
         mixed, extra = _mix_scores(config, session)
     lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
-    members = [finite_or_null({"run": name, "weight": weight, "perplexity": value}) for name, weight, value in lines]
+    members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in lines]
     evaluation = mixed.evaluation
     result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
     write_json(session.out / "result.json", result)

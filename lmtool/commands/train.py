@@ -19,13 +19,14 @@ from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
-from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, finite_or_null, sizes_text
+from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, sizes_text
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
 from lmtool.runs.run import REMEDY, Run
 from lmtool.session import Session, processes_started
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
+from lmtool.system.schemas import TRAINED
 
 if TYPE_CHECKING:
     from lmtool.ngram.counting.counts import Counts
@@ -72,7 +73,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
         report_splits(corpus, session.say, session.note, session.warn)
         result = _estimate(config, model, whole, corpus, listed, session)
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
-        write_json(out / "result.json", finite_or_null(result))
+        write_json(out / "result.json", result)
         save_trained(out, plain_values(config), session.choices, corpus)
     trained = TrainedRun.of(out, result, config.store_dir, session.notes)
     session.say(trained.line())
@@ -82,7 +83,7 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
 def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedRun:
     """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
     before, settings = Run.open(session.out), plain_values(config)
-    saved = read_json(session.out / "result.json", REMEDY)
+    saved = read_json(session.out / "result.json", REMEDY, TRAINED)
     if before.kind != "train" or "options" not in saved:
         raise UserError(
             f"{session.out} was mixed, converted or distilled, not trained: choose another folder with out="

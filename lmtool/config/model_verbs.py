@@ -82,7 +82,7 @@ class Sampling(Settings):
 class PredictConfig(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
-    text: str | None = MISSING
+    text: str | None = setting(prose=True)
     top: int = setting(min=1)
     paths: bool = False
     sentence_start: bool = MISSING
@@ -93,7 +93,7 @@ class PredictConfig(ModelUserConfig):
 class GenerateConfig(ModelUserConfig, Sampling):
     """Settings of `lmtool generate`."""
 
-    text: str = MISSING
+    text: str = setting(prose=True)
     count: int = setting(min=1)
     length: int = setting(min=1)
     seed: int | None = setting(min=0)
@@ -106,7 +106,7 @@ class NeighborsConfig(VerbConfig):
     """Settings of `lmtool neighbors`."""
 
     run: str | None = MISSING
-    words: list[str] = MISSING
+    words: list[str] = setting(prose=True)
     top: int = setting(min=1)
     by: Likeness = MISSING
     of: Vectors = MISSING
@@ -167,7 +167,7 @@ class ReportConfig(ResamplingConfig):
 
     paths: list[str] = MISSING
     map: MapKind = MISSING
-    words: Any = MISSING
+    words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
 
     def __post_init__(self) -> None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
 
-from lmtool.errors import UserError
+from lmtool.errors import UNPRINTABLE, UserError
 
 MISSING: Any = "???"  # OmegaConf's marker of a mandatory value, which a YAML file provides
 BITS = 63  # bits of a whole number without its sign: arrays and files hold 64-bit integers
@@ -36,7 +36,8 @@ class Rule:
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
     outside them. was: the setting's earlier name. needs: other settings, as KEY=VALUE, of which one must be given if
     this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
-    letters stands for itself, e.g. `cache=neural`. why: their reason, in the message.
+    letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
+    to read; all others are names and paths (require_text).
     """
 
     low: float = -math.inf
@@ -50,6 +51,7 @@ class Rule:
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     why: str = ""
+    prose: bool = False
 
     @property
     def bounds(self) -> str:
@@ -129,8 +131,8 @@ def setting(
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
     min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. others: words,
-    check, said, was, needs, excludes and why, as in Rule; words include "null" for a setting of type Any that may be
-    null.
+    check, said, was, needs, excludes, why and prose, as in Rule; words include "null" for a setting of type Any that
+    may be null.
     """
     low = above if above is not None else -math.inf if min is None else min
     high = below if below is not None else math.inf if max is None else max
@@ -154,10 +156,20 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise UserError, naming the key, for a value that its rule does not allow."""
         for field in dataclasses.fields(self):
-            if "rule" in field.metadata:
-                rule, key, value = field.metadata["rule"], self.key_prefix + field.name, getattr(self, field.name)
+            rule, key, value = field.metadata.get("rule"), self.key_prefix + field.name, getattr(self, field.name)
+            for text in () if rule is not None and rule.prose else _texts(value):
+                require_text(key, text)
+            if rule is not None:
                 rule.require(value, key, str(field.type))
                 rule.require_others(value, key, self)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a setting, of its items and of their keys."""
+    if isinstance(value, str):
+        yield value
+    for item in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(item)
 
 
 def as_written(value: object) -> str:
@@ -198,12 +210,22 @@ def require_path(key: str, value: object, *, null: bool = True) -> None:
 
 
 def require_text(key: str, value: object) -> None:
-    """Raise UserError, naming the argument, if the system cannot be given a text, such as a path."""
+    """Raise UserError, naming the setting, unless a text can be a name or a path: no line break or other control
+    character, which would forge lines of logs and scripts, and nothing that the system cannot be given.
+    """
     try:
-        usable = b"\0" not in os.fsencode(str(value))
+        os.fsencode(str(value))
+        usable = UNPRINTABLE.search(str(value)) is None
     except UnicodeEncodeError:
         usable = False
-    require(usable, key, f"{value!r:.40}", "text without NUL characters and halves of characters")
+    require(usable, key, f"{value!r:.40}", "text without line breaks, control characters and halves of characters")
+
+
+def require_folder(key: str, folder: object) -> None:
+    """Raise UserError, naming the setting, unless Hydra can use the path of a folder, made absolute, as it is."""
+    path = os.path.abspath(str(folder))
+    require_text(key, path)
+    require("${" not in path, key, path, "a folder without ${ in its path, which Hydra replaces; rename it")
 
 
 def size_in_bytes(text: str, key: str) -> int:

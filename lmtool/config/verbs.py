@@ -35,8 +35,8 @@ from lmtool.config.rules import (
 )
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
+from lmtool.system.process import MAX_THREADS
 
-MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
 PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, as [2,1] or 2:1, divided by their sum"
@@ -222,7 +222,7 @@ class TreeVerbConfig(VerbConfig):
     data: DataConfig = MISSING
     tree: TreeConfig = MISSING
     run: str | None = None
-    words: list[str] | None = MISSING
+    words: list[str] | None = setting(prose=True)
     levels: int = setting(min=1, max=8)
     to: str | None = MISSING
 

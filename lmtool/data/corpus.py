@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import cached_property
@@ -21,6 +20,8 @@ from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
+from lmtool.system.hdf5_files import attributes
+from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parsed
 from lmtool.system.terminal import html_table
 
 Sentence = str | Sequence[str]
@@ -122,11 +123,14 @@ class Corpus(Store):
     def vocabulary(self) -> Vocabulary:
         """The words, most frequent first, `<s>` last. Raises UserError if they are damaged."""
         group = self.group("vocabulary")
-        words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
-        counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
-        if len(counts) != len(words) or not (-1 <= eos < len(words) and 0 <= unk < len(words)):
-            raise UserError(f"{self.path} is damaged in its vocabulary: {REMEDY}")
-        return Vocabulary(words, counts, eos if eos >= 0 else None, unk)
+        try:
+            words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
+            counts, marks = whole_numbers("counts", group["counts"][:], (len(words),)), attributes(group, VOCABULARY)
+            if max(marks["eos"], marks["unk"]) >= len(words):
+                raise ValueError("</s> or <unk> is not a word")
+            return Vocabulary(words, counts, marks["eos"] if marks["eos"] >= 0 else None, marks["unk"])
+        except (KeyError, OSError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{self.path} is damaged in its vocabulary ({error}): {REMEDY}") from error
 
     @property
     def unit(self) -> Unit:
@@ -155,18 +159,17 @@ class Corpus(Store):
         self._require(name)
         group = self.group(f"splits/{name}")
         try:
-            ids = group["ids"][:]
-            if ids.max() >= len(self.group("vocabulary")["counts"]):
-                raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
+            ids, size = group["ids"][:], attributes(group, SPLIT)
+            whole_numbers("ids", ids, ("N",), below=len(self.vocabulary))
             return Split(
                 ids,
                 sentence_offsets("offsets", group["offsets"][:], len(ids)),
                 whole_numbers("oov_positions", group["oov_positions"][:], ("U",), below=len(ids)),
-                int(group.attrs["characters"]),
+                size["characters"],
                 self.vocabulary.bos,
-                words=int(group.attrs["words"]),
+                words=size["words"],
             )
-        except (KeyError, OSError, ValueError) as error:
+        except (KeyError, OSError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
@@ -221,7 +224,8 @@ class Corpus(Store):
         """
         if "train" not in self.splits:
             return {}
-        ends: dict[str, int] = json.loads(self.group("splits/train").attrs.get("sources", "{}"))
+        said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")
+        ends: dict[str, int] = parsed(said, {str: COUNT}, "sources")
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:

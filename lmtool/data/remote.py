@@ -10,10 +10,13 @@ import io
 import json
 import os
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -44,12 +47,14 @@ def as_path(name: str | Path) -> Path:
     """
     if not is_address(str(name)):
         return Path(name)
-    _require_file(str(name))
-    try:
+    with _explained(str(name)):
+        import fsspec
         from upath import UPath
-    except ImportError:
-        raise UserError(f'{name} is an address: pip install "lmtool[remote]" to read it') from None
-    return cast(Path, UPath(str(name)))
+
+        fsspec.core.url_to_fs(str(name))
+        path = cast(Path, UPath(str(name)))
+        fsspec.core.url_to_fs(str(path))  # of some protocols it has lost the host
+    return path
 
 
 def exists(path: Path) -> bool:
@@ -187,24 +192,37 @@ def _read(file: io.BufferedReader, address: str) -> bytes:
         raise UserError(f"no file at {address}: check the address") from error
 
 
-def _require_file(address: str) -> None:
+_making = threading.RLock()  # of file systems: hooks and filters of warnings are the process's
+
+
+@contextmanager
+def _explained(address: str) -> Iterator[None]:
+    """Raise any error of the packages below fsspec as a UserError that names the address; show no warnings of theirs.
+
+    A file system that cannot be made may also fail in its `__del__`, which Python would print with a traceback.
+    """
     if REFERENCE in address.split(":"):
         raise UserError(f"{address} is not the address of a file: {REFERENCE} computes files from templates")
+    with _making, warnings.catch_warnings(action="ignore"):
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            yield
+        except Exception as error:  # each file system has its own
+            traceback.clear_frames(error.__traceback__)  # which delete it
+            if getattr(error, "name", None) in ("fsspec", "upath"):
+                raise UserError(f'{address} is an address: pip install "lmtool[remote]" to read it') from None
+            remedy = "" if isinstance(error, ImportError) else "; check the address"
+            raise UserError(f"{address} cannot be read: {first_line(error)}{remedy}") from None
+        finally:
+            sys.unraisablehook = hook
 
 
 def _system(name: str) -> tuple[Any, str]:
-    try:
+    with _explained(name):
         import fsspec
-    except ImportError:
-        raise UserError(f'{name} is an address: pip install "lmtool[remote]" to read it') from None
-    _require_file(name)
-    try:
+
         files, path = fsspec.core.url_to_fs(name)
         return files, str(path)
-    except ImportError as error:
-        raise UserError(f"{name} cannot be read: {first_line(error)}") from error
-    except ValueError as error:
-        raise UserError(f"{name}: {first_line(error)}; check the address") from error
 
 
 class _Retried(io.RawIOBase):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +17,11 @@ from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
+from lmtool.system import schemas
 from lmtool.system.arrays import pieces_of, sentence_offsets
 from lmtool.system.checksummed_file import DamagedFile
-from lmtool.system.hdf5_files import open_hdf5, require_own_content
+from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
+from lmtool.system.schemas import parsed
 
 KIND = "lmtool corpus"
 FORMAT = 3  # changes with the content of stores, which are then made again
@@ -54,11 +55,11 @@ class Store:
 
     def __init__(self, file: h5py.File, path: Path) -> None:
         self.file, self.path, self.created = file, path, False
-        self.name, self.fingerprint = str(file.attrs["name"]), str(file.attrs["fingerprint"])
-        self.sentences = bool(file.attrs["sentences"])
+        about = attributes(file, schemas.STORE)
+        self.name, self.fingerprint, self.sentences = about["name"], about["fingerprint"], about["sentences"]
         self.train_counted_externally = "first_places" in file["vocabulary"]
-        self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
-        self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
+        self.splits: list[str] = parsed(about["splits"], [str], "splits")
+        self.provenance: dict[str, Any] = parsed(about["provenance"], schemas.PROVENANCE, "provenance")
 
     @classmethod
     @of_paths()
@@ -212,8 +213,8 @@ def write_split(
         seen[final] = True
         if vocabulary.eos is not None:
             _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
-        if not isinstance(remap, PieceTable):  # every word has pieces
-            _append(oovs, np.flatnonzero(oov[piece]) + first)
+        unknown = final == vocabulary.unk if isinstance(remap, PieceTable) else oov[piece]
+        _append(oovs, np.flatnonzero(unknown) + first)
         first += len(final)
     if offsets[-1] != total:  # a stream, or a last sentence without its end
         _append(offsets, np.array([total]))

@@ -33,6 +33,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write, read_json, write_json
 from lmtool.system.lock import folder_lock
+from lmtool.system.schemas import JOURNAL
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
@@ -245,17 +246,15 @@ class ScoreJournal:
 
     def _take_up(self) -> None:
         try:
-            known = read_json(self._folder / PROGRESS, "delete it")
-            blocks, rows, complete = int(known["blocks"]), int(known["rows"]), bool(known["complete"])
-            faults, of_first, errors = int(known["faults"]), list(map(str, known["of_first"])), int(known["errors"])
-            is_same = self._identity is not None and known["identity"] == self._identity
-        except (UserError, KeyError, TypeError, ValueError):  # interrupted before the first save
-            is_same = False
-        sizes = [rows * self.dtype.itemsize, errors] if is_same else [0, 0]
+            known = read_json(self._folder / PROGRESS, "delete it", JOURNAL)
+        except UserError:  # interrupted before the first save
+            known = {"identity": None, "rows": 0, "errors": 0}
+        is_same = self._identity is not None and known["identity"] == self._identity
+        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]]
         found = [os.fstat(file.fileno()).st_size for file in self._files]
         if is_same and all(map(operator.ge, found, sizes)):
-            self.blocks, self.rows, self.complete = blocks, rows, complete
-            self.faults.count, self.faults.of_first = faults, of_first
+            self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
+            self.faults.count, self.faults.of_first = known["faults"], known["of_first"]
         for file, size in zip(self._files, sizes, strict=True):
             file.truncate(size if self.rows else 0)  # what was written after the last save goes
 

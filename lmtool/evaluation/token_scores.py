@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
-from lmtool.errors import UserError
-from lmtool.system.arrays import FloatArray, IntArray, in_chunks, sentence_offsets, whole_numbers
+from lmtool.errors import UserError, first_line
+from lmtool.system import schemas
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks, logs, sentence_offsets, whole_numbers
 from lmtool.system.checksummed_file import DamagedFile
-from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
+from lmtool.system.hdf5_files import atomic_hdf5, attributes, open_hdf5, require_own_content
+from lmtool.system.schemas import parsed
 
 KIND = "lmtool scores"
 FORMAT = 2
@@ -158,16 +160,17 @@ class TokenScores:
                 offsets = sentence_offsets("offsets", file["offsets"][:], len(ids))
                 oov = whole_numbers("oov_positions", file["oov_positions"][:], ("U",), below=len(ids))
                 tokens = Tokens(ids, words, offsets, oov)
-                about = json.loads(str(file.attrs["about"]))
-                about["fitted"] = tuple(about["fitted"])
-                scores = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), **about)
-                expected = str(file.attrs["tokens_fingerprint"])
+                said = attributes(file, schemas.SCORES)
+                about = parsed(said["about"], schemas.ABOUT, "about")
+                about = {name: about[name] for name in schemas.ABOUT} | {"fitted": tuple(about["fitted"])}
+                scores = cls(logs("log_prob", file["log_prob"][:]), tokens, said["split"], **about)
+                expected = said["tokens_fingerprint"]
         except FileNotFoundError:
             raise UserError(f"no file {path}: {REMEDY}") from None
         except DamagedFile as error:
             raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
+            raise UserError(f"{path} is cut off or not a file of scores ({first_line(error)}): {REMEDY}") from error
         if len(scores.log_prob) != tokens.count or tokens.fingerprint != expected:
             raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
         return scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lmtool.errors import UserError
 from lmtool.plots.axes import label_ends, number_axis, perplexity_text, short
 from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
+from lmtool.system.files import read_json_lines
+from lmtool.system.schemas import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,22 +52,11 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     loss_is_log_prob: whether the training loss is -log p, so that it gives a perplexity on train. Raises UserError if
     the file is missing, empty or damaged.
     """
-    try:
-        texts = metrics.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {metrics} ({error}): {REMEDY}") from error
-    if not texts:
+    if not metrics.exists():
+        raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
+    lines = read_json_lines(metrics, REMEDY, METRICS)
+    if not lines:
         raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {REMEDY}")
-    lines = []
-    for number, text in enumerate(texts, 1):
-        try:
-            line = json.loads(text)
-            lines.append({key: line[key] for key in ("epoch", "train_loss", "valid_perplexity")} | line)
-            [float(line[key]) for key in ("epoch", "train_loss", "valid_perplexity")]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{metrics} is damaged in line {number} ({error!r}): {REMEDY}") from None
 
     def all_of(key: str) -> Numbers:
         values = [line.get(key) for line in lines]

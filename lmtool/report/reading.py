@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.runs.run import RATES, RangeTest, Run
+from lmtool.system import schemas
 from lmtool.system.files import read_json
 
 REMEDY = "make it again"
@@ -101,20 +102,18 @@ def text_name(entries: Sequence[Entry]) -> str:
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
     """Read a run or an evaluation. name: in the report. Raises UserError if one of its files is damaged."""
     file = source.folder / "result.json"
-    result = read_object(file) if file.exists() else {}
+    result = read_json(file, REMEDY, schemas.RESULT) if file.exists() else {}
     run = Run.open(source.folder) if source.kind is Kind.run else _scored_run(result)
     entry = Entry(source, name, result=result, run=run)
     if run is not None:
-        entry.model, entry.data = model_name(run), str(run.config.get("data", {}).get("name", ""))
+        entry.model, entry.data = model_name(run), (run.config.get("data") or {}).get("name", "")
     elif "members" in result:
         entry.model = f"mixture of {len(result['members'])} scores"
     if source.kind is Kind.scores and run is not None and (run.folder / "result.json").exists():
-        result = {"parameters": read_object(run.folder / "result.json").get("parameters")} | result
+        trained = read_json(run.folder / "result.json", REMEDY, schemas.RESULT)
+        result = {"parameters": trained.get("parameters")} | result
     entry.model += ", dynamic" if result.get("dynamic") else ""
-    try:
-        _take_result(entry, result)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
+    _take_result(entry, result)
     scores = source.folder / SCORES_FILE
     if scores.exists():
         _take_scores(entry, TokenScores.open(scores), bootstrap)
@@ -182,19 +181,8 @@ def model_name(run: Run) -> str:
 
 def read_rates(folder: Path) -> RangeTest:
     """Read a learning-rate range test. Raises UserError if it is damaged."""
-    saved = read_object(folder / RATES)
-    try:
-        rates, losses, smoothed = (list(map(float, saved[key])) for key in ("rates", "losses", "smoothed"))
-        if not len(rates) == len(losses) == len(smoothed) > 0 or min(*rates, float(saved["proposed"])) <= 0:
-            raise ValueError("rates and losses do not belong together")
-        return RangeTest(rates, losses, smoothed, float(saved["proposed"]), str(saved.get("doubt", "")))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / RATES} is damaged ({error!r}): {REMEDY}") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises UserError if the file is missing, damaged or holds something else."""
-    content = read_json(path, REMEDY)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged (it holds no object): {REMEDY}")
-    return content
+    saved = read_json(folder / RATES, REMEDY, schemas.RATES)
+    test = RangeTest(**{each.name: saved[each.name] for each in fields(RangeTest) if each.name in saved})
+    if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
+        raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REMEDY}")
+    return test

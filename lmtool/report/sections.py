@@ -27,10 +27,12 @@ from lmtool.plots.curves import History, highest_shown, read_history, training_c
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
-from lmtool.report.reading import REMEDY, Entry, read_object, read_rates, text_name
+from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
 from lmtool.results import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALISED, SPLIT, Row, jobs_table, metric_of, varied_settings
+from lmtool.system import schemas
+from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
 
@@ -161,7 +163,7 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
 def comparison(source: ReportFolder, names: Names) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     file = source.folder / "result.json"
-    result = read_object(file)
+    result = read_json(file, REMEDY, schemas.COMPARISON)
     section = Section(f"Comparison: {source.name}")
     try:
         split = str(result["split"])
@@ -298,7 +300,7 @@ def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]
     for name, top in tops:
         section.parts.append(_tree_picture(name, top, names))
     for source in folders:
-        result = read_object(source.folder / "result.json")
+        result = read_json(source.folder / "result.json", REMEDY)
         if "top" in result:
             section.parts.append(_tree_picture(source.name, _place(result["top"], source.folder), names))
     return section

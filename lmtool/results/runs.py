@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from lmtool.plots import can_plot
 from lmtool.results.base import Result, Table, TableResult
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS, RangeTest, Run
+from lmtool.system import schemas
+from lmtool.system.files import read_json_lines
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class TrainedRun(RunResult):
     def history(self) -> list[dict[str, Any]]:
         """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
         path = self.folder / METRICS
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+        return read_json_lines(path, "train it again", schemas.METRICS) if path.is_file() else []
 
     def plot(self) -> Figure:
         """Draw perplexity, accuracy and learning rate over the epochs; notebooks show the figure, and `savefig` writes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,9 +12,11 @@ from typing import Any
 
 from lmtool.errors import UserError, first_line
 from lmtool.runs.run import METRICS, TOKENIZER, VOCABULARY, Run
+from lmtool.system.terminal import hub_bars, note_once
 
 HUB, CARD = "hub:", "README.md"
 ABOUT = (CARD, "run.json", "result.json", VOCABULARY, TOKENIZER, METRICS, "curves.png")  # files beside the model's
+COMMIT = re.compile("[0-9a-f]{40}")
 LOG_IN = "log in by hf auth login, or set HF_TOKEN"
 REASONS = {  # by the names of errors of huggingface_hub, the first one that fits
     "HFValidationError": "must be hub:OWNER/NAME, or hub:OWNER/NAME@REVISION",
@@ -36,13 +39,22 @@ def local_run(name: str) -> str:
     with _client(name) as client:
         copy = f"{repository}@{revision.replace('/', '_')}" if revision else repository
         folder = Path(client.constants.HF_HOME, "lmtool", copy)
-        fetch = partial(client.snapshot_download, repository, revision=revision or None, local_dir=folder)
-        fetch(allow_patterns=["run.json"])
-        if not (folder / "run.json").is_file():
-            raise UserError(f"{name}: not a run of lmtool (it has no run.json)")
-        run = Run.open(folder)
-        fetch(allow_patterns=[*ABOUT, *run.files_of_model()])
-    run.require_whole()
+        try:
+            commit = str(client.HfApi().model_info(repository, revision=revision or None).sha)
+        except Exception as error:
+            wrong = isinstance(error, ValueError | client.errors.RevisionNotFoundError)
+            if wrong or not (folder / "run.json").is_file():
+                raise
+            note_once(f"{name}: the Hub cannot be reached; the copy {folder} is used")
+        else:
+            if not COMMIT.fullmatch(commit):  # it names files
+                raise UserError(f"{name}: the Hub names the commit {commit!r}, not 40 hexadecimal digits")
+            fetch = partial(client.snapshot_download, repository, revision=commit, local_dir=folder)
+            fetch(allow_patterns=["run.json"])
+            if not (folder / "run.json").is_file():
+                raise UserError(f"{name}: not a run of lmtool (it has no run.json)")
+            fetch(allow_patterns=[*ABOUT, *Run.open(folder).files_of_model()])
+    Run.open(folder).require_whole()
     return str(folder)
 
 
@@ -61,12 +73,14 @@ def _client(name: str) -> Iterator[Any]:
     """Yield the package huggingface_hub; raise its errors in the block as a UserError."""
     try:
         import huggingface_hub.constants
+        import huggingface_hub.errors
     except ImportError:
         raise UserError(f'{name}: needs huggingface_hub: pip install "lmtool[hub]"') from None
     for library in ("httpx", "httpx2"):  # which log each request
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        yield huggingface_hub
+        with hub_bars():
+            yield huggingface_hub
     except UserError:
         raise
     except Exception as error:  # of the package, or of those below it

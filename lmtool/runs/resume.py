@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import yaml
 
 from lmtool.config.overrides import key_of
-from lmtool.config.settings import saved_settings, with_current_names
+from lmtool.config.settings import converted, plain_values, saved_settings, with_current_names
 from lmtool.errors import UserError
+from lmtool.errors import named as errors_of
 from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
+from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
+from lmtool.system.schemas import require_kind
 
 RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
@@ -58,16 +61,11 @@ class TrainingStart:
         if not (folder / BEGUN).is_file():
             raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
         remedy = f"train from scratch instead of resume={folder}"
-        saved = read_json(folder / BEGUN, remedy)
-        try:
-            overrides = _in_use(saved["overrides"])
-            if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
-                return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
-            return cls(overrides, saved.get("config_dir"), str(saved.get("started_in", "")))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{folder / BEGUN} is damaged: it lacks the settings of the command line; {remedy}"
-            ) from error
+        saved = read_json(folder / BEGUN, remedy, schemas.BEGUN)
+        overrides = _in_use(saved["overrides"])
+        if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
+            return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
+        return cls(overrides, saved.get("config_dir"), saved.get("started_in", ""))
 
     @classmethod
     def _of_hydra(cls, folder: Path) -> TrainingStart:
@@ -75,15 +73,13 @@ class TrainingStart:
         try:
             overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
             settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
+            require_kind(settings, schemas.HYDRA, "hydra.yaml")
             sources = settings["hydra"]["runtime"]["config_sources"]
-            config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
+            config_dirs = [source["path"] for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml differs from hydra.yaml")
             return cls(_in_use(overrides), config_dirs[0] if config_dirs else None, "")
-        except (KeyError, TypeError) as error:
-            reason = "overrides.yaml or hydra.yaml lacks settings that Hydra writes"
-            raise UserError(f"{folder} is damaged ({reason}): {remedy}") from error
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
 
 
@@ -103,7 +99,7 @@ def _in_use(overrides: Iterable[object]) -> list[str]:
 def _is_quantised(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
-    return read_json(folder / "run.json", REMEDY).get("config", {}).get("quantize") is not None
+    return read_json(folder / "run.json", REMEDY, schemas.RUN)["config"].get("quantize") is not None
 
 
 def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
@@ -125,25 +121,19 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
             continue
-        types = get_type_hints(type(now))
+        values = plain_values(now)
+        with errors_of("the settings of the checkpoint"):
+            then = converted(values | {name: old[name] for name in values.keys() & old.keys()}, type(now), group)
         for setting in fields(now):
             key = f"{group}.{setting.name}"
             if any(key == name or key.startswith(f"{name}.") for name in named) or setting.name == "kind":
                 continue
             if setting.name in old:
-                setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
-            elif setting.default is not MISSING:  # a setting that did not exist gets its default
+                setattr(now, setting.name, getattr(then, setting.name))
+            elif setting.default not in (MISSING, "???"):  # a setting that did not exist gets its default
                 setattr(now, setting.name, setting.default)
                 plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
                 old[setting.name] = plain
-
-
-def _of_type(hint: Any, value: Any) -> Any:
-    """Convert a plain value to a member of the enumeration in a setting's type, if any."""
-    for kind in (hint, *get_args(hint)):
-        if isinstance(kind, type) and issubclass(kind, Enum) and value is not None:
-            return kind(value)
-    return value
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:

@@ -18,6 +18,7 @@ from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
+from lmtool.system.schemas import RUN
 
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
@@ -130,30 +131,14 @@ class Run:
             if (folder / "scores.h5").is_file():
                 meant = ": its scores.h5 has scores without a model, which lmtool compare and lmtool ensemble can use"
             raise UserError(f"{folder} is not a finished run (it has no run.json){meant}")
-        saved = read_json(folder / "run.json", REMEDY)
-        try:
-            if saved["format"] != FORMAT:
-                raise UserError(f"{folder} has run format {saved['format']}, not {FORMAT}: {REMEDY}")
-            return cls(
-                folder=folder,
-                kind=str(saved["kind"]),
-                config=dict(saved["config"]),
-                store=str(saved["store"]),
-                store_fingerprint=str(saved["store_fingerprint"]),
-                vocabulary_fingerprint=str(saved["vocabulary_fingerprint"]),
-                members=_paths(saved["members"]),
-                weights=tuple(float(weight) for weight in saved["weights"]),
-                mixture=dict(saved.get("mixture", {})),  # missing in older runs, which mix linearly
-                choices=dict(saved.get("choices", {})),  # missing before 0.6
-                origins={str(group): str(place) for group, place in dict(saved.get("origins", {})).items()},
-                checksums={str(name): str(value) for name, value in saved.get("checksums", {}).items()},
-                started_in=_paths([saved.get("started_in", "")])[0],
-                fitted_on=dict(saved.get("fitted_on") or fitted_by(dict(saved["config"]))),  # missing before 0.7
-            )
-        except KeyError as error:
-            raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{folder / 'run.json'} is damaged ({error}): {REMEDY}") from error
+        saved = read_json(folder / "run.json", REMEDY, RUN)
+        if saved["format"] != FORMAT:
+            raise UserError(f"{folder} has run format {saved['format']}, not {FORMAT}: {REMEDY}")
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
+        values |= {"members": tuple(saved["members"]), "weights": tuple(map(float, saved["weights"]))}
+        values |= {"started_in": saved.get("started_in", "")}
+        values |= {"fitted_on": saved.get("fitted_on") or fitted_by(saved["config"])}  # missing before 0.7
+        return cls(folder=folder, **values)
 
 
 def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
@@ -200,13 +185,6 @@ def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
     other = "valid" if split == "test" else "test"
     remedy = f"use a split that was not, e.g. split={other}" if split in SPLITS else "use a text that was not"
     return [f"fitted or chosen on {split} itself, which favours it here: {named}; {remedy}"] if named else []
-
-
-def _paths(saved: Any) -> tuple[str, ...]:
-    """Return saved paths as a tuple. Raises ValueError for anything else."""
-    if not isinstance(saved, list) or not all(isinstance(path, str) and "\0" not in path for path in saved):
-        raise ValueError("members is not a list of paths")
-    return tuple(saved)
 
 
 def has_state(folder: Path) -> bool:

@@ -18,14 +18,16 @@ from safetensors.torch import load_model
 from torch import nn
 
 from lmtool import __version__
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.runs.run import REMEDY
 from lmtool.system.files import CHECKSUM, atomic_write
+from lmtool.system.schemas import parsed
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
 QUANTISED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+LARGEST = 1e10  # weights; products of larger ones overflow
 SCALE = ".row_scale"  # suffix of the names of scales
 
 
@@ -156,8 +158,8 @@ def _whole(what: str, path: Path) -> Iterator[None]:
         raise UserError(f"the {what} {path} is missing: {REMEDY}")
     try:
         yield
-    except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
+    except (SafetensorError, OSError, LookupError, ValueError) as error:
+        raise UserError(f"{path} is damaged or cut off ({first_line(error)}): {REMEDY}") from error
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
@@ -169,7 +171,10 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
         tensors, notes, _ = read_tensors(path)
         if QUANTISED in notes:
             tensors = restored(tensors)
-        tensors |= {name: tensors[first] for name, first in json.loads(notes.get(TIED, "{}")).items()}
+        tensors |= {name: tensors[first] for name, first in parsed(notes.get(TIED, "{}"), {str: str}, TIED).items()}
+        for name, values in tensors.items():
+            if values.dtype.kind == "f" and not np.abs(values).max(initial=0) <= LARGEST:
+                raise ValueError(f"{name} has numbers that are not finite, or above {LARGEST:g}")
     try:
         if TIED in notes:
             model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})

@@ -24,21 +24,13 @@ from lmtool.errors import UserError, first_line
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
+from lmtool.system.schemas import JOB, RESULT, RUN
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
 REPEATED = "repeated"  # mark, among Hydra's choices, of a job that equals an earlier one and is not run
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
-NUMBER = int, float, type(None)
-RECORD: dict[str, Any] = {
-    "overrides": list,
-    "made": list,
-    "error": (str, type(None)),
-    "code": int,
-    "value": NUMBER,
-    "seconds": NUMBER,
-}
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
@@ -187,14 +179,7 @@ def read_record(folder: Path, name: str = STATUS) -> Record | None:
     """Read job.json, or return None if it does not exist. Raises UserError if it is damaged."""
     if not (folder / name).exists():
         return None
-    record = read_json(folder / name, f"remove {folder} and start the sweep again")
-    if (
-        not isinstance(record, dict)
-        or record.get("status") not in ("running", "done", "failed")
-        or (record["status"] == "failed" and not {"error", "code"} <= record.keys())
-        or not all(isinstance(record[key], kinds) for key, kinds in RECORD.items() if key in record)
-    ):
-        raise UserError(f"{folder / name} is damaged: remove {folder} and start the sweep again")
+    record: Record = read_json(folder / name, f"remove {folder} and start the sweep again", JOB)
     return record
 
 
@@ -208,7 +193,7 @@ def finished(folder: Path, record: Record | None) -> Record | None:
     read: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_json(folder / name, "")
+            read[name] = read_json(folder / name, "", RESULT if name == "result.json" else RUN)
         except UserError:
             return None
     if "result.json" not in read:  # a job without a result to check

@@ -17,6 +17,7 @@ from lmtool.config.overrides import plain_value
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
+from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
@@ -87,9 +88,11 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
     if record["status"] == "running":
         return Row(job, settings, None, None, None, "cut off", 1)
     if record["status"] != "done":
-        return Row(job, settings, None, None, record.get("seconds"), str(record["error"]), int(record["code"]))
+        return Row(
+            job, settings, None, None, record.get("seconds"), record.get("error") or "failed", record.get("code", 1)
+        )
     has_result = "result.json" in record.get("made", [])
-    result = read_json(folder / "result.json", "start the sweep again") if has_result else {}
+    result = read_json(folder / "result.json", "start the sweep again", RESULT) if has_result else {}
     cloze = {key: math.inf if value is None else value for key, value in (result.get("cloze") or {}).items()}
     metric = next((name for name in METRICS if name in result), CLOZE_METRIC if cloze else None)
     value = result.get(metric, cloze.get("perplexity")) if metric else record.get("value")

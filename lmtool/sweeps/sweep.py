@@ -18,16 +18,20 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lmtool import session
 from lmtool.config.overrides import key_of, swept_values, value_of
+from lmtool.config.rules import require, require_folder
 from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, began, finished, folders, read_record
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
+
+# Settings of sweepers and launchers that their plugins do not check.
+NUMBERS = ("sweeper.n_trials", "sweeper.n_jobs", "sweeper.max_batch_size", "launcher.n_jobs", "launcher.timeout_min")
 
 
 class Refused(SystemExit):
@@ -54,6 +58,11 @@ class Sweep:
     def begin(self, config: DictConfig) -> None:
         """Lock the folder for this process. Raises UserError if another process or another sweep uses it."""
         folder, self.swept = Path(config.hydra.sweep.dir), _swept(config)
+        require_folder("hydra.sweep.dir", folder)
+        for name in NUMBERS:
+            value = OmegaConf.select(config.hydra, name)
+            above = value is None or value > 0 or (name == "launcher.n_jobs" and value < 0)  # from the number of cores
+            require(above, f"hydra.{name}", value, "1 or more")
         self.until_end.enter_context(folder_lock(folder))
         if not any(map(began, folders(folder))):  # the sweep before had only mistakes in its settings
             for job in folders(folder):
@@ -81,8 +90,8 @@ class Sweep:
         if self.folder is None:
             return 0
         rows = result_table.rows_of(self.folder)
-        if not rows:
-            return 0
+        if not rows:  # no job got as far as its record
+            return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
         written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
         if quiet:

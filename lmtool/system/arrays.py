@@ -16,6 +16,9 @@ FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
+NUMBERS_AT_ONCE = 1 << 23  # of distributions over words: 64 MiB in float64
+LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT = 1e-3, 1e6  # p = 1 may have been rounded up
+NUMBERS_PER_PIECE = 1 << 22  # checked at once
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 
 
@@ -23,6 +26,11 @@ def in_chunks(count: int, size: int) -> Iterator[slice]:
     """Yield slices of at most `size` indices that cover those from 0 to before `count`."""
     for at in range(0, count, size):
         yield slice(at, min(at + size, count))
+
+
+def rows_at_once(width: int, most: int) -> int:
+    """Return how many rows of `width` numbers may exist at once: `most`, or those of NUMBERS_AT_ONCE if fewer."""
+    return max(1, min(most, NUMBERS_AT_ONCE // max(1, width)))
 
 
 def as_array(where: str, value: object) -> npt.NDArray[Any]:
@@ -81,6 +89,21 @@ def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != tokens or (np.diff(offsets) < 0).any():
         raise ValueError(f"{where} must ascend from 0 to {tokens:,}, the number of ids; got {offsets}")
     return offsets
+
+
+def logs(where: str, value: Array, most: float = LARGEST_LOG_PROB) -> Array:
+    """Return logarithms, float `[N]`, which may be -inf and are at most `most`. Raises ValueError, with the first wrong
+    one, for another shape or type, for nan and for larger ones.
+    """
+    if value.ndim != 1 or value.dtype.kind != "f":
+        raise ValueError(f"{where} must be floating-point [N]; got {described(value)}")
+    at = 0
+    for piece in pieces_of(value, NUMBERS_PER_PIECE):
+        if not float(piece.max()) <= most:  # also for nan
+            wrong = int(np.argmin(piece <= np.float64(most)))
+            raise ValueError(f"{where}[{at + wrong:,}] must be at most {most:.3g}; got {piece[wrong]}")
+        at += len(piece)
+    return value
 
 
 def word_counts(where: str, value: object, words: int | None = None) -> IntArray:

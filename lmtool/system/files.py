@@ -8,6 +8,7 @@ import glob
 import gzip
 import json
 import lzma
+import math
 import os
 import re
 import socket
@@ -20,9 +21,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
+from lmtool.system.schemas import OBJECT, parsed, require_kind
 
 NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz")  # suffixes of packed files
 CHECKSUM = "checksum"  # key of the checksum of an object
+NOT_FINITE = "not_finite"  # key of what null stands for
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
 _synced: set[Path] = set()  # folders whose names are on the disk
@@ -191,30 +194,67 @@ def make_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, completely or not at all; an object gets a checksum as its last entry."""
-    if isinstance(value, dict):
-        value = {key: entry for key, entry in value.items() if key != CHECKSUM}
-        value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
+    """Write an object as indented JSON, completely or not at all, with a checksum as its last entry.
+
+    JSON has no inf and nan: null takes their place, and an entry `not_finite` says which it is, e.g. {"perplexity":
+    "inf"}.
+    """
+    replaced: dict[str, str] = {}
+    value = _finite({key: entry for key, entry in value.items() if key not in (CHECKSUM, NOT_FINITE)}, "", replaced)
+    value |= {NOT_FINITE: replaced} if replaced else {}
+    value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path, remedy: str) -> Any:
-    """Read JSON and verify its checksum, which is left out.
+def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
+    """Return a value with None instead of inf and nan, whose places are added to `replaced`."""
+    if isinstance(value, dict):
+        return {key: _finite(entry, f"{place}.{key}" if place else str(key), replaced) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry, f"{place}[{number}]", replaced) for number, entry in enumerate(value)]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    replaced[place] = str(value)
+    return None
 
-    Raises UserError, ending with `remedy`, if the file is missing or damaged, or the checksum differs.
+
+def read_json(path: Path, remedy: str, kind: Any = OBJECT) -> Any:
+    """Read JSON and verify its checksum, which is left out. kind: what it must hold, as in lmtool.system.schemas.
+
+    Raises UserError, ending with `remedy`, if the file is missing or damaged, the checksum differs, or it holds
+    something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    except (ValueError, RecursionError) as error:  # of Python's parser, for brackets in brackets
-        raise UserError(f"{path} is damaged ({error}); {remedy}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
     written = value.pop(CHECKSUM, None) if isinstance(value, dict) else None
     if written is not None and written != _checksum_of(value):
         by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
         raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
+    try:
+        require_kind(value, kind)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
     return value
+
+
+def read_json_lines(path: Path, remedy: str, kind: Any) -> list[Any]:
+    """Read a file with one JSON value of a kind per line. Raises UserError, naming the line, if one is another."""
+    try:
+        texts = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path} ({error}): {remedy}") from error
+    values = []
+    for number, text in enumerate(texts, 1):
+        try:
+            values += [parsed(text, kind)] if text else []
+        except ValueError as error:
+            raise UserError(f"{path} is damaged in line {number} ({error}): {remedy}") from None
+    return values
 
 
 def has_checksum(path: Path) -> bool:

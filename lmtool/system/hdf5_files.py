@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import h5py
+import numpy as np
 
 from lmtool.errors import UserError, first_line
 from lmtool.system.checksummed_file import BLOCK, HEADER, DamagedFile, seal, verify
 from lmtool.system.files import atomic_write, cannot_write, reserve
+from lmtool.system.schemas import require_kind
 
 VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files that are not sealed
@@ -59,6 +62,16 @@ def verify_hdf5(path: Path) -> bool:
         if file.read(len(SIGNATURE)) != SIGNATURE:
             raise DamagedFile("it does not begin as an HDF5 file of lmtool")
     return False
+
+
+def attributes(item: h5py.Group | h5py.Dataset, kinds: dict[Any, Any]) -> dict[str, Any]:
+    """Return the attributes of a part of a file as plain values. kinds: as in lmtool.system.schemas.
+
+    Raises ValueError, naming the attribute, if one is missing or of another kind.
+    """
+    found = {name: value.item() if isinstance(value, np.generic) else value for name, value in item.attrs.items()}
+    require_kind(found, kinds, item.name.strip("/"))
+    return found
 
 
 BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # filters without a plugin

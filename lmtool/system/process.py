@@ -13,10 +13,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from lmtool.errors import Interrupted
+from lmtool.errors import Interrupted, UserError
 
 FOLDER = "NUMBA_CACHE_DIR"  # numba's own setting
 PACKAGE = Path(__file__).resolve().parent.parent
+
+
+MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
+# Environment variables that are whole numbers, read here and by the libraries, with their bounds.
+NUMBERS = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), (1, MAX_THREADS))
+NUMBERS |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LMTOOL_JOBS_AT_ONCE"), (1, 1 << 20))
+NUMBERS |= dict.fromkeys(("RANK", "LOCAL_RANK"), (0, 1 << 20))
+
+
+def require_environment() -> None:
+    """Raise UserError for an environment variable that is not the number it should be, and a deleted working folder."""
+    for name, (low, high) in NUMBERS.items():
+        given = os.environ.get(name, "").strip()
+        if not given:  # int("") is an error elsewhere
+            os.environ.pop(name, None)
+        for text in filter(None, map(str.strip, given.split(",") if name == "OMP_NUM_THREADS" else [given])):
+            if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
+                raise UserError(f"{name}={text}: must be a number from {low} to {high}; unset this variable")
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the folder that you are in is gone ({error.strerror}): change to another") from None
 
 
 def use_writable_cache(package: Path = PACKAGE) -> None:

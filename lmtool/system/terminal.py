@@ -7,17 +7,19 @@ import heapq
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from importlib import import_module
 from itertools import pairwise
 from typing import IO, Any
 
 import regex
 
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, for_terminal, printable
 
 log = logging.getLogger(__name__)
 _noted: set[tuple[str, str]] = set()
@@ -87,14 +89,19 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, shown)])
 
 
+def markdown(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is: no markup, HTML, link or cell of a table begins in it."""
+    return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", printable(text))
+
+
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in Markdown."""
 
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
 
-    shown = [[cell_text(cell) for cell in row] for row in rows]
-    return "\n".join([line(header), line(["---"] * len(header)), *map(line, shown)])
+    shown = ([markdown(cell_text(cell)) for cell in row] for row in rows)
+    return "\n".join([line(map(markdown, header)), line(["---"] * len(header)), *map(line, shown)])
 
 
 def cell_text(cell: Cell) -> str:
@@ -179,6 +186,24 @@ def progress_bar(**options: Any) -> Any:
 def token_bar(total: int | None, *, shown: bool) -> Any:
     """Return a bar that counts tokens, `total` if it is known; a bar that is not shown does nothing."""
     return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
+
+
+@contextmanager
+def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
+    """Let huggingface_hub show its progress bars in the block, or not; None: on a terminal and in notebooks."""
+    from huggingface_hub import constants
+
+    utils: Any = import_module("huggingface_hub.utils")
+    if shown is None:
+        shown = in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 def write_above(bar: Any, text: str) -> None:

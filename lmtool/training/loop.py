@@ -14,7 +14,7 @@ import torch
 
 from lmtool.config.training import Forms, Gradients, Precision
 from lmtool.data.split import Split, StoredTokens
-from lmtool.errors import Interrupted, UserError
+from lmtool.errors import Interrupted, UserError, first_line
 from lmtool.neural import forms
 from lmtool.neural.forms.network_step import NetworkStep
 from lmtool.neural.model import NeuralModel
@@ -57,7 +57,13 @@ def train(
         training.on_evaluation = on_evaluation
         try:
             if resume is not None:
-                training.restore(resume)
+                try:
+                    training.restore(resume)
+                except (RuntimeError, LookupError, TypeError, ValueError) as error:  # other shapes or numbers
+                    raise UserError(
+                        f"the checkpoint in {out} does not fit its training ({first_line(error)}): train from scratch "
+                        "in another folder"
+                    ) from error
             else:
                 training.reporter.rewind(0)  # of a training that ended before its first checkpoint
             with defer_signals() as stop:

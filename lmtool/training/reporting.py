@@ -24,6 +24,7 @@ from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.resume import flat
 from lmtool.runs.run import METRICS, TRACKED
+from lmtool.system import schemas
 from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json
 from lmtool.system.terminal import fitting, progress_bar, write_above
 from lmtool.training.processes import Processes
@@ -149,7 +150,7 @@ class Reporter:
         lines = []
         for text in (self._out / METRICS).read_text(encoding="utf-8").splitlines(keepends=True):
             with suppress(ValueError):  # the last line may be cut off
-                if json.loads(text)["step"] <= step:
+                if schemas.parsed(text, {"step": schemas.COUNT})["step"] <= step:
                     lines.append(text)
         with atomic_write(self._out / METRICS) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")
@@ -196,7 +197,7 @@ class Trackers:
         self.running, self._warn, self._begun = options, warn, False
         if not options:
             return
-        ids = read_json(folder / TRACKED, "delete it") if resumed and (folder / TRACKED).is_file() else {}
+        ids = read_json(folder / TRACKED, "delete it", {str: str}) if resumed and (folder / TRACKED).is_file() else {}
         settings = {key: value for key, value in flat(about["settings"]).items() if value is not None}
         settings |= {"run": "/".join(folder.resolve().parts[-2:]), "lmtool": __version__}
         settings |= {"store": about["store"], "fingerprint": fingerprint(about)}

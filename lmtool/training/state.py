@@ -24,6 +24,7 @@ from torch import Tensor
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import STATE, STATE_BEFORE
+from lmtool.system import schemas
 from lmtool.system.files import atomic_write, remove_stale
 
 FORMAT = 1
@@ -78,7 +79,7 @@ def load_state(folder: Path) -> State | None:
         if path.exists():
             try:
                 state = read_state(path)
-            except (SafetensorError, OSError, ValueError, KeyError) as error:
+            except (SafetensorError, OSError, ValueError) as error:
                 damaged.append(path)
                 log.warning("%s is damaged or cut off (%s)", path, str(error).splitlines()[0] if str(error) else "-")
                 continue
@@ -91,14 +92,14 @@ def load_state(folder: Path) -> State | None:
 
 
 def read_state(path: Path) -> State:
-    """Read one checkpoint. Raises SafetensorError, OSError, ValueError or KeyError if it is damaged."""
+    """Read one checkpoint. Raises SafetensorError, OSError or ValueError if it is damaged."""
     with safe_open(path, framework="pt") as file:
         notes = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-    text = notes["values"]
-    if notes["digest"] != _digest(tensors, text):
+    text = notes.get("values", "")
+    if notes.get("digest") != _digest(tensors, text):
         raise ValueError("its digest does not match its content")
-    values = json.loads(text)
+    values = schemas.parsed(text, schemas.STATE)
     if values["format"] != FORMAT:
         raise ValueError(f"format {values['format']}, not {FORMAT}")
     return State(tensors, values)

@@ -17,6 +17,7 @@ from lmtool.system.parallel import cores
 
 # Campaigns of nonsense, each with its module; all others are kinds of kills.
 NONSENSE = {name: name for name in ("files", "library", "numbers", "text")} | {"words": "lines", "yaml": "lines"}
+NONSENSE |= dict.fromkeys(("strange-files", "strange-settings", "environments"), "strangers")
 MOST_LINES = 20  # of refusals
 
 

@@ -73,12 +73,15 @@ class Child:
         """Wait for its end: after `limit` seconds send SIGINT if there is a grace period, after that SIGKILL."""
         texts = (bytearray(), bytearray())
         code = self._wait(limit, texts)
+        if code is None and self._state().startswith("D"):  # it waits for the kernel, as for a disk that is busy
+            code = self._wait(limit, texts)
         interrupted = code is None
         if interrupted and grace:
             os.kill(self.number, signal.SIGINT)
             code = self._wait(grace, texts)
         if code is None:
-            os.kill(self.number, signal.SIGUSR1)  # where it is, on its standard error
+            texts[1].extend(f"hangs in state {self._state()}\n".encode())
+            os.kill(self.number, signal.SIGUSR1)  # its stacks, on its standard error
             self._wait(0.5, texts)
             self.kill()
             with suppress(ChildProcessError):
@@ -88,6 +91,14 @@ class Child:
         for stream in self.streams:
             os.close(stream)
         return End(code, *(bytes(text[:OUTPUT]).decode("utf-8", "replace") for text in texts), interrupted)
+
+    def _state(self) -> str:
+        """Return the letter of its state and the kernel's function that it waits in, where Linux tells."""
+        try:
+            stat, waits = (Path(f"/proc/{self.number}/{name}").read_text() for name in ("stat", "wchan"))
+            return f"{stat.rpartition(')')[2].split()[0]} {waits}"
+        except OSError:
+            return "unknown"
 
     def _wait(self, limit: float, texts: tuple[bytearray, bytearray]) -> int | None:
         until, pause = time.monotonic() + limit, 0.001

@@ -87,15 +87,20 @@ def run(words: list[str], place: Path) -> End:
     return forked(work, place / "work", limit=LIMIT, grace=GRACE, environment=environment)
 
 
+def share(place: Path) -> None:
+    """Make a place with copies of what is shared, a home and a folder for temporary files."""
+    shutil.copytree(place.parent / SHARED, place / "work")
+    for name in ("home", "tmp"):
+        (place / name).mkdir()
+
+
 def checked(words: list[str], place: Path, make: Callable[[Path], None] | None = None) -> list[str]:
     """Run a command line beside copies of what is shared, and check everything that must hold; return its refusal.
     Raises Fault.
 
     make: puts more files into its folder.
     """
-    shutil.copytree(place.parent / SHARED, place / "work")
-    for name in ("home", "tmp"):
-        (place / name).mkdir()
+    share(place)
     if make is not None:
         make(place / "work")
     outside, before = _outside(place), files_of(place / "work")
@@ -127,9 +132,9 @@ def wrong_end(end: End) -> tuple[str, str] | None:
     if end.code is None:
         signature = "it does not end, nor by SIGINT"
     elif end.code < 0:
-        signature = f"signal {-end.code} {_last_frame(end.err)}"
+        signature = f"signal {-end.code} {last_frame(end.err)}"
     elif "Traceback (most recent call last)" in end.err:
-        signature = f"traceback {_last_frame(end.err)}"
+        signature = f"traceback {last_frame(end.err)}"
     elif end.code == 130 and end.interrupted:
         if len([line for line in lines if not OF_LAUNCHER.match(line)]) > 2:
             signature = "interrupted, with more than one line"
@@ -142,7 +147,7 @@ def wrong_end(end: End) -> tuple[str, str] | None:
     return (signature, str(end)) if signature else None
 
 
-def _last_frame(text: str) -> str:
+def last_frame(text: str) -> str:
     """Return the last line of lmtool's in a traceback, and the type of the exception."""
     frames = [(name, line) for name, line in re.findall(r'File "([^"]+)", line (\d+)', text) if is_of_lmtool(name)]
     kinds = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)", text, re.MULTILINE)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,11 @@ def prepare() -> None:
             shutil.copy(next(Path("stores").glob("text*.h5")), "stores/other.h5")
             shutil.copy(next(Path("stores").glob("toy-*.h5")), STORE)
         here = Path.cwd()
-        for use in sorted({use for uses, _ in FILES.values() for use in uses}):
+        for name in sorted({name for uses, _ in FILES.values() for name in uses}):
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(here, f"{folder}/copy")
                 with chdir(f"{folder}/copy"):
-                    _right[use] = _use(use)
+                    _right[name] = use(name)
 
 
 def check(case: list[Any], place: Path) -> list[str]:
@@ -107,28 +107,35 @@ def check(case: list[Any], place: Path) -> list[str]:
 
 def _use_damaged(item: list[Any]) -> None:
     """Damage one file and use it in this process. Raises UserError as the tool does, or Wrong."""
-    name, use, damages = item
+    name, used, damages = item
+    with copies(Path(name).parts[0], used.partition(" ")[2]):
+        content = Path(name).read_bytes()
+        _damage(Path(name), damages)
+        same = Path(name).is_file() and not Path(name).is_symlink() and Path(name).read_bytes() == content
+        answer = use(used)
+    if used.startswith("verify"):
+        # Another space in JSON is no damage, and run.json lists only the model's files.
+        unlisted = damages[0][0] in ("other", "missing", "folder") and name in UNLISTED
+        if not same and not unlisted and not name.endswith(".json"):
+            raise Wrong(f"verify does not notice {name}")
+    elif answer != _right[used] and not _may_differ(name, used, damages):
+        raise Wrong(f"a wrong answer of {used} with {name}: {answer!r}, not {_right[used]!r}")
+
+
+@contextmanager
+def copies(*names: str) -> Iterator[None]:
+    """Work in a new folder with copies of these shared runs, and links to all others, until the block ends."""
     folder = Path(tempfile.mkdtemp(dir="."))
-    for path in Path(SHARED).iterdir():  # only what is damaged or changed is copied
-        if path.name in (Path(name).parts[0], use.partition(" ")[2]):
+    for path in Path(SHARED).iterdir():
+        if path.name in names:
             shutil.copytree(path, folder / path.name)
         else:
             (folder / path.name).symlink_to(path.resolve())
     try:
         with chdir(folder):
-            content = Path(name).read_bytes()
-            _damage(Path(name), damages)
-            same = Path(name).is_file() and not Path(name).is_symlink() and Path(name).read_bytes() == content
-            answer = _use(use)
+            yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if use.startswith("verify"):
-        # Another space in JSON is no damage, and run.json lists only the model's files.
-        unlisted = damages[0][0] in ("other", "missing", "folder") and name in UNLISTED
-        if not same and not unlisted and not name.endswith(".json"):
-            raise Wrong(f"verify does not notice {name}")
-    elif answer != _right[use] and not _may_differ(name, use, damages):
-        raise Wrong(f"a wrong answer of {use} with {name}: {answer!r}, not {_right[use]!r}")
 
 
 def _may_differ(name: str, use: str, damages: list[Any]) -> bool:
@@ -160,9 +167,9 @@ def _damage(path: Path, damages: list[Any]) -> None:
             path.write_bytes(edited(content, damages))
 
 
-def _use(use: str) -> Any:
+def use(name: str) -> Any:
     """Return what a use of the files in this folder gives, as plain values. Raises UserError if the tool says so."""
-    kind, _, run = use.partition(" ")
+    kind, _, run = name.partition(" ")
     uses: dict[str, Callable[[], Any]] = {
         "score": lambda: np.asarray(lmtool.load(run).score(TEXT)).tolist(),
         "eval": lambda: lmtool.evaluate(run, "valid").perplexity,
@@ -174,6 +181,11 @@ def _use(use: str) -> Any:
         "verify": lambda: _command("verify", run),
         "report": lambda: _command("report", run, "map=none", "resamples=100", "hydra.run.dir=page"),
         "resume": lambda: _command("train", f"resume={run}", "training.epochs=2"),
+        "predict": lambda: _command("predict", "the", f"run={run}"),
+        "neighbors": lambda: _command("neighbors", "the", f"run={run}"),
+        "ensemble": lambda: _command("ensemble", f"runs=[{run},kn2]"),
+        "compare": lambda: _command("compare", f"runs=[{run},kn2]", "resamples=100"),
+        "card": lambda: _command("export", f"run={run}", "to=card"),
     }
     try:
         return uses[kind]()
@@ -188,7 +200,7 @@ def _store() -> Any:
 
 
 def _command(*words: str) -> None:
-    """Run a command line. Raises UserError if its exit code is 2, RuntimeError if it is another one."""
+    """Run a command line. Raises UserError if its exit code is 2, Wrong if it is another one."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = command_line([*words, "threads=1"])
@@ -196,7 +208,8 @@ def _command(*words: str) -> None:
     if code == 2 and 1 <= len(lines) <= 2 and lines[-1].startswith("lmtool: "):
         raise UserError(lines[-1])
     if code:
-        raise RuntimeError(f"exit code {code}: {err.getvalue()[-2000:]}")
+        where = commands.last_frame(err.getvalue()).replace("/", ".").replace(":", ".")
+        raise Wrong(f"{words[0]} ends with {code} {where}: {err.getvalue()[-2000:]}")
 
 
 CASES = st.lists(damaged_files(), min_size=1, max_size=40)

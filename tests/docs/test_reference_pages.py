@@ -19,6 +19,7 @@ import lmtool as package
 from lmtool.cli.help_pages import VERBS
 from lmtool.config.index import read
 from lmtool.config.options import HOMES, conf_dir, yaml_files
+from lmtool.system.process import NUMBERS
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
@@ -78,9 +79,9 @@ def variables() -> set[str]:
                     found.add(constants[path][name])
                 case ast.Attribute(attr=name):
                     found.add(everywhere[name])
-                case ast.Name():  # of a loop that restores what was changed
-                    assert path.name == "session.py"
-    return found
+                case ast.Name():  # of a loop that checks numbers, or that restores what was changed
+                    assert path.name in ("process.py", "session.py")
+    return found | NUMBERS.keys()
 
 
 def test_each_variable_is_on_the_page_and_read() -> None:

@@ -6,12 +6,18 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import lmtool as lm
+from lmtool.cli.command_line import main
+from lmtool.errors import UserError
 from lmtool.system import process as compiled_loops
 from tests.conftest import ROOT
+
+Run = Callable[..., str]
 
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
@@ -29,6 +35,82 @@ def test_all_streams_closed(runs: Path, tmp_path: Path) -> None:
     )
     assert ended.returncode == 0 and (tmp_path / "e/result.json").is_file()
     assert b"perplexity" not in (tmp_path / "e/scores.h5").read_bytes()  # no file took the number of a stream
+
+
+WRONG = {
+    "OMP_NUM_THREADS": ("99999999999", "abc", "4,-1"),
+    "NUMBA_NUM_THREADS": ("0", "abc"),
+    "LMTOOL_JOBS_AT_ONCE": ("abc", "0"),
+    "WORLD_SIZE": ("abc", "0", "1,2", ","),
+    "LOCAL_WORLD_SIZE": ("0",),
+    "RANK": ("abc", "²"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_environment_variables(name: str, value: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    said = lmtool("train", "data=toy", "model=ngram", "model.order=1", code=2)
+    assert said.startswith(f"lmtool: {name}=") and "unset this variable" in said and said.count("\n") == 1
+    with pytest.raises(UserError, match=f"^{name}="):
+        lm.train("ngram", "toy")
+
+
+@pytest.mark.parametrize("value", ["", " "])
+def test_empty_environment_variables(value: str, tmp_path: Path) -> None:
+    ended = shell("lmtool train data=toy model=ngram model.order=1", tmp_path, **dict.fromkeys(WRONG, value))
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+
+
+def test_a_deleted_working_folder(lmtool: Run) -> None:
+    Path("gone").mkdir()
+    os.chdir("gone")
+    Path("../gone").rmdir()
+    said = lmtool("train", "data=toy", "model=ngram", "hydra.run.dir=/x", code=2)
+    assert said.startswith("lmtool: the folder that you are in is gone") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("plugin", "word"),
+    [
+        ("hydra/launcher=joblib", "hydra.launcher.n_jobs=0"),
+        ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=-1"),
+        ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=-1"),
+        ("hydra/sweeper=optuna", "hydra.sweeper.n_jobs=0"),
+        ("hydra/sweeper=basic", "hydra.sweeper.max_batch_size=0"),
+    ],
+)
+def test_numbers_of_jobs(plugin: str, word: str, lmtool: Run) -> None:
+    for name in ("hydra_joblib_launcher", "hydra_submitit_launcher", "hydra_optuna_sweeper"):
+        pytest.importorskip(f"hydra_plugins.{name}")
+    said = lmtool("train", "data=toy", "model=ngram", "-m", "seed=1,2", plugin, word, "hydra.sweep.dir=sweep", code=2)
+    assert said == f"lmtool: {word}: must be 1 or more\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libarrow.so.2600: failed to map segment from shared object"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 12 bytes"),
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+    ],
+)
+def test_no_memory(error: Exception, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lmtool.cli.hydra_run.run_command", run)
+    said = lmtool("train", "data=toy", "model=ngram", code=2)
+    assert said.startswith("lmtool: not enough memory") and said.count("\n") == 1
+
+
+def test_no_memory_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise MemoryError
+
+    assert main(["train"], command) == 2
+    assert capsys.readouterr().err.startswith("lmtool: not enough memory")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

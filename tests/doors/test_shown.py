@@ -37,6 +37,45 @@ def test_a_table_stays_aligned() -> None:
     assert text_table(["a", "n"], [["\x1b", 1], ["bcdef", 2]]) == "a      n\n-----  -\n\\x1b   1\nbcdef  2"
 
 
+TYPED = ["hydra.run.dir", "hydra.job.name", "store_dir", "data.name", "options"]
+
+
+@pytest.mark.parametrize("break_", ["\n", "\x1b", "\u2028", "\u202e"])
+@pytest.mark.parametrize("key", TYPED)
+def test_no_name_has_a_line_break(key: str, break_: str, lmtool: Run) -> None:
+    said = lmtool("train", "data=toy", "model=ngram", "model.order=1", f"{key}=a{break_}b", code=2)
+    assert said.startswith(f"lmtool: {key}=") and "must be text without line breaks" in said and said.count("\n") == 1
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("words", [("hydra.run.dir=a",), ("-m", "seed=1,2", "hydra.sweep.dir=a")])
+def test_no_folder_that_the_line_is_typed_in_has_one(words: tuple[str, ...], lmtool: Run) -> None:
+    Path("a\nb").mkdir()
+    os.chdir("a\nb")
+    said = lmtool("train", "data=toy", "model=ngram", *words, code=2)
+    assert "must be text without line breaks" in said and said.count("\n") == 1 and not list(Path().iterdir())
+
+
+def test_text_to_read_may_have_them(lmtool: Run) -> None:
+    lmtool("train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run")
+    assert "not in the vocabulary" in lmtool("predict", "run=run", "text=\tqx\n", code=2)
+
+
+def test_no_folder_is_interpolated(lmtool: Run) -> None:
+    folder = Path("p_${oc.env:HOME}")
+    folder.mkdir()
+    os.chdir(folder)
+    line = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
+    for words in ([], ["-m", "seed=1,2"]):
+        said = lmtool(*line, *words, code=2)
+        assert "a folder without ${ in its path" in said and said.count("\n") == 1
+    os.chdir("..")
+    lmtool(*line)
+    shutil.move("run", folder)
+    lmtool("eval", f"run={folder}/run", "split=valid", "hydra.run.dir=scored")
+    assert {path.name for path in Path().iterdir()} == {folder.name, "scored", "stores"}
+
+
 WORDS = [
     "<script>document.title='RAN'</script>",
     "\"><img/src=SERVER/word/onerror=document.title='RAN'>",
@@ -105,9 +144,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, server: tuple[str, list[st
             f"{at}/{names[0]}'",
         ],
         ["eval", f"run={folder}/runs/kn", "split=test", f"store_dir={folder}/stores", f"{at}/{names[1]}'"],
-        ["tree", *data, "tree=huffman", "levels=3", f"{at}/{names[2]}'"],
+        ["tree", *data, "tree=huffman", "levels=3", f"{at}/tree'"],
     ):
         assert main(line) == 0
+    os.rename(folder / "runs/tree", folder / "runs" / names[2])  # which lmtool does not make
     shutil.copytree(folder / "runs" / names[1], folder / "runs" / os.fsdecode(b"\xff\xfe"))
     sweep = folder / "runs" / "sweep"
     sweep.mkdir()

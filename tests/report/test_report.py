@@ -263,7 +263,7 @@ DAMAGE = [
     ("report nplm", ("nplm/metrics.jsonl", '{"epoch": 1'), "nplm/metrics.jsonl is damaged in line 1"),
     ("report nplm", ("nplm/metrics.jsonl", None), "no metrics in nplm/metrics.jsonl"),
     ("report kn3", ("kn3/result.json", ""), "kn3/result.json is damaged"),
-    ("report kn3", ("kn3/result.json", "[1]"), "kn3/result.json is damaged (it holds no object)"),
+    ("report kn3", ("kn3/result.json", "[1]"), "kn3/result.json is damaged (it must be an object; got [1])"),
     ("report kn3", ("kn3/result.json", '{"valid_perplexity": "x"}'), "kn3/result.json is damaged"),
     ("report kn3", ("kn3/run.json", "{}"), "kn3/run.json is damaged"),
     ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is damaged (it does not begin as"),

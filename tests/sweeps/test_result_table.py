@@ -120,7 +120,6 @@ def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
         {"status": "other"},
         {"overrides": 3},
         {"made": None},
-        {"status": "failed"},
         {"value": "x"},
         {"seconds": "1"},
     ],
@@ -131,5 +130,6 @@ def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> N
     path = tmp_path / "1" / "job.json"
     path.write_text(json.dumps(damage if isinstance(damage, list) else json.loads(path.read_text()) | damage))
     header, (whole, damaged) = jobs_table(rows_of(tmp_path))
-    assert whole[0] == "0" and damaged[-1] == f"{path} is damaged: remove {path.parent} and start the sweep again"
+    assert whole[0] == "0" and str(damaged[-1]).startswith(f"{path} is damaged (")
+    assert str(damaged[-1]).endswith(f"): remove {path.parent} and start the sweep again")
     assert header == ["job", "valid_perplexity", "seconds", "status"]  # its lost settings are no columns

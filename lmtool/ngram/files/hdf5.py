@@ -18,8 +18,9 @@ from lmtool.ngram.tables.block_starts import BLOCK, require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
-from lmtool.system.arrays import pieces_of
-from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5, require_own_content
+from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of
+from lmtool.system.hdf5_files import VERSION, atomic_hdf5, attributes, open_hdf5, require_own_content
+from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
@@ -63,6 +64,12 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
         raise
 
 
+def mapped_logs(dataset: h5py.Dataset) -> Array:
+    """Return logarithms of probabilities or back-off weights, as `mapped`. Raises ValueError for inf and nan, too."""
+    most = LARGEST_LOG_WEIGHT if "log_backoff" in dataset.name else LARGEST_LOG_PROB
+    return logs(dataset.name.strip("/"), mapped(dataset, np.float32), most)
+
+
 def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
     """Write packed numbers as their bits, with width and length as attributes."""
     write_array(group, name, packed.bits)
@@ -72,8 +79,9 @@ def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
     """Return packed numbers, memory-mapped. Raises ValueError, KeyError or OSError if they are damaged."""
-    packed = Packed(mapped(group[name], np.uint64), int(group[name].attrs["width"]), int(group[name].attrs["length"]))
-    if not 1 <= packed.width < 64 or len(packed.bits) < cells_needed(packed.length, packed.width):
+    bits, about = mapped(group[name], np.uint64), attributes(group[name], PACKED)
+    packed = Packed(bits, about["width"], about["length"])
+    if len(packed.bits) < cells_needed(packed.length, packed.width):
         raise ValueError(f"{name} is too short")
     return packed
 
@@ -130,7 +138,7 @@ def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedV
     Raises ValueError, KeyError or OSError if they are damaged.
     """
     inside = group[name]
-    unigrams, levels = (mapped(inside[part], np.float32) for part in ("unigrams", "levels"))
+    unigrams, levels = (mapped_logs(inside[part]) for part in ("unigrams", "levels"))
     codes = read_packed(inside, "codes")
     orders = max(len(sizes) - 1, 0)
     if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
@@ -168,25 +176,22 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
         with open_hdf5(path) as file:
             if file.attrs.get("kind") != KIND or file.attrs.get("format") not in (FORMAT, SMALL_FORMAT):
                 raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
-            if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
+            about = attributes(file, TABLE)
+            if about["vocabulary_fingerprint"] != vocabulary_fingerprint:
                 raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
             require_own_content(file, path)
             trie = read_trie(file)
             small = file.attrs["format"] == SMALL_FORMAT
             log_prob, log_backoff = (
-                read_quantized(file, name, trie.sizes[:orders]) if small else mapped(file[name], np.float32)
+                read_quantized(file, name, trie.sizes[:orders]) if small else mapped_logs(file[name])
                 for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
             )
             table = BackoffTable(
                 trie=trie,
                 log_prob=log_prob,
                 log_backoff=log_backoff,
-                bos=int(file.attrs["bos"]),
-                unseen=float(file.attrs["unseen"]),
-                missing=float(file.attrs["missing"]),
-                normalised=bool(file.attrs["normalised"]),
-                suffix_closed=bool(file.attrs["suffix_closed"]),
-                notes=tuple(json.loads(file.attrs["notes"])),
+                notes=tuple(parsed(about.pop("notes"), [str], "notes")),
+                **{name: about[name] for name in ("bos", "unseen", "missing", "normalised", "suffix_closed")},
             )
         if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
             raise ValueError("arrays of wrong lengths")

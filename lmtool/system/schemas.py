@@ -1,0 +1,145 @@
+"""What lmtool's own files must hold, one table per file, against which all of their readers check them.
+
+A kind is a type (`int` of 64 bits, `float`: any finite number, `str`: text that UTF-8 and a path can hold, `object`:
+anything), a Range, a tuple of kinds, one of which fits, [KIND], a list, or an object: {str: KIND} has any keys, {"a":
+KIND, "b?": KIND} has a, perhaps b, and any others. A text is that text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+import sys
+from types import NoneType
+from typing import Any, NamedTuple
+
+MAX_DEPTH = 64  # of lists and objects in each other
+
+
+class Range(NamedTuple):
+    """Numbers from one to another, which may be infinite; of whole numbers if these are."""
+
+    low: float
+    high: float
+
+
+def each(names: str, kind: Any) -> dict[Any, Any]:
+    """Return a table of entries of one kind."""
+    return dict.fromkeys(names.split(), kind)
+
+
+OBJECT: dict[str, Any] = {}  # of any entries
+COUNT, SHARE, RATE = Range(0, (1 << 63) - 1), Range(0.0, 1.0), Range(0.0, sys.float_info.max)
+POSITIVE = Range(sys.float_info.min, sys.float_info.max)
+NUMBER, TEXT, FLAG = (float, NoneType), (str, NoneType), (bool, NoneType)  # a number's null is inf or nan
+OPTIONS = each("model? smoother? counts? output? tree? optim? schedule? training?", ({"kind?": str}, NoneType))
+RUN = each("store store_fingerprint vocabulary_fingerprint started_in?", str) | {
+    "format": int,
+    "kind": ("train", "ensemble"),
+    "config": OPTIONS | {"fit_split?": str, "data?": ({"name?": str, "vocabulary": {"unit": str}}, NoneType)},
+    "members": [str],
+    "weights": [float],
+    "mixture?": {"cache?": ({"kind": str}, NoneType)},
+    "fitted_on?": {str: [str]},
+} | each("choices? origins? checksums?", {str: str})  # fmt: skip
+RESULT = each("valid_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
+RESULT |= each("bits_per_character? seconds?", NUMBER)
+RESULT |= each("split? run?", str) | each("normalised? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
+RESULT |= {"cloze?": ({str: NUMBER}, NoneType), "members?": [object], "options?": {str: str}}
+TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, "ngrams?": ([COUNT], NoneType)}
+TRAINED |= each("examples_per_second epochs seconds", float)
+COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomisation", NUMBER)
+COMPARISON = {"split": str, "members": [COMPARED]}
+BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
+RATES = {
+    "rates": [Range(1e-100, 1e100)],
+    "losses": [BOUNDED],
+    "smoothed": [BOUNDED],
+    "proposed": POSITIVE,
+    "doubt?": str,
+}
+METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
+METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
+BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}
+SOURCES = {"config_sources": [{"path": str, "provider": str}]}
+HYDRA = {"hydra": {"runtime": SOURCES, "overrides": {"task": [str]}}}
+JOB = {"status": ("running", "done", "failed"), "overrides?": [str], "made?": [str], "code?": COUNT, "error?": TEXT}
+JOB |= each("value? seconds?", NUMBER)
+JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
+PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses?": [float], "clock": RATE}
+STATE = {
+    "format": int,
+    "about": {"settings": RUN["config"], "store": str},
+    "position": {"at": COUNT, "epoch_began": {str: object}},
+    "progress": PROGRESS | {"best": Range(-math.inf, math.inf)},
+    "computed_by?": {"precision": str, "forms": [str]},
+    "loss_sums?": [float],
+} | each("processes averaged?", COUNT) | {"streamed": bool, "gradients?": str}  # fmt: skip
+TABLE = {"unseen": Range(-math.inf, 1e-3), "missing": Range(-math.inf, 1e6), "bos": COUNT}
+TABLE |= each("vocabulary_fingerprint notes", str) | each("normalised suffix_closed", bool)  # attributes of model.h5
+PACKED, SPLIT = {"width": Range(1, 63), "length": COUNT}, each("characters words", COUNT)
+VOCABULARY, SCORES = {"eos": Range(-1, 1 << 31), "unk": COUNT}, each("split about tokens_fingerprint", str)
+ABOUT = {"characters": COUNT, "words": (COUNT, NoneType), "fitted": [str], "dynamic": bool}
+ABOUT |= each("normalised across", FLAG)
+STORE = each("name fingerprint splits provenance", str) | {"sentences": bool}
+ROW = {"split": str, "tokens": COUNT, "vocabulary": COUNT, "OOV %": float}
+PROVENANCE = {"settings": {"vocabulary": {"unit": str}}, "rows": [ROW], "notes": [str]} | each("stamp identity", object)
+_NAMES: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    NoneType: "null",
+}
+
+
+def parsed(text: str | bytes, kind: Any = object, place: str = "it") -> Any:
+    """Return the value of a JSON text. Raises ValueError, with the place in it, unless it is of a kind."""
+    try:
+        level, depth = [value := json.loads(text)], 0
+    except RecursionError as error:  # of Python's parser
+        raise ValueError(str(error)) from None
+    while level := [inside for inside in level if isinstance(inside, list | dict)]:
+        level = [value for inside in level for value in (inside.values() if isinstance(inside, dict) else inside)]
+        if (depth := depth + 1) > MAX_DEPTH:
+            raise ValueError(f"lists and objects are nested more than {MAX_DEPTH} times")
+    require_kind(value, kind, place)
+    return value
+
+
+def require_kind(value: Any, kind: Any, place: str = "it") -> None:
+    """Raise ValueError, with the place in it, unless a value is of a kind."""
+    if type(kind) is tuple and isinstance(kind[0], list | dict):  # or null
+        if value is not None:
+            require_kind(value, kind[0], place)
+    elif isinstance(kind, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            require_kind(item, kind[0], f"{place}[{number}]")
+    elif isinstance(kind, dict) and isinstance(value, dict):
+        for name, of_entry in kind.items():
+            for key in list(value) if name is str else [name.removesuffix("?")]:
+                if key in value:
+                    require_kind(value[key], of_entry, key if place == "it" else f"{place}.{key}")
+                elif not name.endswith("?"):
+                    raise ValueError(f"{key!r} is missing" if place == "it" else f"{place} has no {key}")
+    elif not any(_is(value, one) for one in (kind if type(kind) is tuple else (kind,))):
+        named = " or ".join(map(_named, kind)) if type(kind) is tuple else _named(kind)
+        raise ValueError(f"{place} must be {named}; got {reprlib.repr(value)}")
+
+
+def _named(kind: Any) -> str:
+    names = {list: "a list", dict: "an object", Range: "a number from {0[0]:.3g} to {0[1]:.3g}"}
+    return _NAMES[kind] if isinstance(kind, type) else names.get(type(kind), "{0!r}").format(kind)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type or in a range, or is a text."""
+    if kind in (int, float) or isinstance(kind, Range):
+        high = sys.float_info.max if kind is float else (1 << 63) - 1
+        low, high = kind if isinstance(kind, Range) else (-high, high)
+        types = int if kind is int or isinstance(low, int) else (int, float)
+        return isinstance(value, types) and not isinstance(value, bool) and low <= value <= high
+    if kind is str and isinstance(value, str):
+        return (value.isascii() and "\0" not in value) or not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
+    return isinstance(value, kind) if isinstance(kind, type) else isinstance(kind, str) and value == kind
