@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.model_verbs import SurprisalConfig
+from lmtool.data.faults import NULL, Faults
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import INVISIBLE
 from lmtool.data.readers import form_of, read_stream
@@ -43,7 +44,10 @@ def run(config: SurprisalConfig, session: Session) -> Surprisals:
         return score_rows(config, session, rows_of_lines(blocks, INPUT, config.sentences), models)
     columns, files = (config.word_column, config.item_column, config.sentence_column), text_files(config.text, "text")
     require_separate(config.text, files, to=config.to)
-    return score_rows(config, session, [read_word_rows(files, *columns, config.sentences)])
+    faults = Faults(config.on_error or NULL)
+    rows = read_word_rows(files, *columns, config.sentences, faults)
+    session.note(*faults.notes())
+    return score_rows(config, session, [rows])
 
 
 def score_rows(
@@ -159,6 +163,8 @@ def _table(
         columns |= {
             f"{name}_prev{back}": [None if at < 0 else values[at] for at in before] for name, values in base.items()
         }
+    columns |= {"error": rows.errors or [None] * len(rows.words)} if config.on_error is None else {}
+    columns = {config.prefix + name: values for name, values in columns.items()}
     if taken := [name for name in columns if name in rows.columns]:
-        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename or remove them")
+        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename them, or set prefix=lm_")
     return rows.columns | columns

@@ -31,7 +31,7 @@ from lmtool.data.tokenizer import (
     split_words,
     tokenizer_by,
 )
-from lmtool.data.vocabulary import MARKS, Vocabulary
+from lmtool.data.vocabulary import MARKS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
 from lmtool.system.terminal import close_words, note_once
@@ -226,7 +226,7 @@ class TextEncoder:
             ids, documents = self._pieces(block)
         else:
             ids, documents = self._tokenizer.texts(block, "text")
-        unknown = ids == (vocabulary.unk if self._tokenizer is None else OOV)
+        unknown = ids == OOV
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
@@ -245,7 +245,9 @@ class TextEncoder:
 def _in_pieces(
     words: Ids, ends: IntArray, types: list[str], subwords: Subwords, vocabulary: Vocabulary
 ) -> tuple[IntArray, IntArray]:
-    """Return the ids of the pieces of provisional words, OOV for a mark, and where they end, given where words do."""
+    """Return the ids of the pieces of provisional words, OOV for unknown letters and marks, and where they end, given
+    where the words do.
+    """
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])
     ids[UNK_ID] = OOV
@@ -281,7 +283,7 @@ def split_of_text(
     types = tokenizer.types()
     if form.subwords is not None:
         ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
-        oov_words = [types[BOS_ID]] * int((ids == OOV).sum())
+        oov_words = [UNK] * int((ids == OOV).sum())
     else:
         known = [vocabulary.ids.get(word, OOV) for word in types]
         known[BOS_ID] = OOV

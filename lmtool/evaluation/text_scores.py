@@ -262,9 +262,9 @@ class ScoreJournal:
         try:
             known = read_json(self._folder / PROGRESS, "delete it", JOURNAL)
         except UserError:  # interrupted before the first save
-            known = {"identity": None}
+            known = {"identity": None, "rows": 0, "errors": 0}
         is_same = self._identity is not None and known["identity"] == self._identity
-        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]] if is_same else [0, 0]
+        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]]
         found = [os.fstat(file.fileno()).st_size for file in self._files]
         if is_same and all(map(operator.ge, found, sizes)):
             self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
