@@ -250,8 +250,8 @@ def require_writable(names: list[str], column: str | None, to: str, setting: str
 
 
 def write_records(blocks: Iterable[RecordBlock], to: Path | IO[bytes], called: str) -> None:
-    """Write records as they stand. to: the file, or standard output. called: the final name, whose suffix says how it is
-    packed.
+    """Write records as they stand. to: the file, or standard output. called: its final name, whose suffix says how it
+    is packed.
     """
     opened = packed_file(to, called) if isinstance(to, Path) else nullcontext(to)
     with ExitStack() as files:
@@ -266,7 +266,7 @@ def write_records(blocks: Iterable[RecordBlock], to: Path | IO[bytes], called: s
                 else:
                     writer = writer or files.enter_context(opened)
                     writer.write(block.content)
-                    if writer is to:  # whose reader may wait
+                    if not isinstance(to, Path):  # the reader of standard output may wait
                         writer.flush()
         if writer is None:  # there are no records
             files.enter_context(opened)
