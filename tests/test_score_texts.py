@@ -487,7 +487,7 @@ MISTAKES = [
     ("text=docs.jsonl column=text to=out.tsv buckets=[a]", ["buckets", "two names or more"]),
     ("text=docs.jsonl column=text to=out.tsv buckets=[a,b] bucket_split=valid", ["bucket_split=valid", "arpa"]),
     ("text=docs.jsonl column=text to=out.tsv bucket_limits=[3]", ["bucket_limits=[3.0]", "buckets"]),
-    ("text=- column=text filter=out.jsonl most=3", ["filter=out.jsonl", "text=-", "read once"]),
+    ("text=- column=text filter=out.jsonl share=0.3", ["filter=out.jsonl", "text=-", "read once"]),
     ("text=docs.jsonl to=out.tsv columns=[n]", ["columns=['n']", "column=NAME"]),
     ("text=docs.jsonl column=text columns=[n] filter=out.jsonl most=3", ["columns=['n']", "to=FILE"]),
     ("text=docs.jsonl column=text filter=out.txt most=3 filter_scores=true", ["out.txt", "ends in .jsonl"]),

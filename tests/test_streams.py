@@ -29,6 +29,7 @@ SCORE = "lmtool score arpa=de.arpa text=- to=-"
 VERBS = {
     f"{SCORE}": ["3\t0\t-2.5", "4\t1\t-8.9"],
     f"{SCORE} flush=line": ["3\t0\t-2.5", "4\t1\t-8.9"],
+    "lmtool score arpa=de.arpa text=- filter=- most=1e9 flush=line": ["a b\n", "b zzz a\n"],
     "lmtool eval arpa=de.arpa text=- detail=true": ["p( b | a ...)", "p( zzz"],
     "lmtool surprisal arpa=de.arpa text=- to=-": ["1\ta\t1\t1\ta\t0", "1\tzzz\t2\t2\tzzz\t1"],
     "lmtool predict arpa=de.arpa oov=unk top=1 flush=line": ["\na b\nrank", "\nb zzz a\nrank"],

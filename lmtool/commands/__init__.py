@@ -21,5 +21,6 @@ def run_command(verb: str, config: Any, session: Any) -> Any:
     session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
     command = getattr(import_module(f"lmtool.commands.{module}"), name)
     shown = session.progress and "numba" in sys.modules
-    with first_use_announced(shown=shown), only_table(getattr(config, "to", None)):
+    written = {getattr(config, key, None) for key in ("to", "filter")}
+    with first_use_announced(shown=shown), only_table("-" if "-" in written else None):
         return command(config, session)

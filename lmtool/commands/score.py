@@ -63,13 +63,13 @@ Part = tuple[RecordBlock | None, Rows, list[str | None]]  # with the errors of i
 
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    out = table_output() if config.to == STANDARD else None
+    out = table_output() if STANDARD in (config.to, config.filter) else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
     models, scorer = _load_scorer(config, names, session)
     target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
-    once = STANDARD in (config.text, config.to)  # nothing is resumed, and to= gets each block as soon as it is scored
-    streams = once and config.to is not None and not config.ranks_texts()
+    once = STANDARD in (config.text, config.to, config.filter)  # not resumed; each block is written once it is scored
+    streams = once and not config.ranks_texts() and (config.to is not None or config.share is None)
     identity = None if once or scorer.one_text else _identity(config, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
@@ -83,13 +83,16 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
             deque(pairs, maxlen=0)
             pairs = _again(config, names, journal)
         if config.to is not None:
-            _write_scores(config, models, journal, pairs, out, result, session)
+            _write_scores(config, models, journal, pairs, out if config.to == STANDARD else None, result, session)
+        elif streams:
+            _write_filtered(config, pairs, out, journal, result)
         _add_totals(result, journal)
         session.note(*journal.faults.notes())
         for model in models[:1]:
             session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
-        if config.filter is not None:
-            _write_filtered(config, names, journal, result)
+        if config.filter is not None and result.kept is None:
+            blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
+            _write_filtered(config, journal.of_blocks(blocks), out, journal, result)
     result.notes = session.notes
     session.finish(result.as_json(), f"{result.heading()}\n{result.lines()}", result.to, result.filter)
     return result
@@ -238,10 +241,13 @@ def _score_names(config: ScoreConfig, *others: str) -> list[str]:
     return score_names(kind, *others, prefix=config.prefix)
 
 
-def _table_name(config: ScoreConfig) -> str:
-    """Return to=, with a suffix if it is standard output: JSON Lines for records, tab-separated for lines."""
-    if config.to != STANDARD:
-        return str(config.to)
+def _table_name(config: ScoreConfig, name: str | None = None) -> str:
+    """Return a name, that of to= by default, with a suffix if it is standard output: JSON Lines for records,
+    tab-separated for lines.
+    """
+    name = name or str(config.to)
+    if name != STANDARD:
+        return name
     return f"{STANDARD}.tsv" if config.column is None else f"{STANDARD}.jsonl"
 
 
@@ -267,13 +273,15 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
             )
     if config.filter is not None:
         require_writable(names, config.column, config.filter, "filter")
-        if config.filter_scores and form_of(config.filter) is None:
+        if config.filter_scores and form_of(_table_name(config, config.filter)) is None:
             raise UserError(f"filter={config.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet")
     require_separate(config.text, names, to=config.to, filter=config.filter)
 
 
-def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:
-    """Write the records that pass the limits; texts without tokens do not."""
+def _write_filtered(
+    config: ScoreConfig, parts: Iterable[Part], out: IO[bytes] | None, journal: ScoreJournal, result: ScoredTexts
+) -> None:
+    """Write the records that pass the limits; texts without tokens do not. out: standard output, if filter= is that."""
     assert config.filter is not None, "the caller has asked"
     rngs = [np.random.default_rng(config.seed) if config.selection == "sample" else None for _ in range(2)]
     most, first, second = config.most, *rngs  # which draw the same, for two readings
@@ -282,23 +290,24 @@ def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal
         most = next(iter(quantiles(values, [config.share], Path(config.filter).parent)), None)
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
     result.most, result.least, result.kept = most if second is None else None, config.least, 0
-    result.filter = Path(config.filter)
+    result.filter = None if config.filter == STANDARD else Path(config.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
-        blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
-        for block, rows, _ in journal.of_blocks(blocks):
+        for block, rows, _ in parts:
+            assert block is not None, "the records are read"
             chosen = (criterion(rows, config.most_oov, second) <= high) & (criterion(rows, config.most_oov) >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
 
-    with atomic_write(result.filter) as temporary:
+    with nullcontext(out) if result.filter is None else atomic_write(result.filter) as temporary:
+        assert temporary is not None, "one of the two"
         if config.filter_scores:
             write_table(
                 ((rows, block.fields(), []) for block, rows in passing()),
                 journal.dtype,
                 None,
                 temporary,
-                config.filter,
+                _table_name(config, config.filter),
                 prefix=config.prefix,
             )
         else:

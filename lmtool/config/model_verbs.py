@@ -216,7 +216,7 @@ class ScoreConfig(ModelUserConfig):
         needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
     )
     bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
-    filter: str | None = setting(excludes=("text=-",), why="it is read once")
+    filter: str | None = MISSING
     filter_scores: bool = setting(needs=("filter=FILE",))
     most: float | None = setting(needs=("filter=FILE",))
     least: float | None = setting(needs=("filter=FILE",))
@@ -231,6 +231,8 @@ class ScoreConfig(ModelUserConfig):
             raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
         if self.to is None and self.columns is not None:
             raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
+        if self.text == "-" and self.filter is not None and (self.to, self.share) != (None, None):
+            raise UserError(f"filter={self.filter}: text=- is read once: leave out to= and share=")
         limits = {"most": self.most, "least": self.least}
         if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
             raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -223,10 +223,10 @@ def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> 
     """
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
     for key, name in outputs.items():
-        if name is None or (name == STANDARD and key == "to"):
+        if name is None or (name == STANDARD and (key == "to" or (key, outputs.get("to")) == ("filter", None))):
             continue
         if name == STANDARD:
-            raise UserError(f"{key}=-: only to= can be standard output: name a file")
+            raise UserError(f"{key}=-: only to=, or filter= without to=, can be standard output: name a file")
         if is_address(name):
             raise UserError(f"{key}={name} is an address: name a file on this machine")
         path = Path(name).resolve()
@@ -249,8 +249,11 @@ def require_writable(names: list[str], column: str | None, to: str, setting: str
         raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
 
 
-def write_records(blocks: Iterable[RecordBlock], to: Path, called: str) -> None:
-    """Write records as they stand. to: the file. called: its final name, whose suffix says how it is packed."""
+def write_records(blocks: Iterable[RecordBlock], to: Path | IO[bytes], called: str) -> None:
+    """Write records as they stand. to: the file, or standard output. called: its final name, whose suffix says how it
+    is packed.
+    """
+    opened = packed_file(to, called) if isinstance(to, Path) else nullcontext(to)
     with ExitStack() as files:
         writer: Any = None
         for block in blocks:
@@ -261,10 +264,12 @@ def write_records(blocks: Iterable[RecordBlock], to: Path, called: str) -> None:
                     writer = writer or files.enter_context(pq.ParquetWriter(to, block.rows.schema))
                     writer.write_batch(block.rows)
                 else:
-                    writer = writer or files.enter_context(packed_file(to, called))
+                    writer = writer or files.enter_context(opened)
                     writer.write(block.content)
+                    if not isinstance(to, Path):  # the reader of standard output may wait
+                        writer.flush()
         if writer is None:  # there are no records
-            files.enter_context(packed_file(to, called))
+            files.enter_context(opened)
 
 
 @contextmanager
@@ -272,6 +277,8 @@ def _write_errors(name: str) -> Iterator[None]:
     """Raise UserError, naming the file, if it cannot be written in the block."""
     try:
         yield
+    except BrokenPipeError:  # of standard output, whose reader has enough
+        raise
     except OSError as error:
         raise cannot_write(Path(name), error) from error
     except ValueError as error:  # pyarrow's, of another schema
