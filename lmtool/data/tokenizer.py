@@ -179,7 +179,7 @@ class Tokenizer(ABC):
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
     RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
-    inserted_spaces: those of a segmenter. marks: the words `<s>` and `</s>` in the text: REFUSED, DROPPED or OOV (BOS_ID).
+    inserted_spaces: those of a segmenter. marks: what `<s>` and `</s>` are in the text: REFUSED, DROPPED or OOV.
     """
 
     sentences: bool

@@ -262,13 +262,7 @@ def check_settings(case: dict[str, Any], place: Path) -> list[str]:
         path.parent.mkdir(parents=True)
         path.write_text("# @package _global_\n" * (way != "preset") + yaml.safe_dump(text), encoding="utf-8")
 
-    words = [
-        "train",
-        *RIGHT["train"][1],
-        "--config-dir",
-        "own",
-        "counts=mine" if way == "preset" else "+experiment=mine",
-    ]
+    words = ["train", *RIGHT["train"][1], "--config-dir", "own", "counts=mine" if way == "preset" else "+experiment=mine"]
     ways = {"sweep": [*words, "-m", "seed=1,2"], "typed": [*words, "counts=spark"]}
     ways |= {"resume": ["train", "resume=net", "training.epochs=2"]}
     refused = commands.checked(ways.get(way, words), place, make)
