@@ -31,7 +31,7 @@ from lmtool.data.tokenizer import (
     split_words,
     tokenizer_by,
 )
-from lmtool.data.vocabulary import MARKS, UNK, Vocabulary
+from lmtool.data.vocabulary import MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
 from lmtool.system.terminal import close_words, note_once
@@ -283,7 +283,10 @@ def split_of_text(
     types = tokenizer.types()
     if form.subwords is not None:
         ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
-        oov_words = [UNK] * int((ids == OOV).sum())
+        searched = enumerate(types[1:] if OOV in ids else [], 1)
+        words_of = ((k, form.tokens([MARKS.get(word, word)])) for k, word in searched)
+        unknown = {k: [token.strip() for token in found if token not in vocabulary.ids] for k, found in words_of}
+        oov_words = [token for k in provisional.tolist() for token in unknown.get(k, ())]
     else:
         known = [vocabulary.ids.get(word, OOV) for word in types]
         known[BOS_ID] = OOV
