@@ -146,7 +146,8 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
     """
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes, number, has_newlines = 0, 1, False
-    block = handle.read(BLOCK)
+    blocks = _blocks(handle)
+    block = next(blocks, b"")
     require_utf8(block, name)
     while block:
         end = block.find(b"\n")  # of the line that waits
@@ -158,8 +159,8 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
             number += 1
             yield FileLines.of(b"", name, number)  # so that the fault is seen in its place
             while block and b"\n" not in block:
-                block = handle.read(BLOCK)
-            block = block[block.find(b"\n") + 1 :] or handle.read(BLOCK)
+                block = next(blocks, b"")
+            block = block[block.find(b"\n") + 1 :] or next(blocks, b"")
             continue
         cut = block.rfind(b"\n") + 1
         if cut:
@@ -168,11 +169,32 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
             number += lines.count(b"\n")
         waiting.append(block[cut:])
         waiting_bytes += len(block) - cut
-        block = handle.read(BLOCK)
+        block = next(blocks, b"")
     if waiting_bytes:
         rest = b"".join(waiting)
         rest = rest if has_newlines else rest.removesuffix(b"\r").replace(b"\r", b"\n")
         yield FileLines.of(rest + b"\n", name, number)
+
+
+def _blocks(handle: IO[bytes]) -> Iterator[bytes]:
+    """Yield about BLOCK bytes at a time, those before a damage ahead of its error."""
+    read1 = getattr(handle, "read1", None)
+    if read1 is None:  # standard input, which decides itself how much it waits for
+        yield from iter(lambda: handle.read(BLOCK), b"")
+        return
+    size = 1
+    while size:
+        pieces, size = [], 0
+        try:
+            while size < BLOCK and (piece := read1(BLOCK - size)):
+                pieces.append(piece)
+                size += len(piece)
+        except (OSError, *DAMAGES):
+            if pieces:
+                yield b"".join(pieces)
+            raise
+        if pieces:
+            yield b"".join(pieces)
 
 
 def is_kenlm_binary(path: Path) -> bool:

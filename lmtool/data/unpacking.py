@@ -147,7 +147,7 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = int(self._readinto(buffer))
+        size = int(self._readinto(memoryview(buffer)[:READ]))  # pyarrow loses what a damage ends
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
             raise RecordError(
