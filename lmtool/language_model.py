@@ -14,7 +14,7 @@ from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system import parallel
-from lmtool.system.arrays import Array, FloatArray, IntArray, in_chunks, whole_numbers
+from lmtool.system.arrays import Array, FloatArray, IntArray, in_chunks, rows_at_once, whole_numbers
 from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class LanguageModel(ABC):
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         chunks = [
             np.take_along_axis(self.log_dist(contexts[rows]), candidates[rows], axis=1)
-            for rows in in_chunks(len(contexts), ROWS_PER_CHUNK)
+            for rows in in_chunks(len(contexts), rows_at_once(self.vocabulary_size, ROWS_PER_CHUNK))
         ]
         return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
 
@@ -133,7 +133,7 @@ class LanguageModel(ABC):
             raise ValueError(f"{self._name}.top: k must be from 1 to {self.vocabulary_size - 1:,}; got {k}")
         contexts = self._checked_contexts("top", contexts)
         words, log_probs = [np.empty((0, k), dtype=np.int64)], [np.empty((0, k))]
-        for rows in in_chunks(len(contexts), ROWS_PER_CHUNK):
+        for rows in in_chunks(len(contexts), rows_at_once(self.vocabulary_size, ROWS_PER_CHUNK)):
             log_dist = self.log_dist(contexts[rows])[:, :-1]
             words.append(np.argsort(-log_dist, axis=1, kind="stable")[:, :k])
             log_probs.append(np.take_along_axis(log_dist, words[-1], axis=1))
@@ -142,7 +142,7 @@ class LanguageModel(ABC):
     def argmax(self, contexts: IntArray) -> IntArray:
         """Return the most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`; in a tie, the first."""
         contexts = self._checked_contexts("argmax", contexts)
-        chunks = in_chunks(len(contexts), ROWS_PER_CHUNK)
+        chunks = in_chunks(len(contexts), rows_at_once(self.vocabulary_size, ROWS_PER_CHUNK))
         words = [self.log_dist(contexts[rows])[:, :-1].argmax(axis=1) for rows in chunks]
         return np.concatenate([np.empty(0, dtype=np.int64), *words])
 

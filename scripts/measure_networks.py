@@ -59,7 +59,7 @@ def precision() -> None:
 
 
 def memory() -> None:
-    """synthetic: peak memory of training on 500 million tokens"""
+    """synthetic: peak memory of training on 500 million tokens, and with a million words over a tree"""
     data = ["data=synthetic", "data.name=large", "data.tokens=500000000", "data.valid_tokens=50000"]
     seconds = lmtool("preprocess", *data)
     print(f"store of {store_of('large').stat().st_size / 2**30:.2f} GiB, made in {seconds:.0f} s")
@@ -67,6 +67,11 @@ def memory() -> None:
         words = ["train", f"model={model}", *data, "training.epochs=null", "training.minutes=1"]
         used = process([*LMTOOL, *words, f"hydra.run.dir={model}"])
         print(f"model={model}: at most {used.mib / 1024:.2f} GiB, {used.seconds:.0f} s", flush=True)
+    words = ["train", "model=nplm", "model.embedding_dim=8", "model.hidden_dim=8", "output=hierarchical"]
+    words += ["data=synthetic", "data.types=1000000", "training.minutes=0.5"]
+    for tree in ("huffman", "random", "balanced", "frequency", "brown"):
+        used = process([*LMTOOL, *words, f"tree={tree}", f"hydra.run.dir=million-{tree}"])
+        print(f"1,000,000 words of dimension 8, tree={tree}: at most {used.mib / 1024:.2f} GiB", flush=True)
 
 
 def synthetic() -> None:

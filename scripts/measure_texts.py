@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import measuring
-from measuring import KN5, LMTOOL, brown, head, in_turns, process, ptb_lines, row, train, turns, write_lines
+from measuring import KN5, LMTOOL, big20, brown, head, in_turns, process, ptb_lines, row, train, turns, write_lines
 
 import lmtool.kenlm
 from lmtool import States
@@ -43,11 +44,7 @@ print(time.process_time() - start)
 def documents() -> None:
     """PTB, order 5: lmtool score on nine million tokens of documents, beside kenlm's module"""
     train("kn5", *KN5)
-    lines = ptb_lines("train") * 10
-    write_lines("lines.txt", lines)
-    write_lines("few.txt", ["a few words"])
-    texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
-    write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
+    lines = _write_documents()
     tokens = sum(len(line.split()) + 1 for line in lines)
     print(f"{tokens / 1e6:.1f} million tokens, {len(lines):,} lines; processor time, best of {turns(3)}")
     columns = ("processor, s", "million tokens per second and core", "without the start", "wall, s", "MiB")
@@ -67,6 +64,38 @@ def documents() -> None:
         wall, peak = min(each.seconds for each in used), max(each.mib for each in used)
         row(what, f"{seconds:.2f}", *(rates or ("", "")), f"{wall:.2f}", f"{peak:,.0f}")
     _documents_of_kenlm(tokens)
+
+
+def _write_documents() -> list[str]:
+    lines = ptb_lines("train") * 10
+    write_lines("lines.txt", lines)
+    write_lines("few.txt", ["a few words"])
+    write_lines("few.jsonl", ['{"text": "a few words"}'])
+    texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
+    write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
+    return lines
+
+
+def filtering() -> None:
+    """PTB, order 5: core-hours in which lmtool score reads a terabyte of JSON Lines"""
+    train("words", *KN5)
+    for unit in ("bpe", "unigram"):
+        train(unit, *KN5, f"data.vocabulary.unit={unit}")
+    _write_documents()
+    size = Path("docs.jsonl").stat().st_size
+    print(f"{size / 1e6:.1f} MB of documents of 20 lines in JSON Lines, one thread; processor time, best of {turns(3)}")
+    head("model", "output", "processor, s", "MB per second and core, without the start", "core-hours per TB", numbers=3)
+    for run in ("words", "bpe", "unigram"):
+        for output in (["to=scores.tsv"], ["to=scores.tsv", "filter=kept.jsonl", "most=100"]):
+            start, seconds = (
+                min(
+                    process([*LMTOOL, "score", f"run={run}", *words, *output, "threads=1"]).processor
+                    for _ in range(turns(3))
+                )
+                for words in (["text=few.jsonl", "column=text"], ["text=docs.jsonl", "column=text"])
+            )
+            rate = size / 1e6 / (seconds - start)
+            row(run, " ".join(output), f"{seconds:.2f}", f"{rate:.1f}", f"{1e6 / rate / 3600:.0f}")
 
 
 def _documents_of_kenlm(tokens: int) -> None:
@@ -166,12 +195,17 @@ def _at_once(model: Any, steps: list[Any], alike: int = 1) -> None:
 
 SECTIONS = {"ca": "press: reportage", "cj": "learned", "cn": "fiction: adventure"}
 PASSAGE = 10  # sentences
-BY, ITSELF = ("chance", "perplexity", "difference"), "itself"
+MOORE_LEWIS, DSIR, SAMPLE = ["run={0}-in", "run_out={0}-out"], ["target={0}-sample.jsonl"], ["selection=sample"]
+WAYS = {"chance": [], "perplexity": MOORE_LEWIS[:1], "difference": MOORE_LEWIS}  # by which texts are selected
+BY, ITSELF = tuple(WAYS), "itself"
+WAYS |= {"difference, sampled": MOORE_LEWIS + SAMPLE, "DSIR": DSIR, "DSIR, sampled": DSIR + SAMPLE}
+KINDS = {"press": "a-c", "learned": "j", "fiction": "k-p"}  # and the letters of their sections
+PASSAGES, SHARE = 40_000, 0.1  # of big20
 Pool = list[tuple[bool, list[str]]]  # texts, each with whether it is of the section
 
 
 def selection() -> None:
-    """Brown: text of a section found among all others by Moore & Lewis's difference (two minutes)
+    """Brown: text of a section found among all others, and text like it in big20, in six ways (seven minutes)
 
     A quarter of the section's files are the in-domain sample, a quarter the held-out text, the rest is in a pool.
     """
@@ -190,17 +224,47 @@ def selection() -> None:
                 for at in range(0, len(files[name]), size)
             ]
             random.Random(1).shuffle(pool)
-            found = _selected(pool, sample, held, f"{section}{size}")
+            found = _selected(pool, sample, held, f"{section}{size}", sum(is_own for is_own, _ in pool), (*BY, ITSELF))
             inside = 100 * sum(is_own for is_own, _ in pool) / len(pool)
             cells = [f"{section}, {title}", unit, f"{len(pool):,}", f"{inside:.1f} %"]
             cells += [f"{100 * found[by][0]:.1f} %" for by in BY] + [f"{found[by][1]:.1f}" for by in (*BY, ITSELF)]
             row(*cells)
+    print()
+    _of_big20(files)
 
 
-def _selected(pool: Pool, sample: list[str], held: list[str], name: str) -> dict[str, tuple[float, float]]:
-    """Choose as many texts as there are of the section, in each way.
+def _of_big20(files: dict[str, list[str]]) -> None:
+    """Print the gain of each way of selecting a tenth of big20, in passages, with half of a kind's passages in it."""
+    big20()
+    lines = Path("big20.txt").read_text(encoding="utf-8").splitlines()
+    general = _passages(lines)
+    random.Random(1).shuffle(general)
+    head("kind", "texts", "hidden", "selected by", "hidden texts found", "words per text", "perplexity", numbers=3)
+    for kind, sections in KINDS.items():
+        own = [name for name in files if re.match(f"c[{sections}]", name)]
+        lower = {name: [re.sub("``|''", '"', line.lower()) for line in files[name]] for name in own}
+        sample, held, *hidden = ([line for name in own[k::4] for line in lower[name]] for k in range(4))
+        pool = [(True, text) for part in hidden for text in _passages(part)]
+        inside = len(pool)
+        pool += [(False, text) for text in general[:PASSAGES]]
+        random.Random(1).shuffle(pool)
+        wanted = round(SHARE * len(pool))
+        for by, (precision, perplexity, words) in _selected(pool, sample, held, kind, wanted, tuple(WAYS), 5).items():
+            cells = [f"{100 * precision * wanted / inside:.1f} %", f"{words:.0f}", f"{perplexity:.1f}"]
+            row(kind, f"{len(pool):,}", inside, by, *cells)
 
-    Returns the precision and the perplexity of the held-out text under a model of an equal number of chosen words.
+
+def _passages(lines: list[str]) -> list[list[str]]:
+    return [lines[at : at + PASSAGE] for at in range(0, len(lines), PASSAGE)]
+
+
+def _selected(
+    pool: Pool, sample: list[str], held: list[str], name: str, wanted: int, ways: tuple[str, ...], order: int = 3
+) -> dict[str, tuple[float, float, float]]:
+    """Choose a number of texts in each way. order: of the models of chosen texts.
+
+    Returns the precision, the perplexity of the held-out text under a model of an equal number of chosen words, and the
+    number of words in a chosen text.
     """
     write_lines(f"{name}-held.txt", held)
     write_lines(f"{name}-words.txt", _repeated(sample))  # Moore & Lewis's vocabulary
@@ -208,19 +272,22 @@ def _selected(pool: Pool, sample: list[str], held: list[str], name: str) -> dict
     _train(f"{name}-in", sample, f"{name}-words", f"{name}-held")
     _train(f"{name}-out", _lines(pool)[: len(sample)], f"{name}-words", f"{name}-held")
     write_lines(f"{name}.jsonl", (json.dumps({"own": own, "text": "\n".join(text)}) for own, text in pool))
-    wanted = sum(is_own for is_own, _ in pool)
+    write_lines(f"{name}-sample.jsonl", (json.dumps({"text": "\n".join(text)}) for text in _passages(sample)))
     chosen: dict[str, Pool] = {"chance": pool[:wanted]}
-    for by, words in {"perplexity": [], "difference": [f"run_out={name}-out"]}.items():
-        line = ["score", f"run={name}-in", *words, f"text={name}.jsonl", "column=text", f"share={wanted / len(pool)}"]
-        measuring.lmtool(*line, f"filter={name}-{by}.jsonl")
-        kept = map(json.loads, Path(f"{name}-{by}.jsonl").read_text(encoding="utf-8").splitlines())
+    for by in ways[1:]:
+        if by == ITSELF:
+            chosen[by] = [each for each in pool if each[0]]
+            continue
+        line = ["score", f"text={name}.jsonl", "column=text", f"share={wanted / len(pool)}"]
+        measuring.lmtool(*line, *(word.format(name) for word in WAYS[by]), f"filter={name}-kept.jsonl")
+        kept = map(json.loads, Path(f"{name}-kept.jsonl").read_text(encoding="utf-8").splitlines())
         chosen[by] = [(record["own"], record["text"].split("\n")) for record in kept]
-    chosen[ITSELF] = [each for each in pool if each[0]]
     size = min(len(" ".join(_lines(texts)).split()) for texts in chosen.values())
     found = {}
     for by, texts in chosen.items():
-        result = _train(f"{name}-{by}", _cut(_lines(texts), size), f"{name}-known", f"{name}-held")
-        found[by] = sum(is_own for is_own, _ in texts) / len(texts), float(result["valid_perplexity"])
+        result = _train(f"{name}-{len(found)}", _cut(_lines(texts), size), f"{name}-known", f"{name}-held", order)
+        precision, words = sum(is_own for is_own, _ in texts), len(" ".join(_lines(texts)).split())
+        found[by] = precision / len(texts), float(result["valid_perplexity"]), words / len(texts)
     return found
 
 
@@ -246,9 +313,9 @@ def _cut(lines: list[str], words: int) -> list[str]:
     return kept
 
 
-def _train(run: str, lines: list[str], words: str, held: str) -> dict[str, Any]:
-    """Train a model of order 3 over given words; its valid perplexity is that of the held-out text."""
+def _train(run: str, lines: list[str], words: str, held: str, order: int = 3) -> dict[str, Any]:
+    """Train a model over given words; its valid perplexity is that of the held-out text."""
     write_lines(f"{run}.txt", lines)
     here = Path.cwd()
     data = ["data=text", f"data.name={run}", f"data.train={here}/{run}.txt", f"data.valid={here}/{held}.txt"]
-    return train(run, "model=ngram", "model.order=3", *data, f"data.vocabulary.file={here}/{words}.txt")
+    return train(run, "model=ngram", f"model.order={order}", *data, f"data.vocabulary.file={here}/{words}.txt")

@@ -16,7 +16,7 @@ import pytest
 
 import lmtool as python
 from lmtool import kenlm
-from tests.data.test_subwords import message
+from tests.data.test_subwords import message, model_without_bytes
 from tests.ngram.test_kenlm_binary import binary, module  # noqa: F401
 
 Run = Callable[..., str]
@@ -181,3 +181,33 @@ def test_a_run_of_normalized_text(lmtool: Run) -> None:
     lmtool("train", "model=ngram", "model.order=2", *text[:3], "hydra.run.dir=plain")
     said = lmtool("compare", "runs=[run,plain]", "text=train.txt", "vocabulary=union", code=2)
     assert "their data has other rules for words (unit, case, form, spaces, tags, blank lines)" in said
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_a_run_over_the_pieces_of_a_default_model(kind: int, files: Run) -> None:
+    """Letters without a piece are `<unk>`, as where the run's ARPA file scores the pieces of `tokenizer=`."""
+    if kind == 2:
+        Path("en.sp.model").write_bytes(model_without_bytes(kind))
+    Path("train.txt").write_text(
+        "ab abc. c 10 \u6f22\u5b57\na cab - x\u6f22b\n<unk> \u2603 ab.\n" * 9, encoding="utf-8"
+    )
+    unit = {1: "unigram", 2: "bpe"}[kind]
+    data = ["data=text", "data.train=train.txt", "data.normalize=ccnet", "data.vocabulary.file=en.sp.model"]
+    files(
+        "train",
+        "model=ngram",
+        "model.order=3",
+        "data.split.train=0.9",
+        *data,
+        f"data.vocabulary.unit={unit}",
+        "hydra.run.dir=run",
+    )
+    files("export", "run=run", "to=run.arpa")
+    Path("docs.txt").write_text("ab \u6f22\u5b57a c\nb\u2603\u2603 ab x\n\n", encoding="utf-8")
+    for model, out in ((["run=run"], "run.tsv"), (["arpa=run.arpa", "tokenizer=en.sp.model"], "arpa.tsv")):
+        files("score", *model, "normalize=ccnet", "text=docs.txt", f"to={out}")
+    assert Path("run.tsv").read_text() == Path("arpa.tsv").read_text()
+    assert [line.split("\t")[1] for line in Path("run.tsv").read_text().splitlines()[1:]][:2] == ["1", "2"]
+    told = files("eval", "run=run", "text=docs.txt", "detail=true")
+    assert "_ab _ <unk> a" in told.replace("\u2581", "_")
+    files("generate", "ab", "run=run")

@@ -256,7 +256,17 @@ def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tm
             )
 
 
-CAMPAIGNS = ["files", "library", "numbers", "text", "words", "yaml"]
+CAMPAIGNS = [
+    "files",
+    "library",
+    "numbers",
+    "text",
+    "words",
+    "yaml",
+    "strange-files",
+    "strange-settings",
+    "environments",
+]
 
 
 def cases_of(table: str) -> dict[str, int]:
@@ -299,7 +309,7 @@ def test_all_runs_each_campaign_in_a_process(
     said = capsys.readouterr().out
     assert cases_of(said) == {name: len(name) for name in CAMPAIGNS} and list(cases_of(said)) == CAMPAIGNS
     assert list(lines.NONSENSE) == CAMPAIGNS and all(f"of {name}\n" in said for name in CAMPAIGNS)
-    assert sorted(asked) == [[name, str(60.0 * lines.cores()), "1", "--cases", "2"] for name in CAMPAIGNS]
+    assert sorted(asked) == [[name, str(60.0 * lines.cores()), "1", "--cases", "2"] for name in sorted(CAMPAIGNS)]
 
 
 @needs_scripts
@@ -327,7 +337,7 @@ FOUND = [
     (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
     (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),
-    (["eval", "run=x", "options=half\uddf6"], ["must be text without NUL"]),
+    (["eval", "run=x", "options=half\uddf6"], ["must be text without line breaks"]),
     (["tree", "data=toy", "tree=huffman", "to=."], [" is a folder: name a file"]),
     (["neighbors", "run=x", "a \ud81b"], [r"words: 'a \ud81b' is not UTF-8 text"]),
 ]
@@ -372,7 +382,7 @@ def test_yaml_that_campaigns_found(content: bytes, named: str, where: str, lmtoo
 def test_a_folder_of_presets_named_like_an_interpolation(lmtool: Run) -> None:
     Path("${seed}/data").mkdir(parents=True)
     said = lmtool("preprocess", "data=toy", "--config-dir", "${seed}", code=2)
-    assert said.count("\n") == 1 and "--config-dir ${seed}: its path has ${" in said
+    assert said.count("\n") == 1 and "must be a folder without ${ in its path" in said
 
 
 def test_calls_that_campaigns_found(tmp_path: Path) -> None:

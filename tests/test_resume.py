@@ -97,7 +97,13 @@ def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed:
     torch.manual_seed(7)
     model = make(toy)
     out.mkdir(exist_ok=True)
-    plan = Plan(training(**({"epochs": 3, "evaluate_every": 0.4} | extra | settings)), optim, schedule, 3, {"settings": {}, "store": ""})
+    plan = Plan(
+        training(**({"epochs": 3, "evaluate_every": 0.4} | extra | settings)),
+        optim,
+        schedule,
+        3,
+        {"settings": {}, "store": ""},
+    )
     split = toy.stored("train") if streamed else toy.split("train")
     with pytest.MonkeyPatch.context() as patch:
         if until is not None:

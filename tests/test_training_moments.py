@@ -22,6 +22,7 @@ from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.options import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
+from lmtool.system import arrays
 from lmtool.training import loop
 from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
 from lmtool.training.optimizers import make_optimizers, renormalize_rows
@@ -175,6 +176,28 @@ def test_an_evaluation_is_without_dropout_and_leaves_the_mode(output: Any, toy: 
         assert model.training and all(module.training for module in model.modules())
     ids = torch.as_tensor(contexts)
     assert not torch.equal(model.encoder(ids), model.encoder(ids))  # in training there is some
+
+
+@pytest.mark.parametrize("output", [None, NCE])
+def test_whole_distributions_exist_for_few_contexts_at_once(
+    output: Any, toy: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    model: Any = neural(toy, *([] if output is None else [output]))
+    split, words = toy.split("valid"), len(toy.vocabulary)
+    contexts, _ = split.windows(np.arange(split.tokens), model.context_size)
+    asked = {name: getattr(model, name) for name in ("log_dist", "probabilities", "argmax")}
+    asked["top"] = lambda contexts: model.top(contexts, 3)[1]
+    wanted = {name: ask(contexts) for name, ask in asked.items()}
+    monkeypatch.setattr(arrays, "NUMBERS_AT_ONCE", 3 * words)
+    sizes: list[int] = []
+    encode = model.encoder.forward
+    monkeypatch.setattr(model.encoder, "forward", lambda ids: sizes.append(len(ids)) or encode(ids))
+    for name, ask in asked.items():
+        np.testing.assert_allclose(ask(contexts), wanted[name], rtol=1e-5, err_msg=name)
+        assert set(sizes) == {3, len(contexts) % 3 or 3}, name
+        sizes.clear()
+    assert model.log_dist(contexts[:0]).shape == (0, words)
 
 
 def test_training_goes_on_with_dropout_after_an_evaluation(

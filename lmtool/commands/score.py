@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +18,7 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.data import Normalize
 from lmtool.config.model_verbs import ScoreConfig
+from lmtool.config.rules import as_written
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.faults import NULL, STOP
 from lmtool.data.oov import text_warning
@@ -32,7 +33,9 @@ from lmtool.data.text_records import (
     require_writable,
     write_records,
 )
+from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import RecordError, UserError
+from lmtool.evaluation.hashed_ngrams import NgramWeights
 from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import (
     Buckets,
@@ -43,7 +46,7 @@ from lmtool.evaluation.score_table import (
     score_names,
     write_table,
 )
-from lmtool.evaluation.text_scores import TEXT, TWO, Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
+from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load, load_named
@@ -63,7 +66,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     out = table_output() if STANDARD in (config.to, config.filter) else None
     names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
     _require_outputs(config, names)
-    models, scorer = _load_scorer(config, session)
+    models, scorer = _load_scorer(config, names, session)
     target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
     once = STANDARD in (config.text, config.to, config.filter)  # not resumed; each block is written once it is scored
     streams = once and not config.ranks_texts() and (config.to is not None or config.share is None)
@@ -72,7 +75,8 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     with ScoreJournal.open(partial, identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
-        result = ScoredTexts(models[0].name, models[1].name if len(models) > 1 else None, config.text)
+        used = [model.name for model in models] or [f"n-grams of {config.target}", config.text]
+        result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, config.text)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
         result.resumed = journal.rows
         pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
@@ -80,12 +84,13 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
             deque(pairs, maxlen=0)
             pairs = _again(config, names, journal)
         if config.to is not None:
-            _write_scores(config, models[0], journal, pairs, out if config.to == STANDARD else None, result, session)
+            _write_scores(config, models, journal, pairs, out if config.to == STANDARD else None, result, session)
         elif streams:
             _write_filtered(config, pairs, out, journal, result)
         _add_totals(result, journal)
         session.note(*journal.faults.notes())
-        session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary))
+        for model in models[:1]:
+            session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if config.filter is not None and result.kept is None:
             blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
             _write_filtered(config, journal.of_blocks(blocks), out, journal, result)
@@ -94,8 +99,23 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     return result
 
 
-def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
+def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
+    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
+    models, and the scorer by its n-grams and those of the texts, which are read for them.
+    """
+    if config.target is not None:
+        session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
+        target = text_files(config.target, "target")
+        files = [(name, config.column if form_of(name) else None) for name in target]
+        both = files, [(name, config.column) for name in names]
+        passed = config.on_error != STOP
+        blocks = (
+            (b for name, column in each for b in record_blocks([name], column, [], passed=passed)) for each in both
+        )
+        weights = NgramWeights(*((texts for _, texts, _ in _read(config, read)) for read in blocks))
+        if not weights.sizes[0]:
+            raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
+        return [], weights
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
@@ -126,20 +146,15 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    first = text_file(config.arpa, "arpa") if config.arpa else run_folder(config.run)
-    runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
-    blank_lines = None if config.blank_lines is None else config.blank_lines.value
-    settings: dict[str, Any] = {
-        "column": config.column,
-        "columns": config.columns,
-        "across_sentences": config.across_sentences,
-        "device": config.device,
-    }
-    pieces = None if config.tokenizer is None else [file_stamp(text_file(config.tokenizer, "tokenizer"))]
-    normalize = None if config.normalize is None else config.normalize.value
-    settings |= {"on_error": config.on_error, "taken": _taken(config), "tokenizer": pieces, "normalize": normalize}
-    settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
-    return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
+    given = [text_file(config.arpa, "arpa")] if config.arpa else [] if config.target else [run_folder(config.run)]
+    runs = [_run_identity(Path(name)) for name in (*given, config.run_out) if name is not None]
+    named = ("column", "columns", "across_sentences", "device", "on_error", "normalize", "blank_lines")
+    settings = {name: as_written(getattr(config, name)) for name in named}
+    files = {"tokenizer": config.tokenizer, "target": config.target}
+    stamps = {key: name and file_stamps(text_files(name, key)) for key, name in files.items()}
+    return (
+        settings | stamps | {"version": __version__, "runs": runs, "text": file_stamps(names), "taken": _taken(config)}
+    )
 
 
 def _run_identity(path: Path) -> list[object]:
@@ -165,17 +180,10 @@ def _scored(
     start, tokens = time.perf_counter(), 0
     passed, taken = config.on_error != STOP, _taken(config)
     columns = config.columns or (None if taken or config.to == STANDARD else [])
-    blocks = record_blocks(names, config.column, columns, passed=passed, by_line=config.flush == "line")
-    following = islice(blocks, journal.blocks, None)
-    read = ((block, *block.texts(passed=passed, taken=taken)) for block in following)
-    if config.normalize is not None:
-        form = config.normalize
-        read = ((block, in_normal_form(texts, form), faults) for block, texts, faults in read)
-    if config.tokenizer is not None:
-        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
-        read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
+    read = record_blocks(names, config.column, columns, passed=passed, by_line=config.flush == "line")
+    blocks = islice(read, journal.blocks, None)
     with token_bar(None, shown=progress) as bar:
-        for block, texts, faults in read_ahead(read, waits=config.text != STANDARD):
+        for block, texts, faults in _read(config, blocks, taken):
             rows, others = scorer.each(texts, progress=progress)
             for k, fault in others.items():
                 faults.setdefault(k, f"{block.place(k)}: {fault}")
@@ -190,6 +198,22 @@ def _scored(
             result.tokens_per_second = tokens / result.seconds if tokens else None
             yield block.where(chosen), rows, errors
     journal.finish()
+
+
+def _read(
+    config: ScoreConfig, blocks: Iterable[RecordBlock], taken: Sequence[str] = ()
+) -> Iterator[tuple[RecordBlock, TextBlock, dict[int, str]]]:
+    """Yield each block with its texts in normal form and in pieces, as far as set, and the faults of its records: taken
+    names of fields are faults, too.
+    """
+    read = ((block, *block.texts(passed=config.on_error != STOP, taken=taken)) for block in blocks)
+    if config.normalize is not None:
+        form = config.normalize
+        read = ((block, in_normal_form(texts, form), faults) for block, texts, faults in read)
+    if config.tokenizer is not None:
+        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
+        read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
+    return read_ahead(read, waits=config.text != STANDARD)
 
 
 def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
@@ -208,11 +232,16 @@ def _carries(config: ScoreConfig) -> bool:
 
 def _taken(config: ScoreConfig) -> list[str]:
     """Return the names of scores that whole records get, and that they may not have already."""
-    two, names = TEXT if config.run_out is None else TWO, []
+    kind, names = _rows_of(config), []
     if config.to is not None and config.columns is None and _carries(config):
         others = "bucket" * (config.buckets is not None), "error" * (config.on_error is None)
-        names = score_names(two, *others, prefix=config.prefix)
-    return names or (score_names(two, prefix=config.prefix) if config.filter_scores else [])
+        names = score_names(kind, *others, prefix=config.prefix)
+    return names or (score_names(kind, prefix=config.prefix) if config.filter_scores else [])
+
+
+def _rows_of(config: ScoreConfig) -> np.dtype[Any]:
+    """Return the type of the scores of a text."""
+    return BAG if config.target is not None else TEXT if config.run_out is None else TWO
 
 
 def _table_name(config: ScoreConfig, name: str | None = None) -> str:
@@ -239,7 +268,7 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(_table_name(config), (".tsv",), bom=config.bom)
-        scores = score_names(TEXT if config.run_out is None else TWO, "bucket", "error", prefix=config.prefix)
+        scores = score_names(_rows_of(config), "bucket", "error", prefix=config.prefix)
         require_distinct(config.columns or [], f"columns={config.columns}", scores)
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
@@ -258,19 +287,19 @@ def _write_filtered(
 ) -> None:
     """Write the records that pass the limits; texts without tokens do not. out: standard output, if filter= is that."""
     assert config.filter is not None, "the caller has asked"
-    most = config.most
+    rngs = [np.random.default_rng(config.seed) if config.selection == "sample" else None for _ in range(2)]
+    most, first, second = config.most, *rngs  # which draw the same, for two readings
     if config.share is not None:
-        values = (criterion(rows, config.most_oov) for rows, _ in journal.parts())
+        values = (criterion(rows, config.most_oov, first) for rows, _ in journal.parts())
         most = next(iter(quantiles(values, [config.share], Path(config.filter).parent)), None)
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
-    result.most, result.least, result.kept = most, config.least, 0
+    result.most, result.least, result.kept = most if second is None else None, config.least, 0
     result.filter = None if config.filter == STANDARD else Path(config.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
         for block, rows, _ in parts:
             assert block is not None, "the records are read"
-            values = criterion(rows, config.most_oov)
-            chosen = (values >= low) & (values <= high)
+            chosen = (criterion(rows, config.most_oov, second) <= high) & (criterion(rows, config.most_oov) >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
 
@@ -291,7 +320,7 @@ def _write_filtered(
 
 def _write_scores(
     config: ScoreConfig,
-    model: TextModel,
+    models: list[TextModel],
     journal: ScoreJournal,
     pairs: Iterable[Part],
     out: IO[bytes] | None,
@@ -303,7 +332,7 @@ def _write_scores(
     """
     buckets = None
     if config.buckets is not None:
-        limits = _limits(config, len(config.buckets), model, journal, progress=session.progress)
+        limits = _limits(config, models, journal, progress=session.progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
     carries, name = _carries(config), _table_name(config)
     lacking = list(config.columns or ())  # the columns that no record has had so far
@@ -340,22 +369,22 @@ def _write_scores(
         result.buckets = list(zip(buckets.names, [*buckets.limits, None], *of_each, strict=True))
 
 
-def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """Return the limits of `count` buckets: as set, else quantiles of the texts, of the sentences of a split or of a
+def _limits(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
+    """Return the limits of the buckets: as set, else quantiles of the texts, of the sentences of a split or of a
     file of percentiles.
 
     Raises UserError if there are no tokens to compute quantiles from, and for a file without these percentiles.
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
-    folder = Path(str(config.to)).parent
+    folder, count = Path(str(config.to)).parent, len(config.buckets or ())
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_percentiles is not None:
         return percentiles(config.bucket_percentiles, str(config.bucket_language), shares)
     if config.bucket_split is None:
         found = quantiles((criterion(rows, config.most_oov) for rows, _ in journal.parts()), shares, folder)
     else:
-        values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
+        values = _sentence_perplexities(config, models[0], config.bucket_split, progress=progress)
         found = quantiles([values], shares, folder)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")

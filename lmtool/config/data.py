@@ -144,7 +144,8 @@ class DataConfig(Settings, ABC):
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
     the characters that separate words. segmenter: an option of segmenter= as its name or a mapping with `kind`, which
-    also makes spaces those of Unicode; None or none for none.
+    also makes spaces those of Unicode; None or none for none. on_error: whether a record that cannot be used, e.g. for
+    `<s>` in it, is an error, or left out.
     """
 
     key_prefix: ClassVar[str] = "data."
@@ -157,6 +158,7 @@ class DataConfig(Settings, ABC):
     normalize: Normalize = setting(Normalize.nfc, was="normalise", kw_only=True)
     spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
     segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
+    on_error: str = setting("stop", words=("stop", "skip"), kw_only=True)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

@@ -189,6 +189,13 @@ class ScoreConfig(ModelUserConfig):
     tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
     normalize: Normalize | None = setting(was="normalise")
     run_out: str | None = MISSING
+    target: str | None = setting(
+        excludes=(
+            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
+            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
+        ),
+        why="hashed n-grams need no model, and text is read twice",
+    )
     text: str = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = MISSING
@@ -214,6 +221,8 @@ class ScoreConfig(ModelUserConfig):
     most: float | None = setting(needs=("filter=FILE",))
     least: float | None = setting(needs=("filter=FILE",))
     share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    selection: str = setting(words=("top", "sample"))
+    seed: int = setting(min=0)
     most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
 
     def __post_init__(self) -> None:
@@ -228,8 +237,10 @@ class ScoreConfig(ModelUserConfig):
         if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
             raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
         lowest, rule = 1.0, "a perplexity, 1 or more, or null"
-        if self.run_out is not None:
-            lowest, rule = -sys.float_info.max, "a difference in nats per token, or null"
+        if weighs := self.run_out is not None or self.target is not None:
+            lowest, rule = -sys.float_info.max, "a difference in nats, or null"
+        if self.selection == "sample" and (self.share is None or not weighs):
+            raise UserError("selection=sample: needs share=X, and weights by target=FILE or run_out=FOLDER")
         for name, value in limits.items():
             require(value is None or lowest <= value < math.inf, name, value, rule)
         if self.most is not None and self.least is not None:
@@ -252,7 +263,7 @@ class ScoreConfig(ModelUserConfig):
         rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
         shares = self.bucket_quantiles
         require(_ascend(shares, cuts, above=0, below=1), "bucket_quantiles", shares, rule)
-        what = "perplexities of 1 or more" if self.run_out is None else "differences"
+        what = "perplexities of 1 or more" if lowest == 1 else "differences"
         rule = f"{cuts} {what}, ascending, one less than buckets"
         above = math.nextafter(lowest, -math.inf)
         require(_ascend(self.bucket_limits, cuts, above, math.inf), "bucket_limits", self.bucket_limits, rule)

@@ -80,6 +80,12 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
 
 
+def converted(values: dict[str, Any], settings: type[T], key: str) -> T:
+    """Return settings, of the key, from plain values. Raises UserError if they do not fit."""
+    found: T = _object(OmegaConf.structured(settings), _literal(values), key)
+    return found
+
+
 def origins_of(settings: dict[str, Any]) -> dict[str, str]:
     """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
     chosen = (settings.get("data") or {}) | settings

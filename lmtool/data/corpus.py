@@ -65,6 +65,7 @@ class Corpus(Store):
         min_count: int = 1,
         size: int | None = None,
         words: Iterable[str] | None = None,
+        on_error: str = "stop",
         store_dir: str | Path = "stores",
     ) -> Corpus:
         """Build a corpus from the given text and write its store to `store_dir`, unless it already exists.
@@ -79,8 +80,9 @@ class Corpus(Store):
         "nfkc", "ccnet" or "none". spaces: "unicode" if its white space separates words, too. min_count: words with
         fewer occurrences in train become `<unk>`, or no pieces are learned from them. size: maximum number of words,
         the most frequent; None for no limit; the number of pieces, None for 8000. words: the whole vocabulary instead.
-        Text of more than some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and
-        `</s>` in it, and if the store cannot be written.
+        on_error: "skip" leaves out, with a note, what is not a sentence or has `<s>` or `</s>` in it. Text of more than
+        some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
+        if the store cannot be written.
         """
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
@@ -98,7 +100,7 @@ class Corpus(Store):
         require_lowercase(lowercase, "lowercase")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
         form, white = Normalize(normalize), Spaces(spaces)
-        data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, digest=None)
+        data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, on_error=on_error, digest=None)
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -18,8 +18,8 @@ ROWS = 1 << 12  # of Parquet, read at once
 
 def json_texts(
     blocks: Iterable[FileLines], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[str]:
-    """Yield the text of each line, a JSON object; empty lines are skipped, and others are faults."""
+) -> Iterator[tuple[str, str]]:
+    """Yield the place and text of each line, a JSON object; empty lines are skipped, and others are faults."""
     numbered = (enumerate(io.BytesIO(block), block.first) for block in blocks)
     for number, line in chain.from_iterable(numbered):
         if line.strip():
@@ -61,16 +61,18 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
 
 def parquet_texts(
     handle: IO[bytes], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[str]:
-    """Yield the text of each row. Raises UserError as parquet_columns does; a value that is not text is a fault."""
+) -> Iterator[tuple[str, str]]:
+    """Yield the place and text of each row; those that are not text are faults. Raises UserError as parquet_columns
+    does.
+    """
     values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
 
 def texts_of_rows(
     values: Iterable[Any], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[str]:
-    """Yield the text of the value of each row; a value that is not text is a fault, which names the row."""
+) -> Iterator[tuple[str, str]]:
+    """Yield the place and text of each row; a value that is not text is a fault, which names the row."""
     for row, value in enumerate(values, start=1):
         with faults:
             yield _document(value, f"{name}, row {row}", column, setting)
@@ -149,8 +151,10 @@ def text_of(value: Any, where: str, column: str, setting: str) -> str:
     return value
 
 
-def _document(value: Any, where: str, column: str, setting: str) -> str:
-    """Return the text of a document. Raises RecordError as text_of does, and for NUL and halves of characters."""
+def _document(value: Any, where: str, column: str, setting: str) -> tuple[str, str]:
+    """Return the place and text of a document. Raises RecordError as text_of does, and for NUL and halves of
+    characters.
+    """
     text = text_of(value, where, column, setting)
-    check_text(text.encode("utf-8", "surrogatepass"), where, 1)
-    return text
+    check_text(text.encode("utf-8", "surrogatepass"), where)
+    return where, text

@@ -52,18 +52,20 @@ def _spaces(head: bytes, encoding: str) -> int:
     return text.count(" ") + text.count("\n") if is_text else 0
 
 
-def check_text(block: bytes, name: str, line: int) -> None:
-    """Raise RecordError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
-    if b"\0" in block:
-        line += block.count(b"\n", 0, block.index(b"\0"))
-        raise RecordError(f"{name}, line {line}: a NUL byte: this is not a text file")
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line += block.count(b"\n", 0, error.start)
-        raise RecordError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
-        ) from None
+def check_text(lines: bytes, where: str, first: int | None = None) -> None:
+    """Raise RecordError, naming the place, if lines are not UTF-8 text. first: the number of the first line in the file
+    `where`; None if `where` is the place of all.
+    """
+    what, at = "a NUL byte: this is not a text file", lines.find(b"\0")
+    if at < 0:
+        try:
+            lines.decode("utf-8")
+            return
+        except UnicodeDecodeError as error:
+            at = error.start
+            what = f"byte 0x{lines[at]:02x} is not UTF-8: convert the file, e.g. with iconv"
+    newlines = lines.count(b"\n", 0, at)
+    raise RecordError(f"{where}{'' if first is None else f', line {first + newlines}'}: {what}")
 
 
 def without_marks(lines: bytes, name: str, *, begins_file: bool = False) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from lmtool.data.encodings import without_marks
 from lmtool.errors import RecordError
 
 STOP, SKIP, NULL = "stop", "skip", "null"
@@ -11,17 +14,40 @@ SHOWN = 3  # faults whose messages are kept
 
 
 class FileLines(bytes):
-    """A block of whole lines of a file. file: its name; first: the number of the block's first line."""
+    """A block of whole lines of a file. file: its name; first: the number of the block's first line; records: the place
+    and the lines of each record; None if each line is one.
+    """
 
     file: str
     first: int
+    records: list[tuple[str, bytes]] | None
 
     @classmethod
-    def of(cls, block: bytes, file: str, first: int) -> FileLines:
+    def of(cls, block: bytes, file: str, first: int = 1, records: list[tuple[str, bytes]] | None = None) -> FileLines:
         """Return a block with its place."""
         lines = cls(block)
-        lines.file, lines.first = file, first
+        lines.file, lines.first, lines.records = file, first, records
         return lines
+
+    @classmethod
+    def of_block(cls, block: bytes, name: str) -> FileLines:
+        """Return a block with its place: if it has none, its lines are those of `name`."""
+        return block if isinstance(block, FileLines) else cls.of(block, name)
+
+    @classmethod
+    def of_records(cls, records: list[tuple[str, bytes]], file: str) -> FileLines:
+        """Return records as a block, without the byte-order marks of their lines."""
+        return cls.of(without_marks(b"".join([lines for _, lines in records]), file), file, records=records)
+
+    def kept(self, check: Callable[[bytes, str], None], faults: Faults) -> FileLines:
+        """Return the block without the records for which check(lines, place) raises RecordError: they are faults."""
+        numbered = enumerate(io.BytesIO(self), self.first)
+        good = []
+        for where, lines in self.records or [(f"{self.file}, line {number}", line) for number, line in numbered]:
+            with faults:
+                check(lines, where)
+                good.append((where, lines))
+        return FileLines.of_records(good, self.file)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import DataConfig
-from lmtool.data.sources.base import DrawnIds, Source, cut_points
+from lmtool.data.faults import NONE_PASSED, STOP, Faults, FileLines
+from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
 from lmtool.data.text_rules import TextRules
-from lmtool.data.tokenizer import EOS_ID, Tokenizer, tokenizer_by
-from lmtool.errors import UserError
+from lmtool.data.tokenizer import EOS_ID, TAG, Tokenizer, mark_error, split_words, tokenizer_by
+from lmtool.data.vocabulary import BOS, EOS
+from lmtool.errors import RecordError, UserError
 from lmtool.system.arrays import pieces_of
 from lmtool.system.files import unique_tag
 from lmtool.system.parallel import read_ahead
@@ -65,6 +67,34 @@ def tokenizer_of(data: DataConfig) -> Tokenizer:
     )
 
 
+def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
+    """Return a function that raises RecordError, given lines of a text and their place, for the words `<s>` and `</s>`
+    in them.
+    """
+    rules = TextRules.of(data)
+
+    def check(lines: bytes, where: str) -> None:
+        written = b"" if data.vocabulary.unit.is_character else rules.encoded(lines)
+        for line in written.split(b"\n") if b"s>" in written else ():
+            words = split_words(TAG.sub("", line.decode()) if data.drops_tags() else line.decode())
+            if mark := next((word for word in words if word in (BOS, EOS)), None):
+                raise mark_error(mark, where)
+
+    return check
+
+
+def unmarked(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
+    """Yield blocks of text; if data.on_error says so, without records with the words `<s>` or `</s>`."""
+    check = marks_refused(data)
+    for block in blocks:
+        try:
+            if data.on_error != STOP:
+                check(block, data.name)
+            yield block
+        except RecordError:
+            yield FileLines.of_block(block, data.name).kept(check, faults)
+
+
 @contextmanager
 def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
     """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
@@ -97,10 +127,9 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             for block in read_ahead(read()):
                 try:
                     ids = tokenizer(block, name)
-                except UserError:
-                    again = tokenizer_of(data)
-                    for lines in source.uncut() if source.uncut is not None else ():
-                        again(lines, name)  # raises the same error, with file and line
+                except RecordError:
+                    for lines in source.uncut() if source.uncut is not None else [block]:  # names the record
+                        FileLines.of_block(lines, name).kept(marks_refused(data), NONE_PASSED)
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))

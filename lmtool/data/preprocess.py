@@ -54,7 +54,7 @@ from lmtool.data.text_notes import notes_on_words
 from lmtool.data.text_rules import TextRules
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import BOS_ID
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
 from lmtool.system.lock import wait_for_lock
@@ -111,6 +111,9 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
                     _write(data, source, path, provisional, identity.result)
     except OSError as error:
         raise cannot_write(path, error) from error
+    except UserError as error:  # notes: e.g. if all records are left out, and there are no words
+        remedy = [f"or {source.faults.setting}=skip leaves such records out"] if isinstance(error, RecordError) else []
+        raise UserError("; ".join([str(error), *remedy, *source.faults.notes()])) from error
     store = Store.open(path)
     store.created = True
     return store
@@ -194,7 +197,7 @@ def _write(
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
-        of_words = _notes_on_words(data, provisional, words)
+        of_words = source.faults.notes() + _notes_on_words(data, provisional, words)  # which `train` prints, too
         provenance = {
             "version": __version__,
             "settings": json.loads(settings_json(data)),

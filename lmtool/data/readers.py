@@ -8,11 +8,10 @@ A UTF-8 byte-order mark at the start of a line is not part of its text.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from lmtool.data.documents import json_texts, parquet_texts
 from lmtool.data.encodings import KENLM_BINARY, check_text, require_utf8, without_marks
@@ -28,6 +27,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv")
 DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
+T = TypeVar("T")
 MEMBER = "::"  # archive.zip::folder/file.txt
 
 
@@ -132,18 +132,10 @@ def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -
     for block in whole_lines(handle, name, faults):
         text = FileLines.of(without_marks(block, name, begins_file=block.first == 1), name, block.first)
         try:
-            check_text(text, name, text.first)
+            check_text(text, name)
             yield text
         except RecordError:
-            good: list[bytes] = []
-            for number, line in enumerate(io.BytesIO(text), text.first):
-                with faults:
-                    check_text(line, name, number)
-                    good.append(line)
-                    continue
-                yield FileLines.of(b"".join(good), name, number - len(good))
-                good = []
-            yield FileLines.of(b"".join(good), name, number + 1 - len(good))
+            yield text.kept(check_text, faults)
 
 
 def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[FileLines]:
@@ -216,13 +208,13 @@ def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str |
     return path.suffix if path.suffix in forms else None
 
 
-def batches_of(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield texts in batches of about `size` characters; 0 makes each text a batch."""
-    waiting: list[str] = []
+def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len) -> Iterator[list[T]]:
+    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: that of a text."""
+    waiting: list[T] = []
     characters = 0
     for text in texts:
         waiting.append(text)
-        characters += len(text) + 1
+        characters += length(text) + 1
         if characters >= size:
             yield waiting
             waiting, characters = [], 0
@@ -230,13 +222,16 @@ def batches_of(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield waiting
 
 
-def blocks_of_documents(documents: Iterable[str], name: str, at_once: int = DOCUMENT_BLOCK) -> Iterator[bytes]:
+def blocks_of_documents(
+    documents: Iterable[tuple[str, str]], name: str, at_once: int = DOCUMENT_BLOCK
+) -> Iterator[FileLines]:
     """Yield documents in blocks of whole lines, UTF-8; each begins a line.
 
-    name: what notes call them. at_once: approximate characters per block; 0 makes each document a block.
+    documents: the place and text of each. name: what notes call them. at_once: approximate characters per block; 0
+    makes each document a block.
     """
-    for batch in batches_of(documents, at_once):
-        yield without_marks(b"".join(map(document_lines, batch)), name)
+    for batch in batches_of(documents, at_once, lambda document: len(document[1])):
+        yield FileLines.of_records([(where, document_lines(text)) for where, text in batch], name)
 
 
 def document_lines(document: str) -> bytes:

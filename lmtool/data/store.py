@@ -213,8 +213,8 @@ def write_split(
         seen[final] = True
         if vocabulary.eos is not None:
             _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
-        if not isinstance(remap, PieceTable):  # every word has pieces
-            _append(oovs, np.flatnonzero(oov[piece]) + first)
+        unknown = final == vocabulary.unk if isinstance(remap, PieceTable) else oov[piece]
+        _append(oovs, np.flatnonzero(unknown) + first)
         first += len(final)
     if offsets[-1] != total:  # a stream, or a last sentence without its end
         _append(offsets, np.array([total]))

@@ -2,7 +2,7 @@
 
 Pieces never cross words, and the pieces of a word stand for the word and the space before it, so that concatenated
 pieces are the text. With any tokenizer, each word is decoded again from its pieces before these are used: nothing is
-lost, and nothing is `<unk>`."""
+lost, but for letters that a tokenizer without bytes does not have, which are `<unk>`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import base64
 import hashlib
 import itertools
 import json
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 INSTALL = 'pieces of words need tokenizers: pip install "lmtool[subwords]"'
 WORDS_PER_CALL = 1 << 14  # of the library: bounds memory
 CACHED_WORDS = 1 << 18  # whose pieces are kept
-PROBE = ["a", "the", "a"]  # words that every tokenizer can write
+UNKNOWN = -2  # number of letters that have no piece: with the reserved words before the pieces, the id of <unk>
+PROBE = ["a", "the", "a"]  # words that every tokenizer of bytes can write, and most others
 UNREADABLE = "\ufffd"  # in the text of a piece that has only some bytes of a character
 SPACE = "\u2581"  # stands for a space in the names of pieces of characters, and of all pieces in tables
 BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(BYTES)}  # of tokenizers with byte fallback
@@ -44,7 +47,7 @@ BYTE_OF = {letter: byte for byte, letter in LETTERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class PieceTable:
-    """The ids of the pieces of W words: those of word w are ids[starts[w]:starts[w + 1]].
+    """The ids of the pieces of W words: those of word w are ids[starts[w]:starts[w + 1]]; UNKNOWN for unknown letters.
 
     starts: int64 `[W + 1]`. ids: int32 `[P]`.
     """
@@ -82,7 +85,7 @@ class Subwords:
         spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned here
         self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
-        self._number = {index: number for number, index in enumerate(self._ids)}
+        self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
         self._known = {mark: [mark] for mark in MARKS.values()}
         self._lead = self._found_lead()
 
@@ -132,18 +135,21 @@ class Subwords:
         for first in range(0, len(words), WORDS_PER_CALL):
             encoded = self._encoded(words[first : first + WORDS_PER_CALL])
             lengths += map(len, encoded)
-            numbers = map(self._number.__getitem__, itertools.chain.from_iterable(encoded))
+            numbers = (self._number.get(index, UNKNOWN) for index in itertools.chain.from_iterable(encoded))
             parts.append(np.fromiter(numbers, dtype=np.int32))
         return PieceTable(np.cumsum(lengths), np.concatenate(parts))
 
     def pieces(self, words: Iterable[str]) -> list[str]:
-        """Return the names of the pieces of words, one word after the other. Raises UserError as `table` does."""
+        """Return the names of the pieces of words, one word after the other, and unknown letters as they are.
+
+        Raises UserError as `table` does.
+        """
         words = list(words)
         if len(self._known) > CACHED_WORDS:
             self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
         for word, ids in zip(missing, self._encoded(missing), strict=True):
-            self._known[word] = [self.names[self._number[index]] for index in ids]
+            self._known[word] = [i if isinstance(i, str) else self.names[self._number[i]] for i in ids]
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
@@ -177,30 +183,54 @@ class Subwords:
     def _anchor(self) -> list[int]:
         return list(self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids)
 
-    def _encoded(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the library's ids of each word. Raises RecordError for a word that they do not give back."""
+    def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
+        """Return the library's ids of each word, and unknown letters as they are.
+
+        Raises RecordError for a word that they do not give back.
+        """
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
-            ids = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-            written = self._tokenizer.decode_batch(ids, skip_special_tokens=False)
-        for word, back in zip(words, written, strict=True):
+            found = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            written = self._tokenizer.decode_batch(found, skip_special_tokens=False)
+        ids: list[Sequence[int | str]] = [*found]
+        for place, (word, back) in enumerate(zip(words, written, strict=True)):
             if back.removeprefix(" ") != word:
-                raise RecordError(
-                    f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, or "
-                    "with byte fallback, that does not change the text"
-                )
+                ids[place], text, again = self._with_unknown(word)
+                if text != again.removeprefix(" "):
+                    raise RecordError(
+                        f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, "
+                        "or with byte fallback, that does not change the text"
+                    )
         return ids
+
+    def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
+        """Return the ids of a word and unknown letters, the text that SentencePiece makes of it, and that of these."""
+        rules = self._tokenizer.normalizer
+        if type(rules).__name__ == "Precompiled":
+            word = re.sub(" +", " ", normalize("NFC", rules.normalize_str(word))).strip(" ")
+        if not word:  # of characters without width
+            return [], "", ""
+        one, text = self._tokenizer.encode(self._lead + word, add_special_tokens=False), self._lead + word
+        ids = [text[a:b] if i == self._unknown else i for i, (a, b) in zip(one.ids, one.offsets, strict=True)]
+        parts = (i.encode() if isinstance(i, str) else self.contents[self._number[i]] for i in ids)
+        return ids, word.replace(SPACE, " "), b"".join(parts).decode(errors="replace")
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """The library's id of the piece for unknown letters; None if there is none."""
+        model = json.loads(self.json)["model"]
+        found: int | None = model["unk_id"] if "unk_id" in model else model["vocab"].get(model.get("unk_token"))
+        return found
 
     def _decoded(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).removeprefix(" ")
 
     def _found_lead(self) -> str:
         """Return what to put before each word: a space, unless the tokenizer always adds one itself."""
-        for lead in (" ", ""):
-            ids = [
-                index for word in PROBE for index in self._tokenizer.encode(lead + word, add_special_tokens=False).ids
-            ]
-            if self._decoded(ids) == " ".join(PROBE):
+        own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # without bytes
+        for words, lead in itertools.product((PROBE, own[:1] * 3 or PROBE), (" ", "")):
+            ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
+            if self._decoded(ids) == " ".join(words):
                 return lead
         raise UserError(
             f"{self.name} does not write words back with a space before each: take a tokenizer of bytes, or with byte "

@@ -226,7 +226,7 @@ class TextEncoder:
             ids, documents = self._pieces(block)
         else:
             ids, documents = self._tokenizer.texts(block, "text")
-        unknown = ids == OOV
+        unknown = ids == (vocabulary.unk if self._tokenizer is None else OOV)
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
-from lmtool.data.faults import FileLines
 from lmtool.data.text_rules import UNCHANGED, TextRules, graphemes
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WORD, WordTable, entry, find_slot, hash_bytes
@@ -33,7 +32,7 @@ Ids = npt.NDArray[np.int32]
 RESERVED = (EOS, UNK, BOS)
 EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
 OOV = -1
-REFUSED, DROPPED = -2, -3  # instead of the id of `<s>` and `</s>` in the text
+REFUSED = -2  # instead of the id of `<s>` and `</s>` in the text
 NEWLINE, SLASH = 10, 47
 WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, as `is_space` has it
 TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # of a word, unless nothing precedes it
@@ -161,8 +160,6 @@ def _tokenize(
             if mark == REFUSED:
                 state[BAD] = first
                 break
-            if mark == DROPPED:
-                continue
             word = mark
         ids[written] = word
         written += 1
@@ -179,8 +176,8 @@ class Tokenizer(ABC):
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
     whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
     RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
-    inserted_spaces: those of a segmenter. marks: what the words `<s>` and `</s>` are in the text: REFUSED, DROPPED or
-    OOV, whose provisional id is BOS_ID.
+    inserted_spaces: those of a segmenter. marks: what the words `<s>` and `</s>` are in the text: REFUSED or OOV,
+    whose provisional id is BOS_ID.
     """
 
     sentences: bool
@@ -244,7 +241,7 @@ class WordTokenizer(Tokenizer):
             ends = ends_in(block, line_ends(content), len(content))
         letters = np.frombuffer(content, dtype=np.uint8)
         if self._grows:
-            ids, id_ends = self._grow(letters, ends, block.content, name)
+            ids, id_ends = self._grow(letters, ends, name)
             return ids, np.append(0, id_ends)
         pieces = max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()
@@ -264,8 +261,8 @@ class WordTokenizer(Tokenizer):
         _tokenize(letters[:end], ends[first:last], *self._marks, *arrays)
         return ids[: state[WRITTEN]].copy(), id_ends
 
-    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, read: bytes, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids of texts, and where those of each end; new types enter the table. read: the block as read."""
+    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str) -> tuple[Ids, IntArray]:
+        """Return the ids of texts, and where those of each end; new types enter the table."""
         ids, id_ends = np.empty(len(letters), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
         state, table = np.zeros(7, dtype=np.int64), self._table
         state[TYPES], state[BAD] = table.size, -1
@@ -275,7 +272,7 @@ class WordTokenizer(Tokenizer):
             _tokenize(letters, ends, *self._marks, *arrays)
             table.size = int(state[TYPES])
             if state[BAD] >= 0:
-                raise _reserved_word(letters.tobytes(), int(state[BAD]), read, name)
+                raise mark_error(letters[state[BAD] :].tobytes().split(maxsplit=1)[0].decode(), name)
             if state[AT] >= len(letters):
                 break
             table.double()
@@ -286,14 +283,9 @@ class WordTokenizer(Tokenizer):
         return self._table.words(first)
 
 
-def _reserved_word(text: bytes, start: int, read: bytes, name: str) -> RecordError:
-    """Return the error for a reserved word at byte `start` of a text. read: its block, which may know its file."""
-    word = text[start:].split(maxsplit=1)[0].decode()
-    line = text.count(b"\n", 0, start) + 1
-    remedy = "lmtool adds sentence boundaries itself; remove it"
-    if isinstance(read, FileLines):
-        return RecordError(f"{read.file}, line {read.first + line - 1}: {word} is in the text: {remedy}")
-    return RecordError(f"{name}: {word} is in the text (line {line} of this part): {remedy}")
+def mark_error(mark: str, where: str) -> RecordError:
+    """Return the error for `<s>` or `</s>` as a word of text to train on."""
+    return RecordError(f"{where}: {mark} is in the text: lmtool adds sentence boundaries itself; remove it")
 
 
 class CharTokenizer(Tokenizer):

@@ -20,7 +20,7 @@ from lmtool.data.vocabulary import UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import LN10, FloatArray, IntArray, in_chunks
+from lmtool.system.arrays import LN10, FloatArray, IntArray, in_chunks, rows_at_once
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import token_bar
 
@@ -94,8 +94,9 @@ def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = N
     ones; None for all.
     """
     hits, tokens = 0, split.tokens if tokens is None else tokens
+    size = rows_at_once(model.vocabulary_size, DISTS_PER_CHUNK) if model.in_order else 4096
     with token_bar(tokens, shown=progress) as bar:
-        for part in in_chunks(tokens, DISTS_PER_CHUNK if model.in_order else 4096):
+        for part in in_chunks(tokens, size):
             if model.in_order:
                 most_likely = model.log_dist_text(split, part.start, part.stop)[:, :-1].argmax(axis=1)
             else:

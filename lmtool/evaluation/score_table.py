@@ -23,7 +23,7 @@ from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError, first_line
-from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
+from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, criterion, differences, log_weights, perplexities
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
@@ -39,11 +39,6 @@ class Column(NamedTuple):
     decimals: int
 
 
-def _perplexities_out(rows: Rows) -> FloatArray:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob_out"] / rows["tokens"]), np.nan)
-
-
 COLUMNS = (
     Column("tokens", lambda rows: rows["tokens"], 0),
     Column("oov", lambda rows: rows["oov"], 0),
@@ -53,15 +48,16 @@ COLUMNS = (
 OF_TWO = (
     *COLUMNS,
     Column("oov_out", lambda rows: rows["oov_out"], 0),
-    Column("perplexity_out", _perplexities_out, 4),
+    Column("perplexity_out", lambda rows: perplexities(rows, "log_prob_out"), 4),
     Column("difference", differences, 6),
 )
+OF_BAGS = (COLUMNS[0], Column("log_weight_nats", log_weights, 4))
+OF = {TEXT: COLUMNS, TWO: OF_TWO, BAG: OF_BAGS}
 
 
 def score_names(dtype: np.dtype[Any], *others: str, prefix: str = "") -> list[str]:
     """Return the names of the columns of scores. others: further ones, of those that are not empty."""
-    columns = OF_TWO if dtype == TWO else COLUMNS
-    return [prefix + name for name in (*(column.name for column in columns), *filter(None, others))]
+    return [prefix + name for name in (*(column.name for column in OF[dtype]), *filter(None, others))]
 
 
 @dataclass(slots=True)
@@ -135,7 +131,7 @@ def write_table(
     which come first. bom: as in require_table. prefix: of the names of the other columns. errors: whether the last
     column has the faults.
     """
-    columns = [each._replace(name=prefix + each.name) for each in (OF_TWO if dtype == TWO else COLUMNS)]
+    columns = [each._replace(name=prefix + each.name) for each in OF[dtype]]
     labels = [prefix + label for label in (*["bucket"] * (buckets is not None), *["error"] * errors)]
 
     def named(rows: Rows, faults: list[str | None]) -> dict[str, list[str | None]]:

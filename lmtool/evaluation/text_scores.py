@@ -36,10 +36,11 @@ from lmtool.system.lock import folder_lock
 from lmtool.system.schemas import JOURNAL
 
 Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
+Rows = npt.NDArray[Any]  # of TEXT, of TWO where there are two models, or of BAG for hashed n-grams
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
 MAX_EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words collected, and bytes of a block searched for them
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
+BAG = np.dtype([*TEXT.descr, ("log_prob_out", np.float64)])
 ROWS, ERRORS, PROGRESS = "rows", "errors", "progress.json"  # files of a journal
 FAULTY = -1  # tokens of a record with a fault
 SAVE_SECONDS = 2.0  # between two saves
@@ -172,10 +173,10 @@ def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
     return total
 
 
-def perplexities(rows: Rows) -> FloatArray:
-    """Return exp(-log p / tokens) of each text, nan for one without tokens."""
+def perplexities(rows: Rows, log_prob: str = "log_prob") -> FloatArray:
+    """Return exp(-log p / tokens) of each text, nan for one without tokens. log_prob: the column of log p."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob"] / rows["tokens"]), np.nan)
+        return np.where(rows["tokens"] > 0, np.exp(-rows[log_prob] / rows["tokens"]), np.nan)
 
 
 def differences(rows: Rows) -> FloatArray:
@@ -186,11 +187,24 @@ def differences(rows: Rows) -> FloatArray:
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
 
-def criterion(rows: Rows, most_oov: float | None = None) -> FloatArray:
-    """Return the criterion of selection, the lower the better: the difference with two models, else the perplexity; nan
-    for a text without tokens, and for one with a larger share of OOVs than most_oov.
+def log_weights(rows: Rows) -> FloatArray:
+    """Return log p of each text under the first model minus that under the second; nan as for differences."""
+    return np.asarray(-differences(rows) * rows["tokens"])
+
+
+def criterion(rows: Rows, most_oov: float | None = None, noise: np.random.Generator | None = None) -> FloatArray:
+    """Return the criterion of selection, the lower the better: the perplexity, the difference with two models, or minus
+    the log weight with hashed n-grams; nan for a text without tokens, and for one with a larger share of OOVs than
+    most_oov.
+
+    With noise, it is minus the log weight and Gumbel noise: the k lowest rows are then a sample without replacement, in
+    which each text is drawn with a probability proportional to its weight (Gumbel top-k; Xie et al. 2023).
     """
-    values = differences(rows) if rows.dtype == TWO else perplexities(rows)
+    if noise is not None:
+        values = -log_weights(rows) - noise.gumbel(size=len(rows))
+    else:
+        values = perplexities(rows) if rows.dtype == TEXT else differences(rows)
+        values = values * rows["tokens"] if rows.dtype == BAG else values
     return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
 
 

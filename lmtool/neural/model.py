@@ -28,13 +28,13 @@ from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks, rows_at_once, whole_numbers
 from lmtool.system.process import memory_available
 from lmtool.system.terminal import size_text
 from lmtool.trees.tree import Tree
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
-CONTEXTS_PER_CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
+CONTEXTS_PER_CHUNK = 1024  # contexts scored at once
 BYTES = 4  # per weight, without gradients and optimizer state
 Rows = npt.NDArray[np.float32]
 
@@ -167,11 +167,15 @@ class NeuralModel(nn.Module, LanguageModel):
         def padded(h: Tensor) -> Tensor:
             return nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf)
 
-        return self._in_chunks("log_dist", padded, contexts)
+        return self._in_chunks("log_dist", padded, contexts, whole=True)
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
-        return self._in_chunks("probabilities", lambda h: self.output.probabilities(h, self.vocabulary_size), contexts)
+
+        def padded(h: Tensor) -> Tensor:
+            return self.output.probabilities(h, self.vocabulary_size)
+
+        return self._in_chunks("probabilities", padded, contexts, whole=True)
 
     @property
     def hidden_dim(self) -> int:
@@ -194,7 +198,7 @@ class NeuralModel(nn.Module, LanguageModel):
 
     def argmax(self, contexts: IntArray) -> IntArray:
         """Return the most likely word after contexts `[N, C]`, never `<s>`: `[N]`. Only words leave the device."""
-        most_likely = self._in_chunks("argmax", lambda h: self.output.log_dist(h).argmax(dim=1), contexts)
+        most_likely = self._in_chunks("argmax", lambda h: self.output.log_dist(h).argmax(dim=1), contexts, whole=True)
         return most_likely.astype(np.int64)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
@@ -217,7 +221,7 @@ class NeuralModel(nn.Module, LanguageModel):
             words, log_p = self.output.top(h, k)
             return torch.stack([words.double(), log_p], 1)  # [B, 2, k]; float64 has every id exactly
 
-        both = self._in_chunks("top", words_and_log_p, contexts)
+        both = self._in_chunks("top", words_and_log_p, contexts, whole=True)
         return both[:, 0].astype(np.int64), both[:, 1]
 
     @property
@@ -260,12 +264,12 @@ class NeuralModel(nn.Module, LanguageModel):
 
     @torch.no_grad()
     def _in_chunks(
-        self, method: str, answer: Callable[..., Tensor], contexts: IntArray, **words: IntArray
+        self, method: str, answer: Callable[..., Tensor], contexts: IntArray, *, whole: bool = False, **words: IntArray
     ) -> FloatArray:
         """Apply `answer` to the hidden states of contexts `[N, C]` and the words beside them, without dropout.
 
-        words: targets `[N]` or candidates `[N, K]`. Raises ValueError, naming the method, for other shapes, types and
-        ids.
+        whole: whether `answer` computes whole distributions. words: targets `[N]` or candidates `[N, K]`. Raises
+        ValueError, naming the method, for other shapes, types and ids.
         """
         where, vocabulary = f"NeuralModel.{method}", self.vocabulary_size
         contexts = whole_numbers(f"{where}: contexts", contexts, ("N", self.context_size or "C"), below=vocabulary)
@@ -274,15 +278,18 @@ class NeuralModel(nn.Module, LanguageModel):
             whole_numbers(f"{where}: {name}", ids, (size, "K") if name == "candidates" else (size,), below=vocabulary)
             for name, ids in words.items()
         ]
-        chunks = []
         with self._evaluating():
             # Without contexts, one empty chunk gives the result its shape.
-            for first in range(0, max(size, 1), CONTEXTS_PER_CHUNK):
-                last = first + CONTEXTS_PER_CHUNK
-                ids = (torch.from_numpy(array[first:last]).to(self.device) for array in (contexts, *beside))
+            for rows in in_chunks(max(size, 1), rows_at_once(vocabulary if whole else 1, CONTEXTS_PER_CHUNK)):
+                ids = (torch.from_numpy(array[rows]).to(self.device) for array in (contexts, *beside))
                 hidden = self.encoder(next(ids))
-                chunks.append(answer(hidden, *ids).cpu().numpy())
-        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+                part = answer(hidden, *ids).cpu().numpy()
+                if len(part) == size:
+                    return part
+                if not rows.start:  # one array: small ones that are kept would lie between large blocks that are freed
+                    found = np.empty((size, *part.shape[1:]), part.dtype)
+                found[rows] = part
+        return found
 
 
 def build_neural(

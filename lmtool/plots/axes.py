@@ -17,6 +17,7 @@ LINE_HEIGHT = 11.0  # points
 MINUS = "\N{MINUS SIGN}"
 LOG_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
+MAX = 1e250  # of an axis; beyond it margins and ticks overflow
 MIN_LOG_RATIO = 1.5  # minimum ratio for any log axis; below it, its ticks look linear
 OUTLIER = 100.0  # times the median; larger values are drawn at the top of the picture
 
@@ -70,7 +71,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) -> None:
     """Scale the axis `x` or `y` for values, with a margin. log: logarithmic, if the values differ enough."""
     axis = axes.xaxis if which == "x" else axes.yaxis
-    low, high = min(values), max(values)
+    low, high = max(min(values), -MAX), min(max(values), MAX)
     limits = axes.set_xlim if which == "x" else axes.set_ylim
     if log and low > 0 and high > MIN_LOG_RATIO * low:
         margin = (high / low) ** MARGIN

@@ -5,7 +5,6 @@ from lmtool.results.base import SUM_UNKNOWN as SUM_UNKNOWN
 from lmtool.results.base import BuiltTree as BuiltTree
 from lmtool.results.base import Result as Result
 from lmtool.results.base import Written as Written
-from lmtool.results.base import finite_or_null as finite_or_null
 from lmtool.results.base import sizes_text as sizes_text
 from lmtool.results.runs import MixedRun as MixedRun
 from lmtool.results.runs import RateTest as RateTest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,11 +149,6 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
     except ImportError:
         raise UserError("to_pandas needs pandas: pip install pandas; .rows has the same as dictionaries") from None
     return pandas.DataFrame(rows)
-
-
-def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with None instead of inf and nan, which JSON cannot represent."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def sizes_text(sizes: Sequence[int]) -> str:

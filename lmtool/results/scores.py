@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import Figures, TableResult, finite_or_null, frame
+from lmtool.results.base import Figures, TableResult, frame
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
@@ -174,15 +174,14 @@ class Evaluation(Figures):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json, with null for inf and without optional figures that are unknown."""
+        """Return the content of result.json, without optional figures that are unknown."""
         if self.scores is None:
             return {"split": self.split, "cloze": self.cloze}
-        cloze = None if self.cloze is None else finite_or_null(self.cloze)
-        last = {"accuracy": self.accuracy, "cloze": cloze, "log_z": self.log_z or None}
+        last = {"accuracy": self.accuracy, "cloze": self.cloze, "log_z": self.log_z or None}
         last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
         known = {key: value for key, value in last.items() if value is not None}
         figures = {name: getattr(self, name) for name in FIGURES} | known
-        return finite_or_null(figures | {"normalised": self.normalised})
+        return figures | {"normalised": self.normalised}
 
     def _figures(self) -> list[tuple[str, Cell]]:
         cloze, log_z = self.cloze or {}, self.log_z

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmtool.results.base import Figures, TableResult, finite_or_null
+from lmtool.results.base import Figures, TableResult
 from lmtool.results.scores import CONTEXTS, MAX_NATS
 from lmtool.system.terminal import Cell, text_table
 
@@ -63,7 +63,7 @@ class ScoredTexts(Figures):
         values = asdict(self) | {"perplexity": self.perplexity}
         values |= {"to": self.to and str(self.to), "filter": self.filter and str(self.filter)}
         del values["notes"]
-        return finite_or_null(values)
+        return values
 
     def heading(self) -> str:
         """Return the runs and the text."""
@@ -117,7 +117,7 @@ class Surprisals(TableResult):
     def as_json(self) -> dict[str, Any]:
         """Return the content of result.json."""
         size = {"text": self.text, "words": len(self.table), "sentences": self.sentences, "items": self.items}
-        return size | {"unit": self.unit, "models": list(map(finite_or_null, self.models)), "to": self.to}
+        return size | {"unit": self.unit, "models": self.models, "to": self.to}
 
 
 @dataclass(repr=False)

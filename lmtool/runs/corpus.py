@@ -73,8 +73,8 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
     written = ((word.translate(_LETTERS) if _AMBIGUOUS.search(word) else word, count) for word, count in pairs)
     lines = (f"{word}\t{count}\n" for word, count in written)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes("".join(lines).encode())
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
 
 
 def load_vocabulary(path: Path) -> Vocabulary:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import yaml
 
 from lmtool.config.overrides import key_of
-from lmtool.config.settings import saved_settings, with_current_names
+from lmtool.config.settings import converted, plain_values, saved_settings, with_current_names
 from lmtool.errors import UserError
+from lmtool.errors import named as errors_of
 from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
@@ -120,25 +121,19 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
             continue
-        types = get_type_hints(type(now))
+        values = plain_values(now)
+        with errors_of("the settings of the checkpoint"):
+            then = converted(values | {name: old[name] for name in values.keys() & old.keys()}, type(now), group)
         for setting in fields(now):
             key = f"{group}.{setting.name}"
             if any(key == name or key.startswith(f"{name}.") for name in named) or setting.name == "kind":
                 continue
             if setting.name in old:
-                setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
-            elif setting.default is not MISSING:  # a setting that did not exist gets its default
+                setattr(now, setting.name, getattr(then, setting.name))
+            elif setting.default not in (MISSING, "???"):  # a setting that did not exist gets its default
                 setattr(now, setting.name, setting.default)
                 plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
                 old[setting.name] = plain
-
-
-def _of_type(hint: Any, value: Any) -> Any:
-    """Convert a plain value to a member of the enumeration in a setting's type, if any."""
-    for kind in (hint, *get_args(hint)):
-        if isinstance(kind, type) and issubclass(kind, Enum) and value is not None:
-            return kind(value)
-    return value
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ from lmtool.trees.tree import Tree
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
 QUANTISED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+LARGEST = 1e10  # weights; products of larger ones overflow
 SCALE = ".row_scale"  # suffix of the names of scales
 
 
@@ -172,8 +173,8 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes.get(TIED, "{}"), {str: str}, TIED).items()}
         for name, values in tensors.items():
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise ValueError(f"{name} has numbers that are not finite")
+            if values.dtype.kind == "f" and not np.abs(values).max(initial=0) <= LARGEST:
+                raise ValueError(f"{name} has numbers that are not finite, or above {LARGEST:g}")
     try:
         if TIED in notes:
             model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})

@@ -16,6 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
+NUMBERS_AT_ONCE = 1 << 23  # of distributions over words: 64 MiB in float64
 LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT = 1e-3, 1e6  # p = 1 may have been rounded up
 NUMBERS_PER_PIECE = 1 << 22  # checked at once
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
@@ -25,6 +26,11 @@ def in_chunks(count: int, size: int) -> Iterator[slice]:
     """Yield slices of at most `size` indices that cover those from 0 to before `count`."""
     for at in range(0, count, size):
         yield slice(at, min(at + size, count))
+
+
+def rows_at_once(width: int, most: int) -> int:
+    """Return how many rows of `width` numbers may exist at once: `most`, or those of NUMBERS_AT_ONCE if fewer."""
+    return max(1, min(most, NUMBERS_AT_ONCE // max(1, width)))
 
 
 def as_array(where: str, value: object) -> npt.NDArray[Any]:

@@ -51,8 +51,15 @@ TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, 
 TRAINED |= each("examples_per_second epochs seconds", float)
 COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomisation", NUMBER)
 COMPARISON = {"split": str, "members": [COMPARED]}
-RATES = {"rates": [POSITIVE], "losses": [float], "smoothed": [float], "proposed": POSITIVE, "doubt?": str}
-METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", RATE)
+BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
+RATES = {
+    "rates": [Range(1e-100, 1e100)],
+    "losses": [BOUNDED],
+    "smoothed": [BOUNDED],
+    "proposed": POSITIVE,
+    "doubt?": str,
+}
+METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}
 SOURCES = {"config_sources": [{"path": str, "provider": str}]}
@@ -134,5 +141,5 @@ def _is(value: Any, kind: Any) -> bool:
         types = int if kind is int or isinstance(low, int) else (int, float)
         return isinstance(value, types) and not isinstance(value, bool) and low <= value <= high
     if kind is str and isinstance(value, str):
-        return value.isascii() and "\0" not in value or not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
+        return (value.isascii() and "\0" not in value) or not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value)
     return isinstance(value, kind) if isinstance(kind, type) else isinstance(kind, str) and value == kind

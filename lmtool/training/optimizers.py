@@ -24,6 +24,8 @@ from lmtool.training.processes import Processes
 MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
 DIVERGED = 1.0  # nats above the lowest loss at which the test ends
+# Parts of the state of a parameter that are one number, have one per row, and are whole; others are as the parameter.
+SINGLE, OF_ROWS, WHOLE = {"step", "now", "eta", "mu"}, {"steps", "last_used"}, {"steps", "last_used", "now"}
 
 
 def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes | None = None) -> bool:
@@ -146,7 +148,10 @@ def load_optimizer_state_dict(optimizers: list[torch.optim.Optimizer], tensors: 
             of, number, key = name.split(".", 2)
             if int(of) == place:
                 shape = parameters[int(number)].shape
-                if value.numel() not in (0, 1, shape.numel(), shape[:1].numel()) or not value.isfinite().all():
+                size = 1 if key in SINGLE else shape[0] if key in OF_ROWS else shape.numel()
+                fits = value.numel() == size or (key == "momentum" and not value.numel())  # so far there was none
+                whole = not value.is_floating_point()
+                if not fits or whole != (key in WHOLE) or not value.isfinite().all():
                     raise ValueError(f"{name} does not fit its parameter")
                 state.setdefault(int(number), {})[key] = value
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

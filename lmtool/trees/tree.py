@@ -6,7 +6,7 @@ the lengths of all codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -99,6 +99,19 @@ class Tree:
         return np.searchsorted(self.leaf_words, np.arange(self.words + 1)).astype(np.int64)
 
     @cached_property
+    def places(self) -> Int32s:
+        """Children as indices of an array of the inner nodes and then the leaves, int32 `[N, 2]`."""
+        return np.where(self.children >= 0, self.children, self.nodes - 1 - self.children)
+
+    def levels(self) -> Iterator[Int32s]:
+        """Yield the inner nodes of each depth, from the root on."""
+        level = np.arange(min(1, self.nodes), dtype=np.int32)
+        while len(level):
+            yield level
+            below = self.places[level]
+            level = below[below < self.nodes]
+
+    @cached_property
     def depths(self) -> Int32s:
         """Length of each leaf's code, int32 `[L]`."""
         return np.diff(self.paths.offsets).astype(np.int32)
@@ -107,31 +120,21 @@ class Tree:
     def paths(self) -> Paths:
         """Paths to all leaves."""
         nodes, leaves = self.nodes, self.leaves
-        parent = np.zeros(nodes + leaves, dtype=np.int32)  # of inner nodes, then of leaves
+        parent = np.zeros(nodes + leaves, dtype=np.int32)
         bit = np.zeros(nodes + leaves, dtype=np.uint8)
-        for side in (0, 1):
-            child = self.children[:, side]
-            index = np.where(child >= 0, child, nodes - 1 - child)
-            parent[index] = np.arange(nodes)
-            bit[index] = side
-        # All leaves climb to the root at once.
-        at = np.arange(nodes, nodes + leaves)
-        climbed: list[tuple[IntArray, IntArray]] = []  # (leaves still below the root, the nodes they have reached)
-        climbing = np.arange(leaves) if nodes else np.arange(0)
-        while len(climbing):
-            climbed.append((climbing, at))
-            at = parent[at].astype(np.int64)
-            climbing, at = climbing[at > 0], at[at > 0]
-        depths = np.zeros(leaves, dtype=np.int64)
-        for climbers, _ in climbed:
-            depths[climbers] += 1
-        offsets = np.concatenate([[0], np.cumsum(depths)])
+        parent[self.places], bit[self.places] = np.arange(nodes)[:, None], np.arange(2)
+        depths = np.zeros(nodes + leaves, dtype=np.int32)
+        for depth, level in enumerate(self.levels(), start=1):
+            depths[self.places[level]] = depth
+        offsets = np.concatenate([[0], np.cumsum(depths[nodes:], dtype=np.int64)])
         path_nodes = np.empty(offsets[-1], dtype=np.int32)
         path_bits = np.empty(offsets[-1], dtype=np.uint8)
-        for back, (climbers, reached) in enumerate(climbed, start=1):
-            step = offsets[climbers + 1] - back
-            path_nodes[step] = parent[reached]
-            path_bits[step] = bit[reached]
+        # All leaves climb to the root at once, from the last step of their paths to the first.
+        at, step = np.arange(nodes, nodes + leaves if nodes else 0, dtype=np.int32), offsets[1:] - 1
+        while len(at):
+            path_nodes[step], path_bits[step] = parent[at], bit[at]
+            at = parent[at]
+            at, step = at[at > 0], step[at > 0] - 1
         return Paths(offsets, path_nodes, path_bits)
 
 

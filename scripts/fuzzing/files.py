@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import lmtool
 from fuzzing import commands
 from fuzzing.campaign import Generator, Wrong, try_all
-from fuzzing.child import command_line, quietly
+from fuzzing.child import PROGRESS, command_line, quietly
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import edited, edits
 from lmtool.errors import UserError
@@ -204,7 +204,8 @@ def _command(*words: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = command_line([*words, "threads=1"])
-    lines = err.getvalue().splitlines()  # a warning about one checkpoint may come before the line about both
+    lines = [line for line in err.getvalue().splitlines() if not PROGRESS.match(line)]
+    # A warning about one checkpoint may come before the line about both.
     if code == 2 and 1 <= len(lines) <= 2 and lines[-1].startswith("lmtool: "):
         raise UserError(lines[-1])
     if code:

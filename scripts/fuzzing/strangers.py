@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 from fuzzing import commands, files
 from fuzzing.campaign import Fault, Generator, try_all
 from fuzzing.child import forked
-from fuzzing.commands import SHARED
+from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import PLACES
 from fuzzing.lines import RIGHT
 from lmtool.config.overrides import quoted
@@ -31,25 +31,23 @@ from lmtool.system.checksummed_file import checksum_of, seal
 from lmtool.system.files import CHECKSUM, read_json, write_json
 
 # fmt: off
-OF_ALL = ["score", "eval", "verify", "report", "predict", "ensemble", "compare", "card"]
-# Files of runs, and what reads them.
-FILES = {
-    "kn": (["run.json", "result.json", "model.h5", "vocabulary.txt"], [*OF_ALL, "arpa"]),
-    "net": (["run.json", "result.json", "metrics.jsonl", "begun.json", "checkpoint.safetensors", "state.safetensors"],
-            [*OF_ALL, "neighbors", "export", "resume", "resume"]),
-    "hs": (["run.json", "tree.safetensors", "checkpoint.safetensors"], [*OF_ALL, "neighbors", "resume"]),
-    "mix": (["run.json", "result.json"], OF_ALL),
-    "classes": (["run.json", "classes.txt", "model.h5"], OF_ALL),
-    "q8": (["model.h5"], OF_ALL),
-    "q16": (["checkpoint.safetensors"], [*OF_ALL, "neighbors"]),
-    "scores": (["scores.h5", "result.json"], ["scores", "compare", "report", "ensemble", "verify"]),
-    "stores": ([files.STORE.partition("/")[2]], ["store", "train"]),
+USES = ["score", "eval", "verify", "report", "predict", "ensemble", "compare", "card"]
+NEURAL_USES = [*USES, "neighbors", "export"]
+OF_RESULTS = ["report", "compare", "card", "verify"]
+FILES = {  # each with what reads it
+    "kn/run.json": [*USES, "arpa"], "kn/result.json": OF_RESULTS, "kn/model.h5": [*USES, "arpa"],
+    "kn/vocabulary.txt": USES, "net/run.json": [*NEURAL_USES, "resume"], "net/result.json": [*OF_RESULTS, "resume"],
+    "net/metrics.jsonl": ["report", "resume"], "net/begun.json": ["resume"], "net/state.safetensors": ["resume"],
+    "net/checkpoint.safetensors": NEURAL_USES, "hs/run.json": NEURAL_USES, "hs/tree.safetensors": [*USES, "resume"],
+    "mix/run.json": USES, "mix/result.json": OF_RESULTS, "classes/classes.txt": USES, "classes/model.h5": USES,
+    "q8/model.h5": USES, "q16/checkpoint.safetensors": NEURAL_USES, "scores/result.json": ["report", "compare"],
+    "scores/scores.h5": ["scores", "compare", "report", "ensemble"], files.STORE: ["store", "train", "eval kn"],
 }
 MISSING, DEEP = "missing", "deep"
 VALUES = [
     MISSING, None, True, "", "x", "inf", "nan", "a\nb", "a\0b", "\ud800", "\x1b[31m", "../../x", "${oc.env:HOME}", DEEP,
-    [], {}, [None], ["x"], {"a": None}, -1, 0, 1, 0.5, 1e4, 1e38, 1e308, 2**31, 2**62, 10**30, math.nan, math.inf, -math.inf,
-    "empty", "scalar", "column", "row", "cut", "double", "reversed", "float16", "float64", "int8", "bool",
+    [], {}, [None], ["x"], {"a": None}, -1, 0, 1, 0.5, 1e4, 1e38, 1e308, 2**31, 2**62, 10**30, math.nan, math.inf,
+    "empty", "scalar", "column", "row", "cut", "double", "reversed", "float16", "float64", "int8", "bool", -math.inf,
 ]
 # fmt: on
 
@@ -65,11 +63,10 @@ def deep() -> list[Any]:
 @st.composite
 def strange_files(draw: st.DrawFn) -> list[Any]:
     """Draw a file of a run, what reads it, and the values in it that are changed."""
-    run = draw(st.sampled_from(sorted(FILES)))
-    names, uses = FILES[run]
-    name, used = draw(st.sampled_from(names)), draw(st.sampled_from(uses))
+    name = draw(st.sampled_from(sorted(FILES)))
+    used = draw(st.sampled_from(FILES[name]))
     changes = st.lists(st.tuples(PLACES, st.sampled_from(VALUES)), min_size=1, max_size=2)
-    return [f"{run}/{name}", f"{used} {run}" if used not in ("store", "train") else used, draw(changes)]
+    return [name, used if name == files.STORE else f"{used} {Path(name).parent}", draw(changes)]
 
 
 def parts_of(path: Path) -> Any:
@@ -218,9 +215,9 @@ NEVER = [
     "hydra.job_logging.handlers.x.class", "hydra.job_logging.formatters.x.()", "hydra.hydra_logging.root.handlers",
     "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "options",
 ]
-EVIL = ["x", "os.mkdir", "spark://h:1", "-XX:OnOutOfMemoryError=touch owned", "${oc.env:HOME}", "[a]", "{a: b}", "ext://os"]
+EVIL = ["x", "os.mkdir", "spark://h:1", "-XX:OnOutOfMemoryError=touch x", "${oc.env:HOME}", "[a]", "{a: b}", "ext://os"]
 WHERE = ["hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir", "hydra.job.name"]
-OUTSIDE = ["../../x", "../x", "a/../../b", "/tmp/x", "p_${oc.env:HOME}", "x\ny", "x\n#SBATCH y", "\x1b[31m", "x\u202ey", ".."]
+OUTSIDE = ["../../x", "../x", "a/../../b", "/tmp/x", "p_${oc.env:HOME}", "x\n#SBATCH y", "\x1b[31m", "x\u202ey", ".."]
 HARMLESS = [("seed", "3"), ("hydra.mode", "RUN"), ("counts.options.spark.executor.cores", "1"), ("threads", "1")]
 # fmt: on
 HOSTILE = st.tuples(st.sampled_from(NEVER), st.sampled_from(EVIL)) | st.tuples(
@@ -262,7 +259,8 @@ def check_settings(case: dict[str, Any], place: Path) -> list[str]:
         path.parent.mkdir(parents=True)
         path.write_text("# @package _global_\n" * (way != "preset") + yaml.safe_dump(text), encoding="utf-8")
 
-    words = ["train", *RIGHT["train"][1], "--config-dir", "own", "counts=mine" if way == "preset" else "+experiment=mine"]
+    words = ["train", *RIGHT["train"][1], "--config-dir", "own"]
+    words += ["counts=mine" if way == "preset" else "+experiment=mine"]
     ways = {"sweep": [*words, "-m", "seed=1,2"], "typed": [*words, "counts=spark"]}
     ways |= {"resume": ["train", "resume=net", "training.epochs=2"]}
     refused = commands.checked(ways.get(way, words), place, make)
@@ -280,13 +278,13 @@ VARIABLES = [
     "NUMBA_CACHE_DIR", "MPLBACKEND", "CUDA_VISIBLE_DEVICES", "LC_ALL", "TERM", "TZ", "XDG_CACHE_HOME",
     "HYDRA_FULL_ERROR", "JAVA_HOME", "HF_HOME", "WNHOME", "OMP_SCHEDULE", "OMP_PLACES", "NUMBA_THREADING_LAYER",
 ]
-ODD = ["", "0", "-1", "abc", "1.5", "99999999999", "9" * 40, "2", "1,2", " 1", "nowhere", "/dev/null", "a\nb", "\udcff", "C"]
+ODD = ["", "0", "-1", "abc", "1.5", "9" * 11, "9" * 40, "2", "1,2", " 1", "nowhere", "/dev/null", "a\nb", "\udcff", "C"]
+TOY = ["train", "data=toy", "model=ngram", "model.order=2"]
 PLAIN = [
-    ["train", "data=toy", "model=ngram", "model.order=2"], ["eval", "run=kn"], ["score", "run=kn", "text=valid.txt", "to=s.tsv"],
-    ["train", "-m", "data=toy", "model=ngram", "model.order=1,2"], ["predict", "the", "run=net"], ["verify", "kn"],
-    ["train", "-m", "data=toy", "model=ngram", "model.order=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs={}"],
-    ["train", "-m", "data=toy", "model=ngram", "model.order=1,2", "hydra/sweeper=optuna", "hydra.sweeper.n_trials={}"],
-    ["--version"], ["train", "--help"], ["report", "kn", "map=none"],
+    TOY, ["eval", "run=kn"], ["score", "run=kn", "text=valid.txt", "to=s.tsv"], ["predict", "the", "run=net"],
+    [*TOY[:-1], "-m", "model.order=1,2"], [*TOY, "-m", "seed=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs={}"],
+    [*TOY, "-m", "seed=1,2", "hydra/sweeper=optuna", "hydra.sweeper.n_trials={}"], ["verify", "kn"], ["--version"],
+    ["train", "--help"], ["report", "kn", "map=none"], ["train", "model=nplm", *NEURAL],
 ]
 # fmt: on
 ENVIRONMENTS = st.fixed_dictionaries(

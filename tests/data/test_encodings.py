@@ -113,7 +113,8 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
         ((*text, "data.train=train.txt", "data.vocabulary.file=x.txt"), "x.txt", "UTF-16BE"),
     ):
         said = lmtool(*line, code=2).splitlines()[-1]
-        assert said == f"lmtool: {file} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8"
+        what = f"lmtool: {file} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8"
+        assert said.removesuffix("; or data.on_error=skip leaves such records out") == what
     Path("x.txt.gz").write_bytes(gzip.compress(Path("x.txt").read_bytes()))
     assert "x.txt.gz is UTF-16BE, not UTF-8" in lmtool("eval", "arpa=de.arpa", "text=x.txt.gz", code=2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("x.txt").read_bytes())))

@@ -68,6 +68,10 @@ def test_what_is_not_there(lmtool: Run, saved: Path, monkeypatch: pytest.MonkeyP
     said = lmtool(*words, "data.path=saved", "data.column=body", code=2)
     assert "data.column=body: saved has no such column; name one of: text, n" in said
     assert "not text (int): name another column" in lmtool(*words, "data.path=saved", "data.column=n", code=2)
+    Path("theirs").mkdir()
+    Path("theirs/theirs.py").write_text("import os\nos.mkdir('canary')\n")
+    said = lmtool(*words, "data.path=theirs", "data.column=text", code=2)
+    assert "data.path=theirs: datasets says: " in said and not Path("canary").exists()
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     assert "data.path=no/such: datasets says: " in lmtool(*words, "data.path=no/such", code=2)
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)

@@ -18,7 +18,7 @@ from lmtool.data._train_subwords import LETTERS, _expected, _lost, _seeds, train
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.builtin import SyntheticData
-from lmtool.data.subwords import PieceTable, Subwords
+from lmtool.data.subwords import UNKNOWN, PieceTable, Subwords
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
@@ -294,6 +294,24 @@ def test_lines_are_written_as_the_package_writes_them(kind: int) -> None:
     lines = piece_lines(model_without_bytes(kind), "m.model")(LINES)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model_without_bytes(kind))
     assert lines == [" ".join(theirs.encode(line, out_type=str)) for line in LINES]
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_letters_without_a_piece_are_one_unk(kind: int, folder: Path) -> None:
+    unit, lines = {1: Unit.unigram, 2: Unit.bpe}[kind], piece_lines(model_without_bytes(kind), "m.model")
+    words = ["a\u2603\u2603b", "x", "ab", "<unk>", "a\u2581\u2603a"]
+    known = subwords_of_model(model_without_bytes(kind), "m.model", unit)
+    for subwords in (known, Subwords.parse(known.json, "tokenizer.json", unit)):
+        assert [" ".join(subwords.pieces([word])) for word in words] == lines(words)
+        assert subwords.pieces(words[:1]) == ["\u2581a", "\u2603\u2603", "b"]
+        a, b = subwords.numbers["\u2581a"], subwords.numbers["b"]
+        assert subwords.table(words[:1]).ids.tolist() == [a, UNKNOWN, b]
+    Path("m.model").write_bytes(model_without_bytes(kind))
+    Path("train.txt").write_text("a\u2603\u2603b ab\nbc a\n" * 3, encoding="utf-8")
+    with given("m.model", unit) as corpus:
+        train, vocabulary = corpus.split("train"), corpus.vocabulary
+        assert train.oov_positions.tolist() == [1, 10, 19] and vocabulary.counts[vocabulary.unk] == 3
+        assert (train.ids[train.oov_positions] == vocabulary.unk).all()
 
 
 def test_models_that_cut_lines_in_another_way_are_refused() -> None:

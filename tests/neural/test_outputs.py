@@ -25,6 +25,7 @@ from lmtool.neural import (
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs import adaptive, hierarchical, softmax
 from lmtool.neural.outputs.nce import Noise
+from lmtool.system import arrays
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
 
@@ -537,3 +538,12 @@ def test_states_of_before_fingerprints_are_loaded(case: str) -> None:
     h = torch.randn(B, D)
     assert torch.equal(again.log_dist(h), layer.log_dist(h))  # type: ignore[operator]
     assert all("fingerprint" not in LAYERS[name]().state_dict() for name in ("full", "nce", "sampled", "adaptive"))
+
+
+def test_leaves_of_a_large_tree_are_scored_for_few_examples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, h = HierarchicalSoftmax(4, huffman_tree(np.arange(1, 9))), torch.randn(7, 4)
+    wanted, compute, sizes = layer.log_dist(h), layer.computed, list[int]()
+    monkeypatch.setattr(arrays, "NUMBERS_AT_ONCE", 3 * 8 + 1)
+    monkeypatch.setattr(layer, "computed", lambda name, h: [sizes.append(len(h)), compute(name, h)][1])
+    torch.testing.assert_close(layer.log_dist(h), wanted)
+    assert sizes == [7, 3, 3, 1]  # log_probs, and its parts

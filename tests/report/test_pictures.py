@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
+import math
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.axes import label_positions, log_ticks, perplexity_text, short, top_of
+from lmtool.plots.axes import label_positions, log_ticks, number_axis, perplexity_text, short, top_of
 from lmtool.plots.charts import ChartForm, Dot, chart_form, dots_figure, settings_figure
 from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
@@ -297,3 +298,13 @@ def test_a_map_names_what_it_can() -> None:
     svg = as_svg(figure, "map", "")
     assert "$a$" in svg and "語" in svg and "first" in svg
     assert len(re.findall("word", svg)) == 2  # one at each side of thirty dots on one place
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("value", [1e308, math.inf, -1e308])
+def test_an_axis_of_any_number(value: float) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    number_axis(axes, "y", [1.0, value], log=True)
+    assert np.isfinite(axes.get_ylim()).all()

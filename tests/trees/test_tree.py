@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from lmtool.neural.outputs.hierarchical import node_log_odds
 from lmtool.trees.analysis import analyse, path_rows, top_of
+from lmtool.trees.builders import huffman_tree, random_tree
 from lmtool.trees.codes import code_string, code_strings, write_tree
 from lmtool.trees.tree import Tree
 
@@ -94,3 +98,25 @@ def test_what_is_no_tree_and_words_that_do_not_fit(tmp_path: Path) -> None:
         for wrong in (["a", 1, "c"], dict.fromkeys(names)):
             with pytest.raises(ValueError, match=f"^{name}: words must be a list of strings; got a "):
                 call(Tree(CHILDREN, WORDS), wrong)
+
+
+def test_paths_take_no_more_memory_than_a_few_copies_of_themselves() -> None:
+    counts = np.maximum(10**6 // np.arange(1, 50_001), 1)
+    for tree in (huffman_tree(counts), random_tree(50_000, 1)):
+        tracemalloc.start()
+        size = sum(array.nbytes for array in (tree.paths.offsets, tree.paths.nodes, tree.paths.bits))
+        _, for_paths = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        kept, _ = tracemalloc.get_traced_memory()
+        node_log_odds(tree, torch.from_numpy(counts))
+        _, for_odds = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert for_paths < 2.2 * size, for_paths / size
+        assert for_odds - kept < size, (for_odds - kept) / size
+
+
+def test_levels_and_places() -> None:
+    tree = Tree(CHILDREN, WORDS)
+    assert tree.places.tolist() == [[1, 2], [3, 4]]
+    assert [level.tolist() for level in tree.levels()] == [[0], [1]]
+    assert not list(Tree(CHILDREN[:0], WORDS[:1]).levels())

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import BITS, MISSING, Settings, is_number, require, setting
+from lmtool.data.faults import Faults
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class Source:
     drawn: ids of words instead of text; splits is empty then. counted: counts train where it is stored; splits has only
     the others then. uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
     label: part of the store's name that distinguishes it from the store of the whole text. cut: whether splits are
-    parts of one text. notes: what the user should know.
+    parts of one text. notes: what the user should know. faults: those of the records that are left out of splits, once
+    they are read.
 
     An empty test split is left out: a cut may leave nothing for it.
     """
@@ -113,6 +115,7 @@ class Source:
     label: str = ""
     cut: bool = False
     notes: list[str] = field(default_factory=list)
+    faults: Faults = field(default_factory=Faults)
 
 
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
@@ -207,13 +210,14 @@ def cut_by_lines(
     shuffle_seed: int | None = None,
     *,
     blank: bool = False,
+    again: Callable[[], Blocks] | None = None,
 ) -> dict[str, Callable[[], Blocks]]:
     """Return the splits of a text, cut by its lines: those with words, around which others stay, or all if `blank` is
     true.
 
-    read: starts reading the text; called to count the lines, and for each split. train, valid: as of cut_points; test
-    is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines are held in memory;
-    None for the order of the text.
+    read: starts reading the text, to count the lines; again: the same, for each split; by default `read`. train, valid:
+    as of cut_points; test is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines
+    are held in memory; None for the order of the text.
     """
 
     @cache
@@ -221,7 +225,7 @@ def cut_by_lines(
         return cut_points(sum(1 for _ in _lines(read(), blank)), train, valid)
 
     def split(name: str) -> Iterator[bytes]:
-        lines: Iterator[bytes] = _lines(read(), blank)
+        lines: Iterator[bytes] = _lines((again or read)(), blank)
         if shuffle_seed is not None:
             shuffled = list(lines)
             random.Random(shuffle_seed).shuffle(shuffled)

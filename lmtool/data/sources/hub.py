@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.data.documents import texts_of_rows
+from lmtool.data.faults import Faults
+from lmtool.data.first_pass import unmarked
 from lmtool.data.readers import blocks_of_documents
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
@@ -69,14 +71,16 @@ class HubData(DataConfig):
         parts = self._parts(self._load(folder if on_disk else None, progress=progress))
         sizes = {name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()}
         files = sorted(str(file) for file in folder.rglob("*") if file.is_file()) if on_disk else []
+        faults = Faults(self.on_error, "data.on_error")
         splits: dict[str, Callable[[], Blocks]] = {
-            name: partial(self._blocks, part, name) for name, part in parts.items()
+            name: partial(self._blocks, part, name, faults) for name, part in parts.items()
         }
         return Source(
             splits,
             stamp=sizes | {"files": file_stamps(files)},
             identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
             cut=any(isinstance(size, float) for size in (self.valid_split, self.test_split)),
+            faults=faults,
         )
 
     def _load(self, folder: Path | None, *, progress: bool) -> dict[str, Dataset]:
@@ -91,7 +95,7 @@ class HubData(DataConfig):
             else:
                 with hub_bars(shown=progress):
                     found = datasets.load_dataset(self.path, self.config, revision=self.revision)
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        except Exception as error:  # of the package, or of those below it
             raise UserError(f"data.path={self.path}: datasets says: {first_line(error)}") from error
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 
@@ -123,7 +127,8 @@ class HubData(DataConfig):
             raise UserError(f"data.column={self.column}: {self.path} has no such column; name one of: {known}")
         return part
 
-    def _blocks(self, part: Dataset, name: str) -> Blocks:
+    def _blocks(self, part: Dataset, name: str, faults: Faults) -> Blocks:
         values = chain.from_iterable(batch[self.column] for batch in part.select_columns([self.column]).iter(ROWS))
         called = f"{self.path}, {name}"
-        return blocks_of_documents(texts_of_rows(values, called, self.column, "data.column"), called)
+        texts = texts_of_rows(values, called, self.column, "data.column", faults)
+        return unmarked(blocks_of_documents(texts, called), self, faults)

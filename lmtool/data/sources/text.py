@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 from lmtool.config.data import BlankLines, DataConfig
 from lmtool.config.rules import MISSING, require, setting
+from lmtool.data.faults import Faults
+from lmtool.data.first_pass import unmarked
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
 from lmtool.data.sources.base import (
@@ -168,15 +170,17 @@ class TextData(DataConfig):
                 notes.append(f"no test split: {names} is neither here nor below LMTOOL_DATA")
             else:
                 files[split] = paths
+        faults, again = (Faults(self.on_error, "data.on_error") for _ in range(2))
         splits: dict[str, Callable[[], Blocks]] = {
-            name: partial(read_blocks, *paths, column=self.column) for name, paths in files.items()
+            name: partial(self._read, paths, faults) for name, paths in files.items()
         }
         parts, uncut = None, None
         if self.split is not None and self.split.unit is SplitUnit.tokens:
             parts = (self.split.train, self.split.valid)
         elif self.split is not None:
             sizes, blank, uncut = (self.split.train, self.split.valid), self.takes_blank_lines(), splits["train"]
-            splits = cut_by_lines(uncut, *sizes, self.split.shuffle_seed, blank=blank)
+            read_again = partial(self._read, files["train"], again)
+            splits = cut_by_lines(uncut, *sizes, self.split.shuffle_seed, blank=blank, again=read_again)
         others = {"vocabulary.file": self.vocabulary.file, "cloze_valid": self.cloze_valid}
         others |= {"cloze_valid_answers": self.cloze_valid_answers, "cloze_test": self.cloze_test}
         single = {
@@ -197,7 +201,7 @@ class TextData(DataConfig):
             parts=parts,
             uncut=uncut,
             sources={
-                source: partial(read_blocks, *paths, column=self.column)
+                source: partial(self._read, paths, faults)
                 for source, paths in (train if train is not None and len(train) > 1 else {}).items()
             },
             word_list=single.get("vocabulary"),
@@ -208,7 +212,11 @@ class TextData(DataConfig):
             },
             cut=self.split is not None,
             notes=notes,
+            faults=faults,
         )
+
+    def _read(self, paths: list[str], faults: Faults) -> Blocks:
+        return unmarked(read_blocks(*paths, column=self.column, faults=faults), self, faults)
 
 
 def _paths(key: str, value: Any) -> Any:

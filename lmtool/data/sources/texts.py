@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from lmtool.data.encodings import without_marks
+from lmtool.data.faults import Faults
+from lmtool.data.first_pass import marks_refused
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
 from lmtool.data.store import Store
 from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import split_words
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.system.files import cannot_write
 
 IN_MEMORY = 32 << 20  # maximum bytes of a split's text in memory; a longer one goes to a temporary file
@@ -39,7 +41,8 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
     vocabulary, None if train decides.
     Raises UserError if the text is not text, or the words are not a vocabulary.
     """
-    shares, sentences, chars = _shares(splits), data.sentences, data.vocabulary.unit.is_character
+    shares, sentences = _shares(splits), data.sentences
+    faults = Faults(data.on_error)
     vocabulary = None if words is None else _vocabulary(words, data)
     digest = hashlib.sha256(json.dumps([shares, vocabulary]).encode())
     counts: dict[str, int] = {}
@@ -49,8 +52,9 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
             if items is not None and split not in shares:
                 given[split] = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
                 digest.update(f"\0{split}\0".encode())
-                lines = _lines(items, split, sentences=sentences, chars=chars)
+                lines = _lines(items, split, data, faults)
                 counts[split] = _write(lines, given[split], digest)
+        digest.update("".join(faults.notes()).encode())  # which a store keeps
         data = replace(data, digest=digest.hexdigest())
         stamp = {"digest": digest.hexdigest()}
         texts: dict[str, Callable[[], Blocks]] = {split: partial(_blocks, file) for split, file in given.items()}
@@ -62,7 +66,7 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
                 texts = cut_by_lines(texts["train"], *sizes)
             else:
                 parts = sizes
-        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary, cut=bool(shares))
+        source = Source(texts, stamp, lambda: stamp, parts, word_list=vocabulary, cut=bool(shares), faults=faults)
         return preprocess(data, store_dir, progress=False, source=source)
 
 
@@ -116,25 +120,31 @@ def _vocabulary(words: Any, data: TextsData) -> list[str]:
 
 def _require_word(word: object, where: str, *, chars: bool) -> None:
     if not isinstance(word, str):
-        raise UserError(f"{where}: {word!r:.60} is {type(word).__name__}, not a string")
+        raise RecordError(f"{where}: {word!r:.60} is {type(word).__name__}, not a string")
     if not word or (not chars and split_words(word) != [word]):
-        raise UserError(f"{where}: {word!r:.60} is not a word: it is empty or has white space in it")
+        raise RecordError(f"{where}: {word!r:.60} is not a word: it is empty or has white space in it")
 
 
-def _lines(items: Any, split: str, *, sentences: bool, chars: bool) -> Iterator[bytes]:
+def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[bytes]:
     """Yield the sentences as lines, without byte-order marks at their starts.
 
-    Raises UserError, naming its place, if an item is not a sentence.
+    faults: those of items that are not sentences, or have `<s>` or `</s>` in them.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
         raise UserError(f"{split}={items!r:.40}: must be a list of sentences, as {split}={remedy}")
+    check = marks_refused(data)
     for number, item in enumerate(items, start=1):
         where = f"{split}, sentence {number:,}"
-        line = _line(item, where, chars=chars)
-        if sentences and "\n" in line:
-            raise UserError(f"{where}: a line end within it: give each sentence by itself, as by text.splitlines()")
-        yield without_marks(_encoded(line, where) + b"\n", split, begins_file=number == 1)
+        with faults:
+            line = _line(item, where, chars=data.vocabulary.unit.is_character)
+            if data.sentences and "\n" in line:
+                remedy = "give each sentence by itself, as by text.splitlines()"
+                raise RecordError(f"{where}: a line end within it: {remedy}")
+            encoded = without_marks(_encoded(line, where) + b"\n", split, begins_file=number == 1)
+            if b">" in encoded or not encoded.isascii():
+                check(encoded, where)
+            yield encoded
 
 
 def _line(item: object, where: str, *, chars: bool) -> str:
@@ -142,7 +152,7 @@ def _line(item: object, where: str, *, chars: bool) -> str:
         return item.removesuffix("\n").removesuffix("\r")
     if chars or isinstance(item, bytes) or not isinstance(item, Iterable):
         kinds = "a string" if chars else "a string or a list of words"
-        raise UserError(f"{where}: {item!r:.60} is {type(item).__name__}, not {kinds}")
+        raise RecordError(f"{where}: {item!r:.60} is {type(item).__name__}, not {kinds}")
     words = list(item)
     line = " ".join(words) if all(isinstance(word, str) for word in words) else ""
     if split_words(line) != words:
@@ -153,11 +163,11 @@ def _line(item: object, where: str, *, chars: bool) -> str:
 
 def _encoded(text: str, where: str) -> bytes:
     if "\0" in text:
-        raise UserError(f"{where}: a NUL character: this is not text")
+        raise RecordError(f"{where}: a NUL character: this is not text")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: {text[error.start]!r} cannot be encoded in UTF-8") from None
+        raise RecordError(f"{where}: {text[error.start]!r} cannot be encoded in UTF-8") from None
 
 
 def _write(lines: Iterator[bytes], file: IO[bytes], digest: Any) -> int:

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from lmtool.neural.checks import require_counts, require_hidden, require_odds, require_size
 from lmtool.neural.outputs.base import OutputLayer, public
 from lmtool.neural.rows import Pairs, RowScores, SparseRows, log_sum_exp, log_sum_exp_by_group, rows_of, segments
-from lmtool.system.arrays import described
+from lmtool.system.arrays import described, rows_at_once
 from lmtool.trees.tree import Tree
 
 EXAMPLES_PER_CHUNK = 256  # examples whose distributions are computed at once
@@ -143,12 +143,12 @@ def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:
 
     Half an occurrence is added to both counts.
     """
-    leaves = counts.double().numpy()[tree.leaf_words] / np.diff(tree.word_leaves)[tree.leaf_words]
-    paths = tree.paths
-    mass = np.repeat(leaves, np.diff(paths.offsets))
-    second = np.bincount(paths.nodes, weights=mass * paths.bits, minlength=tree.nodes)
-    first = np.bincount(paths.nodes, weights=mass * (1 - paths.bits.astype(float)), minlength=tree.nodes)
-    return torch.from_numpy(np.log(second + 0.5) - np.log(first + 0.5))
+    mass = np.empty(tree.nodes + tree.leaves)
+    mass[tree.nodes :] = counts.double().numpy()[tree.leaf_words] / np.diff(tree.word_leaves)[tree.leaf_words]
+    for level in reversed(list(tree.levels())):
+        mass[level] = mass[tree.places[level]].sum(1)
+    first, second = np.log(mass[tree.places] + 0.5).T
+    return torch.from_numpy(second - first)
 
 
 class HierarchicalSoftmax(OutputLayer):
@@ -253,9 +253,9 @@ class HierarchicalSoftmax(OutputLayer):
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64, from the root of the tree down."""
-        return torch.cat(
-            [self._words(self.computed("log_leaves", part)) for part in torch.split(h, EXAMPLES_PER_CHUNK)]
-        )
+        rows = rows_at_once(self.tree.leaves, EXAMPLES_PER_CHUNK)
+        parts = [self._words(self.computed("log_leaves", part)) for part in torch.split(h, rows)]
+        return torch.cat(parts) if parts[1:] else parts[0]
 
     @torch.no_grad()
     def decisions(self, h: Tensor, word: int) -> list[list[tuple[int, int, float]]]:
@@ -276,8 +276,7 @@ class HierarchicalSoftmax(OutputLayer):
         nodes = self.tree.nodes
         scores = self.nodes.all_scores(h).double()  # [B, N]
         decisions = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 2)  # of the first child, of the second
-        children = torch.from_numpy(self.tree.children).long().to(h.device)
-        below = torch.where(children >= 0, children, nodes - 1 - children)  # [N, 2], inner nodes before leaves
+        below = torch.from_numpy(self.tree.places).long().to(h.device)
         log_p = decisions.new_zeros(len(h), nodes + self.tree.leaves)
         level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # nodes of one depth, from the root on
         while len(level):

@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from lmtool.config.data import DataConfig
 from lmtool.data.encodings import check_text, require_utf8, without_marks
-from lmtool.data.first_pass import tokenizer_of
+from lmtool.data.faults import Faults, FileLines
+from lmtool.data.first_pass import marks_refused, tokenizer_of
+from lmtool.data.readers import BLOCK, batches_of
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError
+from lmtool.errors import RecordError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
@@ -27,35 +29,30 @@ Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 Array = npt.NDArray[Any]
 
-# Columns of a line of text: the line, the number of its file in the settings, its file, its piece of the file.
-LINES = ["value", "part", "path", "start"]
+# Columns of a record, a line or a document: its lines, the number of its file in the settings, its file, its piece of
+# the file.
+RECORDS = ["value", "part", "path", "start"]
 TYPES = "what string, word string, count long, part int, path string, start long, place long"
 WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # column `what` of TYPES
 TOKENS_PER_PIECE = 2_000_000  # counted in memory, at some 64 bytes each
 ROWS_PER_BATCH = 1 << 18
-NO_TEXT = b"\0"  # the line of a document without text
+NO_TEXT = b"\0"  # the record of a document without text
 
 
 def count_types(data: DataConfig) -> Task:
-    """Return a task that counts the types of lines: rows of TYPES, with their first positions in pieces of files.
+    """Return a task that counts the types of records: rows of TYPES, with their first positions in pieces of files.
 
-    Text that cannot be counted gives a row with the reason.
+    Records that cannot be counted give rows with the first reasons and the number of records.
     """
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)
         for (part, path, start), blocks in _pieces(batches):
-            tokenizer = tokenizer_of(data)
+            tokenizer, faults = tokenizer_of(data), Faults(data.on_error)
             counts, places, tokens = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
-            name = f"{path}, in the piece that begins at byte {start}"
             try:
-                for block in blocks:
-                    if block.startswith(NO_TEXT + b"\n") or b"\n" + NO_TEXT + b"\n" in block:
-                        raise UserError(f"{name}: a document without data.column, or none at all")
-                    if not start:
-                        require_utf8(block, path)
-                    check_text(block, name, 1)
-                    ids = tokenizer(block, name)
+                for block in _usable(blocks, data, faults):
+                    ids = tokenizer(block, path)
                     grown = np.bincount(ids, minlength=len(counts))
                     grown[: len(counts)] += counts
                     first = np.full(len(grown), -1, dtype=np.int64)
@@ -64,9 +61,13 @@ def count_types(data: DataConfig) -> Task:
                     new, where = np.unique(ids[~known], return_index=True)
                     first[new] = np.flatnonzero(~known)[where] + tokens
                     counts, places, tokens = grown, first, tokens + len(ids)
-            except UserError as error:
-                yield _types_batch([PROBLEM], [str(error)], [0], [0], part, path, start)
+            except RecordError as error:
+                yield _types_batch([PROBLEM], [str(error)], [1], [0], part, path, start)
                 continue
+            if faults.count:
+                shown = len(faults.of_first)
+                numbers = [faults.count - shown + 1, *[1] * (shown - 1)]
+                yield _types_batch([PROBLEM] * shown, faults.of_first, numbers, range(shown), part, path, start)
             seen = np.flatnonzero(counts)
             types = tokenizer.types()
             for at in range(0, len(seen), ROWS_PER_BATCH):
@@ -94,18 +95,51 @@ def _types_batch(
     return pa.RecordBatch.from_arrays(columns, names=["what", "word", "count", "part", "path", "start", "place"])
 
 
-def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[bytes]]]:
-    """Yield each piece of a file and its lines in blocks; a piece must be read to its end before the next one."""
+def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[FileLines]]]:
+    """Yield each piece of a file and its records in blocks; a piece must be read to its end before the next one."""
 
-    def rows() -> Iterator[tuple[tuple[int, str, int], bytes]]:
+    def rows() -> Iterator[tuple[tuple[int, str, int], list[bytes]]]:
         for batch in batches:
-            keys = zip(*(batch.column(name).to_pylist() for name in LINES[1:]), strict=True)
-            lines = batch.column(LINES[0]).cast(pa.binary()).to_pylist()
-            for key, together in itertools.groupby(zip(keys, lines, strict=True), key=lambda row: row[0]):
-                yield key, b"\n".join([line for _, line in together]) + b"\n"
+            keys = zip(*(batch.column(name).to_pylist() for name in RECORDS[1:]), strict=True)
+            records = batch.column(RECORDS[0]).cast(pa.binary()).to_pylist()
+            for key, together in itertools.groupby(zip(keys, records, strict=True), key=lambda row: row[0]):
+                for some in batches_of((record for _, record in together), BLOCK):
+                    yield key, some
 
     for key, blocks in itertools.groupby(rows(), key=lambda row: row[0]):
-        yield key, (without_marks(block, key[1]) for _, block in blocks)
+        yield key, _placed(key[1], key[2], (records for _, records in blocks))
+
+
+def _placed(path: str, start: int, blocks: Iterator[list[bytes]]) -> Iterator[FileLines]:
+    """Yield the records of a piece of a file in blocks with their places, numbered within the piece."""
+    name, number = f"{path}, in the piece that begins at byte {start}" if start else path, 1
+    for records in blocks:
+        lines = b"\n".join(records) + b"\n"
+        placed = None
+        if lines.count(b"\n") > len(records):  # documents
+            placed = [(f"{name}, record {k}", record + b"\n") for k, record in enumerate(records, number)]
+        yield FileLines.of(without_marks(lines, path), name, number, placed)
+        number += len(records)
+
+
+def _usable(blocks: Iterator[FileLines], data: DataConfig, faults: Faults) -> Iterator[FileLines]:
+    """Yield blocks without the records that cannot be counted, which are faults."""
+    marks = marks_refused(data)
+
+    def check(lines: bytes, where: str) -> None:
+        if lines == NO_TEXT + b"\n":
+            raise RecordError(f"{where}: a document without data.column, or none at all")
+        check_text(lines, where)
+        marks(lines, where)
+
+    for number, block in enumerate(blocks):
+        if not number:
+            require_utf8(block, block.file)
+        try:
+            check(block, block.file)
+            yield block
+        except RecordError:
+            yield block.kept(check, faults)
 
 
 def ngram_columns(order: int) -> list[str]:
@@ -119,7 +153,7 @@ def ngram_schema(order: int) -> str:
 
 
 def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Task:
-    """Return a task that counts the n-grams of orders 2 to `order` of lines in pieces: rows of ngram_schema, some
+    """Return a task that counts the n-grams of orders 2 to `order` of records in pieces: rows of ngram_schema, some
     equal.
     """
 
@@ -130,7 +164,7 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Tas
         waiting: list[Array] = []
         waiting_tokens = 0
         for _, blocks in _pieces(batches):
-            for block in blocks:
+            for block in _usable(blocks, data, Faults(data.on_error)):
                 ids = tokenizer(block, "train")
                 new = tokenizer.types(len(remap))
                 if new:

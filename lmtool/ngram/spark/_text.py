@@ -13,10 +13,11 @@ import numpy as np
 
 from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
+from lmtool.data.faults import SHOWN, STOP, Faults
 from lmtool.data.readers import PARQUET, form_of, require_column
 from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.ngram.spark import _tasks
 from lmtool.ngram.spark.cluster import Stages, refusals, run_tasks
 
@@ -33,8 +34,8 @@ class Place:
     text: ExternalText
     files: list[list[object]]
 
-    def lines(self, spark: SparkSession) -> DataFrame:
-        """Return its lines: the columns of _tasks.LINES. A document without text is the one line NO_TEXT."""
+    def records(self, spark: SparkSession) -> DataFrame:
+        """Return its records: the columns of _tasks.RECORDS. A document without text is NO_TEXT."""
         from pyspark.sql import functions
 
         frames = []
@@ -48,8 +49,7 @@ class Place:
                 else:
                     rows = spark.read.schema(f"{column} string").json(addresses)
                 document = functions.coalesce(functions.col(column), functions.lit(_tasks.NO_TEXT.decode()))
-                plain = functions.regexp_replace(functions.regexp_replace(document, "\r\n", "\n"), "\\n\\z", "")
-                lines = functions.explode(functions.split(plain, "\n"))
+                lines = functions.regexp_replace(functions.regexp_replace(document, "\r\n", "\n"), "\\n\\z", "")
             frames.append(
                 rows.select(
                     lines.alias("value"),
@@ -86,21 +86,26 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
 
 
 def count_train(
-    data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None
+    data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None, faults: Faults
 ) -> ExternalCounts:
-    """Return the vocabulary of train, counted by Spark. given: its words in order; None to choose them."""
+    """Return the vocabulary of train, counted by Spark. given: its words in order; None to choose them. faults: gets
+    those of records.
+    """
     from pyspark.sql import functions
 
     def make() -> DataFrame:
-        types = run_tasks(place.lines(spark), _tasks.count_types(data), _tasks.TYPES)
+        types = run_tasks(place.records(spark), _tasks.count_types(data), _tasks.TYPES)
         first = functions.min(functions.struct("part", "path", "start", "place"))
         return types.groupBy("what", "word").agg(functions.sum("count").alias("count"), first.alias("first"))
 
     with refusals("counting the types"):
         types = spark.read.parquet(stages.finished("types", make))
-        problems = types.where(types["what"] == _tasks.PROBLEM).orderBy("first").limit(1).collect()
-        if problems:
-            raise UserError(problems[0]["word"])
+        problems = types.where(types["what"] == _tasks.PROBLEM)
+        first_problems = [row["word"] for row in problems.orderBy("first").limit(SHOWN).collect()]
+        if first_problems and data.on_error == STOP:
+            raise RecordError(first_problems[0])
+        faults.add(first_problems)
+        faults.count += (problems.agg(functions.sum("count")).collect()[0][0] or 0) - len(first_problems)
         empty = types.where(types["what"] == _tasks.EMPTY_LINES).agg(functions.sum("count")).collect()[0][0]
         words = types.where(types["what"] == _tasks.WORD)
         marks = {row["word"]: row for row in words.where(words["word"].isin(*RESERVED)).collect()}

@@ -47,7 +47,7 @@ def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progre
         stamp=others.stamp | train,
         identity=lambda: others.identity() | train,
         label="counted",
-        counted=lambda: count_train(data, place, spark, stages, listed_words(others, data)),
+        counted=lambda: count_train(data, place, spark, stages, listed_words(others, data), others.faults),
     )
     return preprocess(data, store_dir, progress=progress, source=source)
 
@@ -76,7 +76,7 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
 
     def pieces() -> DataFrame:
         task = _tasks.count_in_pieces(data, vocabulary, order)
-        return run_tasks(place.lines(spark), task, _tasks.ngram_schema(order))
+        return run_tasks(place.records(spark), task, _tasks.ngram_schema(order))
 
     def in_order() -> DataFrame:
         columns = _tasks.ngram_columns(order)
