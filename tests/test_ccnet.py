@@ -209,5 +209,5 @@ def test_a_run_over_the_pieces_of_a_default_model(kind: int, files: Run) -> None
     assert Path("run.tsv").read_text() == Path("arpa.tsv").read_text()
     assert [line.split("\t")[1] for line in Path("run.tsv").read_text().splitlines()[1:]][:2] == ["1", "2"]
     told = files("eval", "run=run", "text=docs.txt", "detail=true")
-    assert "_ab _ <unk> a" in told.replace("\u2581", "_")
+    assert "_ab _ \u6f22\u5b57=<unk> a" in told.replace("\u2581", "_")
     files("generate", "ab", "run=run")

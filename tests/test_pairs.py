@@ -243,7 +243,7 @@ def test_items_are_json_and_keep_the_records_and_the_input(files: Run) -> None:
     assert Path("pairs.jsonl").read_text() == lines()
     Path("run.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "b", "tokens_good": 7}) + "\n")
     said = files("pairs", "arpa=de.arpa", "text=run.jsonl", "items=items.jsonl", code=2)
-    assert "items.jsonl has whole records: 'tokens_good' is a column of the scores" in said
+    assert "run.jsonl, line 1: 'tokens_good' is a column of the scores" in said
     assert python.load("never.arpa").compare("b", "b b").tolist() == [0]
 
 
@@ -292,3 +292,16 @@ def test_scores_of_tokens_and_of_pairs_in_python(files: Run) -> None:
     assert model.compare(["x", "b"], ["y", "a b"]) == pytest.approx([0, -0.7 * math.log(10)], abs=1e-4)
     with pytest.raises(python.UserError, match="1 good sentences and 2 bad ones"):
         model.compare("a", ["a", "b"])
+
+
+def test_faulty_pairs_are_left_out(files: Run) -> None:
+    good = json.dumps({"sentence_good": "a b", "sentence_bad": "b a"})
+    Path("bad.jsonl").write_bytes(f'{good}\n{{"a\n{good[:-1]}, "run": 1}}\n{good}\n\xff\n[]\n'.encode("latin-1"))
+    words = ("pairs", "arpa=de.arpa", "text=bad.jsonl", "items=items.jsonl")
+    assert "bad.jsonl, line 2: not JSON" in files(*words, code=2)
+    said = files(*words, "on_error=skip")
+    assert "on_error=skip: faulty records, left out: 4; bad.jsonl, line 2: not JSON" in said and "2 pairs" in said
+    assert "line 3: 'run' is a column of the scores, too: rename it, or set prefix=lm_" in said
+    files(*words, "on_error=skip", "prefix=lm_")
+    found = [json.loads(line) for line in Path("items.jsonl").read_text().splitlines()]
+    assert [each["run"] for each in found] == [None, 1, None] and found[0]["lm_run"] == "de"

@@ -170,7 +170,7 @@ BAD = {
     "token\na\n": ("", "word_column=word: t.tsv has no such column, but token"),
     "word\tsurprisal_bits\na\t1\n": (
         "",
-        "t.tsv: it has columns surprisal_bits already: rename or remove them",
+        "t.tsv: it has columns surprisal_bits already: rename them, or set prefix=lm_",
     ),
     'word\titem\n"a\t1\nb\t1\n': ("to=t.txt", "to=t.txt: the suffix decides what is written: .tsv, .csv or .jsonl"),
     "word\na\n": ("across_sentences=true", "across_sentences=true: de.arpa reads single sentences"),
@@ -415,3 +415,20 @@ def test_sentences_end_at_final_punctuation() -> None:
     text = "Mr. J. Fox said 'No!' loudly. Then he (a fox.) left... Who knows?\" It ended."
     assert "".join(mark or "-" for mark in sentence_ends(text.split())) == "-----.----.-?-."
     assert sentence_ends(["the", "end.", "a", "fox", "ran.", "so"]) == ["", ".", "", "", ".", ""]
+
+
+def test_faulty_rows_and_lines_are_passed_over(files: Run) -> None:
+    Path("t.jsonl").write_text('{"word": "a", "length": 9}\n{"word": 3, "length": 9}\n{"word": "b", "length": 9}\n')
+    words = ("surprisal", "arpa=de.arpa", "text=t.jsonl", "to=o.tsv", "prefix=lm_")
+    assert "t.jsonl, line 2: 'word' is not text (int)" in files(*words, code=2)
+    for on_error, shown in (("null", ["a", "3", "b"]), ("skip", ["a", "b"])):
+        assert "1; t.jsonl, row 2: 3 is not a word" in files(*words, f"on_error={on_error}")
+        rows = table("o.tsv")
+        assert [row["word"] for row in rows] == shown and {row["length"] for row in rows} == {"9"}
+        assert [row["lm_surprisal_bits"] == "" for row in rows] == [word == "3" for word in shown]
+    assert "has columns length already: rename them, or set prefix=lm_" in files(*words[:-1], "on_error=skip", code=2)
+    Path("t.txt").write_bytes(b"a b\n\xff\nb\n")
+    words = ("surprisal", "arpa=de.arpa", "text=t.txt", "to=o.tsv")
+    assert "t.txt, line 2: byte 0xff is not UTF-8" in files(*words, code=2)
+    assert "left out: 1; t.txt, line 2: byte 0xff" in files(*words, "on_error=skip")
+    assert [row["word"] for row in table("o.tsv")] == ["a", "b", "b"]

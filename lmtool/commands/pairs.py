@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.model_verbs import PairsConfig
+from lmtool.data.faults import SKIP, Faults
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
@@ -15,7 +16,7 @@ from lmtool.data.text_records import require_separate
 from lmtool.errors import UserError, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
-from lmtool.evaluation.score_table import require_distinct, require_table, write_columns
+from lmtool.evaluation.score_table import require_table, write_columns
 from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
 from lmtool.runs.load import load_each
@@ -36,15 +37,15 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
     files = pair_files(config.text, progress=session.progress)
     require_separate(config.text, files, to=config.to, items=config.items)
-    pairs, places = read_pairs(files)
-    if config.items is not None:
-        for pair in pairs:
-            require_distinct(pair, f"{config.items} has whole records", ITEM)
+    item = [config.prefix + name for name in ITEM]
+    faults = Faults(config.on_error or SKIP)
+    pairs, places = read_pairs(files, faults, item if config.items is not None else [])
+    session.note(*faults.notes())
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
     runs: dict[str, dict[str, Cell]] = {}
-    items: dict[str, list[Any]] = {key: [] for key in ITEM}
+    items: dict[str, list[Any]] = {key: [] for key in item}
     for name, model in models:
         good, bad, unknown = _score_pairs(model, pairs, places, config, progress=session.progress)
         outcome = outcomes(good, bad, per_token=config.criterion == "mean")

@@ -71,8 +71,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     once = STANDARD in (config.text, config.to, config.filter)  # not resumed; each block is written once it is scored
     streams = once and not config.ranks_texts() and (config.to is not None or config.share is None)
     identity = None if once or scorer.one_text else _identity(config, names)
-    partial = target.with_name(f"{target.name}.partial")
-    with ScoreJournal.open(partial, identity, scorer.dtype, config.on_error or NULL) as journal:
+    with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
         used = [model.name for model in models] or [f"n-grams of {config.target}", config.text]
@@ -219,8 +218,8 @@ def _read(
 def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
     """Yield all rows, with the records, read a second time, if the table has some of their fields."""
     if _carries(config):
-        blocks = record_blocks(names, config.column, config.columns, passed=config.on_error != STOP)
-        yield from journal.of_blocks(blocks)
+        passed = config.on_error != STOP
+        yield from journal.of_blocks(record_blocks(names, config.column, config.columns, passed=passed))
     else:
         yield from ((None, *part) for part in journal.parts())
 
@@ -232,11 +231,13 @@ def _carries(config: ScoreConfig) -> bool:
 
 def _taken(config: ScoreConfig) -> list[str]:
     """Return the names of scores that whole records get, and that they may not have already."""
-    kind, names = _rows_of(config), []
-    if config.to is not None and config.columns is None and _carries(config):
-        others = "bucket" * (config.buckets is not None), "error" * (config.on_error is None)
-        names = score_names(kind, *others, prefix=config.prefix)
-    return names or (score_names(kind, prefix=config.prefix) if config.filter_scores else [])
+    whole = config.to is not None and config.columns is None and _carries(config)
+    others = "bucket" * (whole and config.buckets is not None), "error" * (whole and config.on_error is None)
+    return _score_names(config, *others) if whole or config.filter_scores else []
+
+
+def _score_names(config: ScoreConfig, *others: str) -> list[str]:
+    return score_names(_rows_of(config), *others, prefix=config.prefix)
 
 
 def _rows_of(config: ScoreConfig) -> np.dtype[Any]:
@@ -268,8 +269,7 @@ def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(_table_name(config), (".tsv",), bom=config.bom)
-        scores = score_names(_rows_of(config), "bucket", "error", prefix=config.prefix)
-        require_distinct(config.columns or [], f"columns={config.columns}", scores)
+        require_distinct(config.columns or [], f"columns={config.columns}", _score_names(config, "bucket", "error"))
         if config.text == STANDARD and config.ranks_texts() and _carries(config):
             raise UserError(
                 f"buckets={config.buckets}: quantiles of the texts need a second reading, and text=- is read once: set "
@@ -307,7 +307,7 @@ def _write_filtered(
         assert temporary is not None, "one of the two"
         if config.filter_scores:
             write_table(
-                ((rows, block.fields(), []) for block, rows in passing() if len(rows)),
+                ((rows, block.fields(), []) for block, rows in passing()),
                 journal.dtype,
                 None,
                 temporary,
@@ -339,8 +339,6 @@ def _write_scores(
 
     def parts() -> Iterator[tuple[Rows, Any, list[str | None]]]:
         for block, rows, errors in pairs:
-            if not len(rows):  # of faults that are left out
-                continue
             fields = block.fields(config.columns) if carries and block is not None else None
             for column in list(lacking):
                 if not isinstance(fields, list) or any(record[column] is not None for record in fields):
@@ -350,17 +348,8 @@ def _write_scores(
     result.to = Path(name) if out is None else None
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
-        write_table(
-            parts(),
-            journal.dtype,
-            buckets,
-            file,
-            name,
-            config.columns or (),
-            bom=config.bom,
-            prefix=config.prefix,
-            errors=config.on_error is None,
-        )
+        given, errors = (parts(), journal.dtype, buckets, file, name, config.columns or ()), config.on_error is None
+        write_table(*given, bom=config.bom, prefix=config.prefix, errors=errors)
     if lacking and journal.rows:
         session.warn(f"columns={config.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lmtool.config.model_verbs import SurprisalConfig
+from lmtool.data.faults import NULL, Faults
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import INVISIBLE
 from lmtool.data.readers import form_of, read_stream
@@ -33,17 +34,25 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 def run(config: SurprisalConfig, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
+    faults = Faults(config.on_error or NULL)
     if config.text == STANDARD:
-        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT)
+        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT, faults)
         models = list(load_each(config))
         alone = all(model.vocabulary.eos is not None and not model.dynamic for _, model in models)
         together = config.sentences or config.across_sentences or config.spillover or not config.marks
         if together or not alone or config.to != STANDARD:
             blocks = [b"".join(blocks)]
-        return score_rows(config, session, rows_of_lines(blocks, INPUT, config.sentences), models)
+
+        def parts() -> Iterator[WordRows]:
+            yield from rows_of_lines(blocks, INPUT, config.sentences)
+            session.note(*faults.notes())
+
+        return score_rows(config, session, parts(), models)
     columns, files = (config.word_column, config.item_column, config.sentence_column), text_files(config.text, "text")
     require_separate(config.text, files, to=config.to)
-    return score_rows(config, session, [read_word_rows(files, *columns, config.sentences)])
+    rows = read_word_rows(files, *columns, config.sentences, faults)
+    session.note(*faults.notes())
+    return score_rows(config, session, [rows])
 
 
 def score_rows(
@@ -159,6 +168,8 @@ def _table(
         columns |= {
             f"{name}_prev{back}": [None if at < 0 else values[at] for at in before] for name, values in base.items()
         }
+    columns |= {"error": rows.errors or [None] * len(rows.words)} if config.on_error is None else {}
+    columns = {config.prefix + name: values for name, values in columns.items()}
     if taken := [name for name in columns if name in rows.columns]:
-        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename or remove them")
+        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename them, or set prefix=lm_")
     return rows.columns | columns

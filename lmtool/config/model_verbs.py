@@ -282,6 +282,8 @@ class SeveralModelsConfig(ModelUserConfig):
     words: WordRule = MISSING
     marks: bool = MISSING
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
+    on_error: str | None = setting(words=("stop", "skip"))
+    prefix: str = MISSING
 
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)

@@ -226,7 +226,7 @@ class TextEncoder:
             ids, documents = self._pieces(block)
         else:
             ids, documents = self._tokenizer.texts(block, "text")
-        unknown = ids == (vocabulary.unk if self._tokenizer is None else OOV)
+        unknown = ids == OOV
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
@@ -245,7 +245,9 @@ class TextEncoder:
 def _in_pieces(
     words: Ids, ends: IntArray, types: list[str], subwords: Subwords, vocabulary: Vocabulary
 ) -> tuple[IntArray, IntArray]:
-    """Return the ids of the pieces of provisional words, OOV for a mark, and where they end, given where words do."""
+    """Return the ids of the pieces of provisional words, OOV for unknown letters and marks, and where they end, given
+    where the words do.
+    """
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])
     ids[UNK_ID] = OOV
@@ -281,7 +283,10 @@ def split_of_text(
     types = tokenizer.types()
     if form.subwords is not None:
         ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
-        oov_words = [types[BOS_ID]] * int((ids == OOV).sum())
+        searched = enumerate(types[1:] if OOV in ids else [], 1)
+        words_of = ((k, form.tokens([MARKS.get(word, word)])) for k, word in searched)
+        unknown = {k: [token.strip() for token in found if token not in vocabulary.ids] for k, found in words_of}
+        oov_words = [token for k in provisional.tolist() for token in unknown.get(k, ())]
     else:
         known = [vocabulary.ids.get(word, OOV) for word in types]
         known[BOS_ID] = OOV

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.documents import decoded
+from lmtool.data.faults import NONE_PASSED, NULL, STOP, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.system.arrays import IntArray
 
 WORD, ITEM, SENTENCE = "word", "item", "sentence"
@@ -36,8 +37,8 @@ class WordRows:
     position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
     sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts, and of
     sentences that may not have been found. notes: how they were found. cells: the columns of a table of text as they
-    are written. spaces: of text, the white space before each word in its line, and behind it if it is the last; None
-    for a table.
+    are written. errors: of the rows whose faults were passed over. spaces: of text, the white space before each word
+    in its line, and behind it if it is the last; None for a table.
     """
 
     name: str
@@ -49,10 +50,16 @@ class WordRows:
     notes: list[str] = field(default_factory=list)
     cells: dict[str, list[str]] = field(default_factory=dict)
     spaces: list[tuple[str, str]] | None = None
+    errors: list[str | None] = field(default_factory=list)
 
 
 def read_word_rows(
-    files: Sequence[str], word: str | None, item: Sequence[str] | None, sentence: str | None, sentences: str | None
+    files: Sequence[str],
+    word: str | None,
+    item: Sequence[str] | None,
+    sentence: str | None,
+    sentences: str | None,
+    faults: Faults = NONE_PASSED,
 ) -> WordRows:
     """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text,
     whose files are items and whose lines are sentences.
@@ -60,18 +67,22 @@ def read_word_rows(
     word, item, sentence: names of columns, for an item one or more, whose values together are one item's; None: `word`,
     and `item` and `sentence` if there are such columns.
     sentences: `punctuation` or `item`, instead of the lines of text or the column of sentences; None: these, and final
-    punctuation in a table without such a column. Raises UserError, naming the row, for a row without a word, or with
-    another number of cells than the header, and for an item whose rows are not together, or are several conditions.
+    punctuation in a table without such a column. faults: gets those of lines of text, which are left out, and of rows
+    without a word. Raises UserError, naming the row, for one with another number of cells than the header, and for an
+    item whose rows are not together, or are several conditions.
     """
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     if not tables:
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
-        columns, spaces = columns_of_sentences(map(_lines, files), sentences)
+        columns, spaces = columns_of_sentences((_lines(name, faults) for name in files), sentences)
         return replace(rows_of_table(columns, name, word, item, sentence, sentences), spaces=spaces)
     if len(files) > 1:
         raise UserError(f"{len(files):,} files are named, but {tables[0]} is a table: name one table, or files of text")
-    columns, cells = _read_table(files[0], word or WORD)
-    return replace(rows_of_table(columns, files[0], word, item, sentence, sentences), cells=cells)
+    columns, cells = _read_table(files[0], word or WORD, faults)
+    kept, errors = _checked_rows(columns.get(word or WORD, []), files[0], faults)
+    columns, cells = ({key: [col[k] for k in kept] for key, col in each.items()} for each in (columns, cells))
+    found = rows_of_table(columns, files[0], word, item, sentence, sentences, checked=True)
+    return replace(found, cells=cells, errors=errors)
 
 
 def columns_of_sentences(
@@ -119,16 +130,21 @@ def rows_of_table(
     item: Sequence[str] | None = None,
     sentence: str | None = None,
     sentences: str | None = None,
+    *,
+    checked: bool = False,
 ) -> WordRows:
-    """Return the rows of a table with a word in each. name: of the table, for errors. Other arguments and errors: as in
-    read_word_rows.
+    """Return the rows of a table with a word in each. name: of the table, for errors. checked: whether values that are
+    not words have been passed over. Other arguments and errors: as in read_word_rows.
     """
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
         if column is not None and column not in list(columns):
             named = ", ".join(map(str, columns))
             raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
-    words = [_checked(value, name, row) for row, value in enumerate(columns[word or WORD], 1)]
+    given_words = columns[word or WORD]
+    faults = Faults(NULL) if checked else NONE_PASSED
+    kept, errors = _checked_rows(given_words, name, faults)
+    words = [given_words[k] if error is None else "" for k, error in zip(kept, errors, strict=True)]
     if not words:
         raise UserError(f"{name} has no rows: give a table with a word in each")
     keys = [key for key in [ITEM] if key in columns] if item is None else list(item)
@@ -248,18 +264,20 @@ def _changes(values: Sequence[Any]) -> IntArray:
     return np.array([0, *places, len(values)], dtype=np.int64)
 
 
-def _lines(name: str) -> Iterator[str]:
+def _lines(name: str, faults: Faults) -> Iterator[str]:
     """Yield the lines with words."""
-    for block in read_blocks(name):
+    for block in read_blocks(name, faults=faults):
         yield from filter(split_words, block.decode("utf-8").split("\n"))
 
 
-def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
+def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
     """Return the columns of a table, and, if they are text, as they are written. Raises UserError as read_word_rows."""
     if form_of(name) is not None:
         records: list[dict[str, Any]] = []
-        for block in record_blocks([name], word, setting="word_column"):
-            block.texts()  # whose errors name the line or row
+        passed = faults.on_error != STOP
+        for block in record_blocks([name], word, setting="word_column", passed=passed):
+            if not passed:
+                block.texts()  # whose errors name the line or row
             fields = block.fields()
             records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
@@ -271,10 +289,20 @@ def _read_table(name: str, word: str) -> tuple[dict[str, list[Any]], dict[str, l
     return columns | numbers, columns
 
 
-def _checked(value: Any, name: str, row: int) -> str:
-    if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
-        raise UserError(f"{name}, row {row}: {value!r} is not a word: give one, or remove the row")
-    return value
+def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[int], list[str | None]]:
+    """Return which rows are kept, given what they have as words, and the fault of each of them, if it has one."""
+    kept: list[int] = []
+    errors: list[str | None] = []
+    for row, value in enumerate(values, 1):
+        error = None
+        if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
+            error = f"{name}, row {row}: {value!r} is not a word: give one, or remove the row"
+            with faults:
+                raise RecordError(error)
+        if error is None or faults.on_error == NULL:
+            kept.append(row - 1)
+            errors.append(error)
+    return kept, errors
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmtool.data.documents import decoded, json_document
+from lmtool.data.documents import decoded, json_document, require_new_names
+from lmtool.data.faults import NONE_PASSED, STOP, Faults
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
-from lmtool.errors import UserError
+from lmtool.errors import RecordError, UserError
 from lmtool.evaluation.text_scores import Rows
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -39,9 +40,12 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
     return [f"{files[0]}{BLIMP_MEMBERS}"]
 
 
-def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
+def read_pairs(
+    names: Iterable[str], faults: Faults = NONE_PASSED, taken: Sequence[str] = ()
+) -> tuple[list[Pair], list[str]]:
     """Return the records of files of JSON Lines or Parquet, and the file and line of each; one without a paradigm has
-    the name of its file, and of its phenomenon, if it has one.
+    the name of its file, and of its phenomenon, if it has one. faults: gets those of records, which are left out.
+    taken: names that they may not have.
 
     Raises UserError, naming file and line, for a record without two sentences, for a paradigm with two phenomena or
     fields, for two files that would have one name, and if there are no records.
@@ -50,14 +54,23 @@ def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
     places: list[str] = []
     first: dict[str, Pair] = {}
     named: dict[str, str] = {}  # files by their paradigms, where these are not given
-    for block in record_blocks(names, GOOD):
+    for block in record_blocks(names, GOOD, passed=faults.on_error != STOP):
         file = PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
-        for where, record in _records(block):
-            for name in (GOOD, BAD):
-                sentence = record.get(name) if isinstance(record, dict) else None
-                if not isinstance(sentence, str) or not sentence.strip():
-                    rule = f"each is an object with the sentences {GOOD} and {BAD}"
-                    raise UserError(f"{where}: {name!r} is missing, empty or not text: {rule}")
+        for where, value in _records(block):
+            record: Any = None
+            with faults:
+                if block.fault:
+                    raise RecordError(block.fault)
+                found = json_document(value, where, "text") if isinstance(value, bytes) else value
+                for name in (GOOD, BAD):
+                    sentence = found.get(name) if isinstance(found, dict) else None
+                    if not isinstance(sentence, str) or not sentence.strip():
+                        rule = f"each is an object with the sentences {GOOD} and {BAD}"
+                        raise RecordError(f"{where}: {name!r} is missing, empty or not text: {rule}")
+                require_new_names(found, taken, where)
+                record = found
+            if record is None:
+                continue
             paradigm = record.get(PARADIGM)
             if paradigm is None:
                 paradigm = " ".join(str(part) for part in (file, record.get(PHENOMENON)) if part is not None)
@@ -78,13 +91,14 @@ def read_pairs(names: Iterable[str]) -> tuple[list[Pair], list[str]]:
 
 
 def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
-    """Yield each record with its place. Raises UserError for a line that is not JSON."""
+    """Yield each record, a line of JSON or a row as a dict, with its place."""
     if block.rows is not None:
         for number, record in enumerate(block.rows.to_pylist(), block.first):
             yield f"{block.name}, row {number}", {key: decoded(value) for key, value in record.items()}
     for number, line in block.lines():
-        where = f"{block.name}, line {number}"
-        yield where, json_document(line, where, "text")
+        yield f"{block.name}, line {number}", line
+    if block.fault:
+        yield block.fault, None
 
 
 def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:

@@ -131,6 +131,7 @@ def write_table(
     which come first. bom: as in require_table. prefix: of the names of the other columns. errors: whether the last
     column has the faults.
     """
+    parts = (part for part in parts if len(part[0]))  # a record that is left out may have no fields
     columns = [each._replace(name=prefix + each.name) for each in OF[dtype]]
     labels = [prefix + label for label in (*["bucket"] * (buckets is not None), *["error"] * errors)]
 

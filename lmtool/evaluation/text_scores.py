@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
-from lmtool.data.faults import SKIP, Faults
+from lmtool.data.faults import SKIP, STOP, Faults
 from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import RecordBlock, blocks_of
@@ -232,7 +232,7 @@ class ScoreJournal:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, identity: object, dtype: np.dtype[Any], on_error: str) -> Iterator[ScoreJournal]:
+    def open(cls, folder: Path, identity: object, dtype: np.dtype[Any], on_error: str = STOP) -> Iterator[ScoreJournal]:
         """Open the journal of a folder, which this process locks until the block ends; then the folder is removed, or,
         after an error, left unchanged if it has rows from which work can be resumed.
 
@@ -262,9 +262,9 @@ class ScoreJournal:
         try:
             known = read_json(self._folder / PROGRESS, "delete it", JOURNAL)
         except UserError:  # interrupted before the first save
-            known = {"identity": None}
+            known = {"identity": None, "rows": 0, "errors": 0}
         is_same = self._identity is not None and known["identity"] == self._identity
-        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]] if is_same else [0, 0]
+        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]]
         found = [os.fstat(file.fileno()).st_size for file in self._files]
         if is_same and all(map(operator.ge, found, sizes)):
             self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]

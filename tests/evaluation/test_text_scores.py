@@ -127,7 +127,7 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
     # e^60 is 1.1420e26.
     large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996)), (1, 0, -math.log(8e20))], dtype=TEXT)
     buckets = Buckets(["low", "high"], [4.5])
-    write_table([(ROWS, None), (large, None)], TEXT, buckets, tmp_path / "t", "t.tsv")
+    write_table([(ROWS, None, []), (large, None, [])], TEXT, buckets, tmp_path / "t", "t.tsv")
     assert (tmp_path / "t").read_text() == (
         "tokens\toov\tlog_prob_nats\tperplexity\tbucket\n"
         "3\t1\t-4.1589\t4.0000\tlow\n"
@@ -144,12 +144,12 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
 def test_tables_without_buckets_by_hand(tmp_path: Path) -> None:
     # 1e12 with four decimals would have 17 digits, of which float64 has 15.
     large = np.array([(1, 0, -math.log(10**12 - 0.5)), (1, 0, -math.log(8e11)), (0, 0, 0.0)], dtype=TEXT)
-    write_table([(large[:2], None), (large[2:], None)], TEXT, None, tmp_path / "t", "t.tsv")
+    write_table([(large[:2], None, []), (large[2:], None, [])], TEXT, None, tmp_path / "t", "t.tsv")
     first, *rest = (tmp_path / "t").read_text().splitlines()[1:]
     assert first == "1\t0\t-27.6310\t1.0000e+12" and rest[1] == "0\t0\t0.0000\t"
     assert rest[0].startswith("1\t0\t-27.4079\t8") and float(rest[0].split("\t")[3]) == pytest.approx(8e11)
     two = np.array([(2, 1, -2 * math.log(4), 0, -2 * math.log(8)), (0, 0, 0, 0, 0)], dtype=TWO)
-    write_table([(two, None)], TWO, None, tmp_path / "two", "two.tsv")
+    write_table([(two, None, [])], TWO, None, tmp_path / "two", "two.tsv")
     assert (tmp_path / "two").read_text() == (
         "tokens\toov\tlog_prob_nats\tperplexity\toov_out\tperplexity_out\tdifference\n"
         "2\t1\t-2.7726\t4.0000\t0\t8.0000\t-0.693147\n"  # ln 4 - ln 8
@@ -177,7 +177,7 @@ def test_a_limit_is_the_end_of_its_bucket() -> None:
 
 def test_a_table_in_parquet(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    write_table([(ROWS, None)], TEXT, Buckets(["low", "high"], [4.5]), tmp_path / "t", "t.parquet")
+    write_table([(ROWS, None, [])], TEXT, Buckets(["low", "high"], [4.5]), tmp_path / "t", "t.parquet")
     rows = pq.read_table(tmp_path / "t").to_pylist()
     assert rows[0] == {
         "tokens": 3,
@@ -195,7 +195,7 @@ def test_a_journal_is_resumed_at_what_was_saved(tmp_path: Path) -> None:
     def cut_off(identity: object) -> tuple[int, int]:
         with pytest.raises(KeyboardInterrupt), ScoreJournal.open(folder, identity, TEXT) as journal:
             before = journal.blocks, journal.rows
-            journal.add(ROWS)
+            journal.add(ROWS, {})
             raise KeyboardInterrupt
         return before
 
@@ -205,9 +205,9 @@ def test_a_journal_is_resumed_at_what_was_saved(tmp_path: Path) -> None:
     assert cut_off({"run": 1}) == (1, 4)
     assert cut_off({"run": 2}) == (0, 0), "other work"
     with ScoreJournal.open(folder, {"run": 2}, TEXT) as journal:
-        journal.add(ROWS[:1])
+        journal.add(ROWS[:1], {})
         journal.finish()
-        (rows,) = journal.parts()
+        ((rows, _),) = journal.parts()
         assert rows.tolist() == [*ROWS.tolist(), *ROWS[:1].tolist()]
         with pytest.raises(UserError, match="in use by"), ScoreJournal.open(folder, {"run": 2}, TEXT):
             pass
