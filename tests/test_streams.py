@@ -193,3 +193,12 @@ def test_a_line_may_have_as_many_bytes_as_the_guide_says(
     Path("long.txt").write_bytes(b"a b\n" + b"a " * (1 << 19) + b"a" * extra + b"\nb\n")
     said = lmtool("score", "arpa=de.arpa", "text=long.txt", "to=out.tsv", code=2 * extra)
     assert not extra or "long.txt, line 2: a line of over 1 MiB" in said
+
+
+@pytest.mark.parametrize("verb", ["score", "surprisal"])
+def test_a_fault_does_not_end_a_stream(verb: str, pipe: int, lmtool: Run) -> None:
+    Path("de.arpa").write_text(ARPA)
+    os.write(pipe, b"a b\n\xff\n" + LINES[1])
+    os.close(pipe)
+    said = lmtool(verb, "arpa=de.arpa", "text=-", "to=-", "on_error=skip", "flush=line")
+    assert len(said.splitlines()) == (3 if verb == "score" else 6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -34,17 +34,22 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 def run(config: SurprisalConfig, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
+    faults = Faults(config.on_error or NULL)
     if config.text == STANDARD:
-        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT)
+        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT, faults)
         models = list(load_each(config))
         alone = all(model.vocabulary.eos is not None and not model.dynamic for _, model in models)
         together = config.sentences or config.across_sentences or config.spillover or not config.marks
         if together or not alone or config.to != STANDARD:
             blocks = [b"".join(blocks)]
-        return score_rows(config, session, rows_of_lines(blocks, INPUT, config.sentences), models)
+
+        def parts() -> Iterator[WordRows]:
+            yield from rows_of_lines(blocks, INPUT, config.sentences)
+            session.note(*faults.notes())
+
+        return score_rows(config, session, parts(), models)
     columns, files = (config.word_column, config.item_column, config.sentence_column), text_files(config.text, "text")
     require_separate(config.text, files, to=config.to)
-    faults = Faults(config.on_error or NULL)
     rows = read_word_rows(files, *columns, config.sentences, faults)
     session.note(*faults.notes())
     return score_rows(config, session, [rows])

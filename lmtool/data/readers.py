@@ -104,18 +104,19 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
             raise kind(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def read_stream(handle: IO[bytes], name: str) -> Iterator[bytes]:
+def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it.
 
-    Raises UserError as stream_blocks does, and if the text is empty.
+    faults: gets those of its data, which are left out. Raises UserError as stream_blocks does, and if the text is
+    empty.
     """
-    return _not_empty(stream_blocks(handle, name), name)
+    return _not_empty(stream_blocks(handle, name, faults), name)
 
 
-def stream_blocks(handle: IO[bytes], name: str) -> Iterator[bytes]:
+def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
     """Yield what read_stream does. Raises UserError if the text is not UTF-8, and if it cannot be unpacked."""
-    with read_errors(name):
-        yield from checked_blocks(handle, name)
+    with read_errors(name, faults):
+        yield from checked_blocks(handle, name, faults)
 
 
 def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:

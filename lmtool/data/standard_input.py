@@ -23,26 +23,26 @@ def standard_input(*, by_line: bool = False) -> Any:
     does where the input is a terminal, instead of a second later.
     """
     stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # which a shell may have closed
-    try:
-        file: Any = io.FileIO(stdin.fileno(), closefd=False)
-    except OSError:  # not a file of the system, e.g. in a notebook
-        file = io.BytesIO(stdin.buffer.read())
-    return _Arriving(io.BufferedReader(file, READ), 0.0 if by_line or stdin.isatty() else SECONDS)
+    return _Arriving(stdin, 0.0 if by_line or stdin.isatty() else SECONDS)
 
 
 class _Arriving:
     """The bytes of a file that a thread reads ahead, once some have been asked for."""
 
-    def __init__(self, raw: io.BufferedReader, wait: float) -> None:
+    def __init__(self, stdin: Any, wait: float) -> None:
         """wait: seconds after the first byte of a block in which more is waited for."""
         self._pieces: Queue[bytes | BaseException] = Queue(PIECES)
         self._wait, self._size, self._returned = wait, READ, 0.0
         self._end: bytes | BaseException | None = None  # the last piece: b"", or the error of reading
-        self._raw = raw
+        self._stdin = stdin
 
     def _fill(self) -> None:
         try:
-            for handle in unpacked(self._raw, INPUT):
+            try:
+                file: Any = io.FileIO(self._stdin.fileno(), closefd=False)
+            except OSError:  # not a file of the system, e.g. in a notebook
+                file = io.BytesIO(self._stdin.buffer.read())
+            for handle in unpacked(io.BufferedReader(file, READ), INPUT):
                 while piece := handle.read1(READ):
                     self._pieces.put(piece)
             self._pieces.put(b"")
