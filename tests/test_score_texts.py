@@ -463,7 +463,9 @@ def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.Monke
 def test_other_text_is_scored_anew(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv"]
     with monkeypatch.context() as patch:
-        patch.setattr("lmtool.commands.score.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "lmtool.commands._score_outputs.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         files(*words, code=130)
     shutil.copytree("out.tsv.partial", "kept")
     assert "resuming: 4 texts" in files(*words)
