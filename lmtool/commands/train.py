@@ -26,7 +26,7 @@ from lmtool.runs.run import REMEDY, Run
 from lmtool.session import Session, processes_started
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.schemas import TRAINED
+from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
     from lmtool.ngram.counting.counts import Counts
@@ -83,8 +83,8 @@ def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session)
 def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedRun:
     """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
     before, settings = Run.open(session.out), plain_values(config)
-    saved = read_json(session.out / "result.json", REMEDY, TRAINED)
-    if before.kind != "train" or "options" not in saved:
+    path = session.out / "result.json"
+    if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
         raise UserError(
             f"{session.out} was mixed, converted or distilled, not trained: choose another folder with out="
         )
@@ -96,7 +96,7 @@ def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedR
         raise UserError(
             f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
         )
-    return TrainedRun.of(session.out, saved, config.store_dir)
+    return TrainedRun.of(session.out, read_json(path, REMEDY, TRAINED), config.store_dir)
 
 
 def _estimate(

@@ -129,7 +129,7 @@ class Corpus(Store):
             words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
             counts, marks = whole_numbers("counts", group["counts"][:], (len(words),)), attributes(group, VOCABULARY)
             if max(marks["eos"], marks["unk"]) >= len(words):
-                raise ValueError("</s> or <unk> is not a word")
+                raise UserError(f"{self.path} is damaged in its vocabulary (</s> or <unk> is not a word): {REMEDY}")
             return Vocabulary(words, counts, marks["eos"] if marks["eos"] >= 0 else None, marks["unk"])
         except (KeyError, OSError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{self.path} is damaged in its vocabulary ({error}): {REMEDY}") from error
@@ -162,7 +162,7 @@ class Corpus(Store):
         group = self.group(f"splits/{name}")
         try:
             ids, size = group["ids"][:], attributes(group, SPLIT)
-            whole_numbers("ids", ids, ("N",), below=len(self.vocabulary))
+            whole_numbers("ids", ids, ("N",), below=len(self.group("vocabulary")["counts"]))
             return Split(
                 ids,
                 sentence_offsets("offsets", group["offsets"][:], len(ids)),

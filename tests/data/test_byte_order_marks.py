@@ -71,7 +71,7 @@ def test_spark_leaves_them_out(tmp_path: Path) -> None:
 
     lines = [line.encode() for line in JOINED.split("\n")[:-1]]
     columns = [pa.array(lines), pa.array([0] * 5), pa.array(["a.txt"] * 5), pa.array([0] * 5)]
-    batch = pa.RecordBatch.from_arrays(columns, names=list(_tasks.LINES))
+    batch = pa.RecordBatch.from_arrays(columns, names=list(_tasks.RECORDS))
     ((_, blocks),) = ((key, list(blocks)) for key, blocks in _tasks._pieces(iter([batch])))
     assert b"".join(blocks).decode() == PLAIN
 

@@ -108,7 +108,7 @@ def test_addresses_are_found_as_paths_are(memory: object) -> None:
     before = remote.stamp_of("memory://texts/other")
     memory.pipe("/texts/other", b"x y\n")  # type: ignore[attr-defined]
     assert remote.stamp_of("memory://texts/other") != before
-    with pytest.raises(UserError, match="nothing://x: Protocol not known"):
+    with pytest.raises(UserError, match="nothing://x cannot be read: Protocol not known"):
         remote.find_addresses("nothing://x")
 
 

@@ -68,7 +68,7 @@ def test_damage_is_refused(tmp_path: Path) -> None:
         with h5py.File(path, "r+") as file:
             right, file[name][at] = file[name][at], value
         seal(path)
-        with pytest.raises(UserError, match="is cut off or not an HDF5 file"):
+        with pytest.raises(UserError, match="is cut off or not a file of scores"):
             TokenScores.open(path)
         with h5py.File(path, "r+") as file:
             file[name][at] = right
