@@ -60,10 +60,7 @@ def train(
                 try:
                     training.restore(resume)
                 except (RuntimeError, LookupError, TypeError, ValueError) as error:  # other shapes or numbers
-                    raise UserError(
-                        f"the checkpoint in {out} does not fit its training ({first_line(error)}): train from scratch "
-                        "in another folder"
-                    ) from error
+                    raise UserError(f"the checkpoint in {out} does not fit ({first_line(error)}): start again") from error
             else:
                 training.reporter.rewind(0)  # of a training that ended before its first checkpoint
             with defer_signals() as stop:
