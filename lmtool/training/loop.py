@@ -60,7 +60,7 @@ def train(
                 try:
                     training.restore(resume)
                 except (RuntimeError, LookupError, TypeError, ValueError) as error:  # other shapes or numbers
-                    raise UserError(f"the checkpoint in {out} does not fit ({first_line(error)}): start again") from error
+                    raise UserError(f"{out}: its checkpoint does not fit ({first_line(error)}): start again") from error
             else:
                 training.reporter.rewind(0)  # of a training that ended before its first checkpoint
             with defer_signals() as stop:
