@@ -256,7 +256,10 @@ def require_allowed(key: str, value: Any) -> None:
     text = as_written(value)
     require_text(key, text)
     if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them
-        return require_allowed_word(f"{key.removeprefix(PARAMETERS)}={text}")  # an override of each job
+        word = f"{key.removeprefix(PARAMETERS)}={text}"  # an override of each job
+        if word.startswith("~"):
+            raise SettingError(f"{key}: a parameter is a setting, which cannot be left out", key)
+        return require_allowed_word(word)
     form = next((form for keys, form in ALLOWED.items() if re.fullmatch(keys, key)), None)
     if (GUARDED.match(key) or "@" in key) and (form is None or re.fullmatch(form, text, re.IGNORECASE) is None):
         raise SettingError(

@@ -60,10 +60,10 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, config.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
-        used = [model.name for model in models] or [f"n-grams of {config.target}", config.text]
+        used = [model.name for model in models] or [f"n-grams of {config.target}"]
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, config.text)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
-        result.resumed = journal.rows
+        result.resumed, result.target = journal.rows, config.target
         pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
         if not streams:
             deque(pairs, maxlen=0)
@@ -73,6 +73,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
         elif streams:
             write_filtered(config, pairs, out, journal, result)
         _add_totals(result, journal)
+        result.faulty = journal.faults.count
         session.note(*journal.faults.notes())
         for model in models[:1]:
             session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
@@ -181,6 +182,8 @@ def _scored(
             result.seconds = time.perf_counter() - start
             result.tokens_per_second = tokens / result.seconds if tokens else None
             yield block.where(chosen), rows, errors
+    if config.text != STANDARD and journal.rows == journal.faults.count > 0:
+        raise UserError(f"{config.text}: every record is faulty: {journal.faults.of_first[0]}")
     journal.finish()
 
 

@@ -45,10 +45,13 @@ def json_value(
     Raises RecordError, naming the place, if the line is anything other than an object with these columns.
     """
     document = json_document(line, where, setting)
-    known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
+    if not isinstance(document, dict):
+        raise RecordError(
+            f"{where}: not a JSON object but a {type(document).__name__}: {setting} names a key of objects"
+        )
     for key, name in ((setting, column), *((f"{setting}s", other) for other in others)):
-        if not isinstance(document, dict) or name not in document:
-            raise RecordError(f"{where}: it has no {name!r}: {key} names one of: {known}")
+        if name not in document:
+            raise RecordError(f"{where}: it has no {name!r}: {key} names one of: {', '.join(sorted(document))}")
     require_new_names(document, taken, where)
     return document[column]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.documents import decoded
-from lmtool.data.faults import NONE_PASSED, NULL, STOP, Faults
+from lmtool.data.faults import NONE_PASSED, NULL, SKIP, STOP, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
@@ -73,6 +73,7 @@ def read_word_rows(
     """
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     if not tables:
+        faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line has no row of its own
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
         columns, spaces = columns_of_sentences((_lines(name, faults) for name in files), sentences)
         return replace(rows_of_table(columns, name, word, item, sentence, sentences), spaces=spaces)

@@ -17,11 +17,12 @@ from lmtool.system.terminal import Cell, text_table
 class ScoredTexts(Figures):
     """The result of `score`: totals of many texts.
 
-    empty: number of texts without a token. tokens, oov, log_prob: totals of all texts. run_out: the second run, if any.
-    resumed: number of texts whose scores already existed; tokens_per_second: speed for all other texts, None if there
-    were none. buckets: name, limit (None for the last), number of texts and share of OOVs of each. kept: number of
-    texts written by filter=. most, least, most_oov: the limits that they passed. across_sentences: as in Evaluation.
-    to, filter: the written files.
+    empty: number of texts without a token. faulty: number of faulty records, passed over. tokens, oov, log_prob: totals
+    of all texts. run_out: the second run, if any. resumed: number of texts whose scores already existed;
+    tokens_per_second: speed for all other texts, None if there were none. buckets: name, limit (None for the last),
+    number of texts and share of OOVs of each. kept: number of texts written by filter=. most, least, most_oov: the
+    limits that they passed. across_sentences: as in Evaluation. target: that of hashed n-grams. to, filter: the written
+    files.
     """
 
     name_width = 24
@@ -31,6 +32,7 @@ class ScoredTexts(Figures):
     text: str
     texts: int = 0
     empty: int = 0
+    faulty: int = 0
     tokens: int = 0
     oov: int = 0
     log_prob: float = 0.0
@@ -43,13 +45,14 @@ class ScoredTexts(Figures):
     least: float | None = None
     most_oov: float | None = None
     across_sentences: bool | None = None
+    target: str | None = None
     to: Path | None = None
     filter: Path | None = None
 
     @property
     def perplexity(self) -> float | None:
-        """exp(-log_prob / tokens), or None without tokens."""
-        if not self.tokens:
+        """exp(-log_prob / tokens), or None without tokens, and for hashed n-grams."""
+        if not self.tokens or self.target is not None:
             return None
         return math.exp(min(-self.log_prob / self.tokens, MAX_NATS)) if self.log_prob > -math.inf else math.inf
 
@@ -73,7 +76,10 @@ class ScoredTexts(Figures):
         speed = round(self.tokens_per_second) if self.tokens_per_second else None
         oov_limit = None if self.most_oov is None else f"{100 * self.most_oov:.4g} %"
         first: list[tuple[str, Cell]] = [("texts", self.texts), ("  without tokens", self.empty)]
-        first += [("tokens", self.tokens), ("  OOVs", self.oov), ("perplexity", self.perplexity)]
+        if self.target is None:
+            first += [("tokens", self.tokens), ("  OOVs", self.oov), ("perplexity", self.perplexity)]
+        else:
+            first += [("n-grams", self.tokens)]
         last: list[tuple[str, Cell]] = [("contexts", CONTEXTS.get(self.across_sentences)), ("tokens per second", speed)]
         for name, limit, count, share in self.buckets:
             to = "" if limit is None else f", to {limit:.4f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -11,9 +12,10 @@ from yaml import YAMLError
 
 from lmtool.config.overrides import key_of, quoted
 from lmtool.config.settings import config_dir_of
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.sweeps.job import folders, same_words
 from lmtool.system.files import atomic_write
+from lmtool.system.schemas import SWEEP, require_kind
 
 MULTIRUN = "multirun.yaml"
 KEPT = ".multirun.yaml"  # a copy; Hydra's sweeper writes multirun.yaml again, and not atomically
@@ -48,11 +50,10 @@ def read(folder: Path) -> DictConfig:
     path = folder / KEPT if (folder / KEPT).is_file() else folder / MULTIRUN  # written before 0.6
     try:
         config = OmegaConf.load(path)
-        if isinstance(config, DictConfig) and OmegaConf.select(config, "hydra.overrides.task") is not None:
-            return config
-    except (OSError, YAMLError, OmegaConfBaseException):
-        pass
-    raise UserError(f"{path} is damaged: choose another hydra.sweep.dir")
+        require_kind(OmegaConf.to_container(config), SWEEP, path.name)
+        return cast(DictConfig, config)
+    except (OSError, YAMLError, OmegaConfBaseException, ValueError) as error:
+        raise UserError(f"{path} is damaged ({first_line(error)}): choose another hydra.sweep.dir") from error
 
 
 def require_same(folder: Path, config: DictConfig) -> None:

@@ -64,6 +64,7 @@ METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}
 SOURCES = {"config_sources": [{"path": str, "provider": str}]}
 HYDRA = {"hydra": {"runtime": SOURCES, "overrides": {"task": [str]}}}
+SWEEP = {"hydra": {"job": {"config_name": str}, "runtime": SOURCES, "overrides": {"task": [str], "hydra": [str]}}}
 JOB = {"status": ("running", "done", "failed"), "overrides?": [str], "made?": [str], "code?": COUNT, "error?": TEXT}
 JOB |= each("value? seconds?", NUMBER)
 JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lmtool.errors import UserError, first_line
 from lmtool.neural.forms.loops import coalesced, rows_gradient
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray
@@ -92,10 +93,13 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
     if size == 1:
         yield Processes()
         return
-    if device.type == "cuda":  # name the GPU of each process: guessing can hang
-        dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
-    else:
-        dist.init_process_group("gloo", timeout=TIMEOUT)
+    try:
+        if device.type == "cuda":  # name the GPU of each process: guessing can hang
+            dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
+        else:
+            dist.init_process_group("gloo", timeout=TIMEOUT)
+    except ValueError as error:  # another variable is missing
+        raise UserError(f"WORLD_SIZE={size}: {first_line(error)}; use torchrun, or unset WORLD_SIZE") from error
     try:
         yield Processes(dist.get_rank(), size)
     finally:

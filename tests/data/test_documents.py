@@ -58,7 +58,7 @@ def test_each_line_of_a_document_is_a_line(tmp_path: Path) -> None:
     [
         (b'{"text": "a"}\n', "a.jsonl", None, "a.jsonl holds documents, not lines of text: name the column"),
         (b'{"text": ""}\n{"b": 1, "i": 2}\n', "a.jsonl", "text", "2: it has no 'text': data.column names one of: b, i"),
-        (b'["a"]\n', "a.jsonl", "text", "line 1: it has no 'text': data.column names one of: a list"),
+        (b'["a"]\n', "a.jsonl", "text", "line 1: not a JSON object but a list: data.column"),
         (b'{"text": "a"\n', "a.jsonl", "text", "line 1: not JSON"),
         (b'{"text": 5}\n', "a.jsonl", "text", "line 1: 'text' is not text (int)"),
         (b'{"text": "\\u0000"}\n', "a.jsonl", "text", "a NUL byte"),

@@ -56,6 +56,12 @@ def test_environment_variables(name: str, value: str, lmtool: Run, monkeypatch: 
         lm.train("ngram", "toy")
 
 
+def test_processes_without_a_number(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = lmtool("train", "data=toy", "model=nplm", "training.steps=1", code=2)
+    assert "lmtool: WORLD_SIZE=2: " in said and "RANK" in said and "torchrun" in said
+
+
 @pytest.mark.parametrize("value", ["", " "])
 def test_empty_environment_variables(value: str, tmp_path: Path) -> None:
     ended = shell("lmtool train data=toy model=ngram model.order=1", tmp_path, **dict.fromkeys(WRONG, value))

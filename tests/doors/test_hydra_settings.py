@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -43,6 +44,7 @@ REFUSED = {
     ),
     "parameters of Hydra's": ("hydra: {sweeper: {params: {+hydra.job.env_set.PATH: .}}}", "hydra.job.env_set.PATH=."),
     "parameters in another place": ("hydra: {sweeper: {params: {data@hydra.job: toy}}}", "data@hydra.job=toy"),
+    "parameters that leave out": ("hydra: {sweeper: {params: {~smoother: 'null'}}}", "hydra.sweeper.params.~smoother"),
     "parameters with code": ("hydra: {sweeper: {params: {options: theirs}}}", "options=theirs"),
     "launcher by interpolation": ("hydra: {launcher: '${data}'}", "hydra.launcher=${data}"),
     "any text": ("hydra: {launcher: {partition: '${data.name}'}}", "hydra.launcher.partition=${data.name}"),
@@ -279,6 +281,7 @@ def test_refused_from_a_line_that_is_resumed(words: list[str], said: str, lmtool
 def test_refused_from_a_sweep_that_is_resumed(lmtool: Run) -> None:
     lmtool(*TRAIN[:-1], "-m", "hydra.sweep.dir=sweep", "model.order=1,2")
     path = Path("sweep/multirun.yaml")
+    whole = path.read_text()
     evil = "    - +hydra.callbacks.x={_target_:os.mkdir,path:canary}\n"
     for copy in (path, Path("sweep/.multirun.yaml")):
         copy.write_text(copy.read_text().replace("    hydra:\n", f"    hydra:\n{evil}"))
@@ -287,6 +290,12 @@ def test_refused_from_a_sweep_that_is_resumed(lmtool: Run) -> None:
     for copy in (path, Path("sweep/.multirun.yaml")):
         copy.write_text("!!python/object/apply:os.mkdir [canary]\n")
     assert "multirun.yaml is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
+    for damage in ("runtime: null", "job: null", "runtime: {}"):
+        for copy in (path, Path("sweep/.multirun.yaml")):
+            settings = yaml.safe_load(whole)
+            settings["hydra"] |= yaml.safe_load(damage)
+            copy.write_text(yaml.safe_dump(settings))
+        assert "multirun.yaml is damaged (" in lmtool("train", "-m", "resume=sweep", code=2)
     assert not Path(CANARY).exists()
 
 

@@ -78,7 +78,7 @@ def test_weights_by_hand(lmtool: Run) -> None:
     assert [list(row) for row in rows] == [["text", "tokens", "log_weight_nats"]] * 4
     assert [row["tokens"] for row in rows] == [3, 0, 3, 1]
     assert [row["log_weight_nats"] for row in rows] == [w and pytest.approx(w, abs=1e-6) for w in weights]
-    assert Path("kept.txt").read_text() == "a b\n" and "n-grams of target.txt, out pool.txt on pool.txt" in said
+    assert Path("kept.txt").read_text() == "a b\n" and "n-grams of target.txt on pool.txt" in said
     assert json.loads(Path("out/result.json").read_text())["most"] == pytest.approx(-log(343 / 54), abs=1e-6)
     lmtool(*words, "most=17.2", "buckets=[near,far]", "bucket_limits=[0]")
     assert Path("kept.txt").read_text() == "a b\nc\n"
