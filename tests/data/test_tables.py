@@ -150,8 +150,6 @@ def test_tables_to_standard_output(files: Callable[..., str], capfd: pytest.Capt
 
 def test_what_else_cannot_be_standard_output(files: Callable[..., str]) -> None:
     Path("pairs.jsonl").write_text(lines())
-    score = ("score", "arpa=de.arpa", "text=t.txt", "least=1")
-    assert "filter=-: only to= can be standard output: name a file" in files(*score, "filter=-", code=2)
     assert "items=-: name a file" in files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "items=-", code=2)
     assert "to=-: unknown suffix" in files("export", "run=x", "to=-", code=2)
     said = files("tree", "data=toy", "to=-", code=2)
