@@ -49,6 +49,15 @@ def files(lmtool: Run) -> Run:
     return lmtool
 
 
+@pytest.mark.parametrize("name", ["run.json", "result.json", "model.h5", "vocabulary.txt"])
+def test_files_of_a_run_are_not_overwritten(name: str, files: Run) -> None:
+    files("train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=kn")
+    before = Path("kn", name).read_bytes()
+    given = f"filter=kn/{name}"
+    said = files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "least=1", given, code=2)
+    assert f"{given} is a file of the run in" in said and Path("kn", name).read_bytes() == before
+
+
 def test_documents_by_hand(files: Run) -> None:
     files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv", "hydra.run.dir=out")
     header, *rows = table("out.tsv")

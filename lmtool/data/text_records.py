@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -218,8 +218,8 @@ def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
 
 
 def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> None:
-    """Raise UserError for an output, by its setting, that is an address or a file of text= or of another output. names:
-    the files of text=.
+    """Raise UserError for an output, by its setting, that is an address or a file of text=, of another output or of a
+    run. names: the files of text=.
     """
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
     for key, name in outputs.items():
@@ -233,6 +233,11 @@ def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> 
         if path in used:
             raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
         used[path] = f"{key}={name}"
+        run: Any = None
+        with suppress(OSError, ValueError):
+            run = json.loads(path.with_name("run.json").read_text(encoding="utf-8"))
+        if isinstance(run, dict) and path.name in {"run.json", "result.json", *run.get("checksums", ())}:
+            raise UserError(f"{key}={name} is a file of the run in {path.parent}: choose another")
 
 
 def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:
