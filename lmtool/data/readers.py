@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 from lmtool.data.documents import json_texts, parquet_texts
 from lmtool.data.encodings import KENLM_BINARY, check_text, require_utf8, without_marks
-from lmtool.data.faults import NONE_PASSED, Faults, FileLines
+from lmtool.data.faults import NONE_PASSED, STOP, Faults, FileLines
 from lmtool.data.remote import is_address
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import RecordError, UserError
@@ -147,7 +147,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
     """
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes, number, has_newlines = 0, 1, False
-    blocks = _blocks(handle)
+    blocks = _blocks(handle, passed=faults.on_error != STOP)
     block = next(blocks, b"")
     require_utf8(block, name)
     while block:
@@ -177,8 +177,8 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
         yield FileLines.of(rest + b"\n", name, number)
 
 
-def _blocks(handle: IO[bytes]) -> Iterator[bytes]:
-    """Yield about BLOCK bytes at a time, those before a damage ahead of its error."""
+def _blocks(handle: IO[bytes], *, passed: bool) -> Iterator[bytes]:
+    """Yield about BLOCK bytes at a time. passed: whether those of a block before a damage come ahead of its error."""
     read1 = getattr(handle, "read1", None)
     if read1 is None:  # standard input, which decides itself how much it waits for
         yield from iter(lambda: handle.read(BLOCK), b"")
@@ -191,7 +191,7 @@ def _blocks(handle: IO[bytes]) -> Iterator[bytes]:
                 pieces.append(piece)
                 size += len(piece)
         except (OSError, *DAMAGES):
-            if pieces:
+            if pieces and passed:
                 yield b"".join(pieces)
             raise
         if pieces:

@@ -25,6 +25,7 @@ WHITE, WORD = re.compile("[ \t-\r]+"), re.compile("[^ \t-\r]+")
 OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 DECIMAL = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 SMALL = ("the", "cat", "</s>", "a", "sat", "dog", "on", "mat", "ran", "ünï", "<unk>", "<s>")  # all words of the cases
+MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\0", ".bz2": b"BZh91AY&SY", ".zst": b"\x28\xb5\x2f\xfd"}
 REFUSALS = (ValueError, EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError)
 
 
@@ -53,6 +54,9 @@ class Given(NamedTuple):
 
 def unpacked(raw: bytes, suffix: str) -> list[bytes]:
     """Return the contents of a file, several for a .zip. Raises ValueError if any of it is damaged."""
+    if suffix in MAGIC:  # as its first bytes say; plain text may be named .gz
+        packed = next((kind for kind, first in MAGIC.items() if raw.startswith(first)), None)
+        suffix = packed or ("" if _is_text(raw[:256]) else suffix)
     try:
         match suffix:
             case ".gz":
@@ -73,6 +77,14 @@ def unpacked(raw: bytes, suffix: str) -> list[bytes]:
     except REFUSALS as error:
         raise ValueError(str(error)) from error
     return [raw]
+
+
+def _is_text(head: bytes) -> bool:
+    """Return whether bytes are UTF-8 without NUL; the last letter may be cut."""
+    try:
+        return "\0" not in codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
 
 
 def _streams(raw: bytes, stream: Callable[[], Any], padding: int) -> bytes:
