@@ -97,7 +97,9 @@ def write_filtered(
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
         for block, rows, _ in parts:
             assert block is not None, "the records are read"
-            chosen = (criterion(rows, config.most_oov, second) <= high) & (criterion(rows, config.most_oov) >= low)
+            values = criterion(rows, config.most_oov, second)
+            plain = values if second is None else criterion(rows, config.most_oov)
+            chosen = (values <= high) & (plain >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
 

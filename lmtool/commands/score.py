@@ -175,7 +175,7 @@ def _scored(
                 if not passed:
                     raise RecordError(faults[k])
             journal.add(rows, faults)
-            chosen, rows, errors = journal.kept(rows, [faults.get(k) for k in range(len(rows))])
+            chosen, rows, errors = journal.kept(rows, list(map(faults.get, range(len(rows)))))
             found = int(rows["tokens"].sum())
             tokens += found
             bar.update(found)

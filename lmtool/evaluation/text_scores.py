@@ -306,6 +306,8 @@ class ScoreJournal:
         """Return which records have a row in tables, `[M]`, and these rows and errors: with NULL all."""
         faulty = rows["tokens"] == FAULTY
         chosen = ~faulty | (self.faults.on_error != SKIP)
+        if not faulty.any():  # nearly all blocks: no row is copied
+            return chosen, rows, errors
         rows["tokens"][faulty] = 0
         return chosen, rows[chosen], [errors[k] for k in np.flatnonzero(chosen).tolist()]
 
@@ -318,7 +320,7 @@ class ScoreJournal:
                 rows = np.fromfile(file, self.dtype, size)
                 places = np.flatnonzero(rows["tokens"] == FAULTY).tolist()
                 found = {k: str(json.loads(errors.readline())) for k in places}
-                yield self.kept(rows, [found.get(k) for k in range(len(rows))])
+                yield self.kept(rows, list(map(found.get, range(len(rows)))))
 
     def parts(self) -> Iterator[tuple[Rows, list[str | None]]]:
         """Yield all rows that are kept, in order, in parts, with their errors."""

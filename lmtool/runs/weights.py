@@ -173,7 +173,7 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes.get(TIED, "{}"), {str: str}, TIED).items()}
         for name, values in tensors.items():
-            if values.dtype.kind == "f" and not np.abs(values).max(initial=0) <= LARGEST:
+            if values.dtype.kind == "f" and not max(values.max(initial=0), -values.min(initial=0)) <= LARGEST:  # or nan
                 raise ValueError(f"{name} has numbers that are not finite, or above {LARGEST:g}")
     try:
         if TIED in notes:
