@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
 from lmtool.config.overrides import key_of, quoted
@@ -48,6 +48,19 @@ class CommandLine:
     def multirun(self) -> bool:
         """Whether the line asks for a sweep."""
         return any(flag in MULTIRUN for flag in self.flags) or "hydra.mode=MULTIRUN" in self.overrides
+
+    def flag(self, *names: str) -> str | None:
+        """Return the value of the first of these flags, which may be the next word; None if none is given."""
+        for flag, after in zip_longest(self.flags, self.flags[1:], fillvalue=""):
+            name, equals, value = flag.partition("=")
+            if name in names:
+                return value if equals else after
+        return None
+
+    def has_flag(self, name: str) -> bool:
+        """Return whether a flag is given, and is not the value of another."""
+        pairs = pairwise(["", *self.flags])
+        return any(flag.partition("=")[0] == name for before, flag in pairs if before not in FLAGS_WITH_VALUE)
 
     def given(self, key: str) -> str | None:
         """Return a line's last override of a key."""
