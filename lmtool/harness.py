@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.api.running import compose, line_of
-from lmtool.config.model_verbs import PairsConfig
+from lmtool.commands.pairs import Settings
 from lmtool.config.rules import require
 from lmtool.config.settings import typed
 from lmtool.data.oov import text_warning
@@ -57,7 +57,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         """Raises UserError for a mistake in a setting, and for a model with a cache."""
         super().__init__()
         require(eos in (True, False, "auto"), "eos", eos, "True, False or auto")
-        config = typed(compose(line_of("pairs", [], settings))[0], PairsConfig, None)
+        config = typed(compose(line_of("pairs", [], settings))[0], Settings, None)
         _, model = next(load_each(config))
         self.text_model, self._eos, self._seeds = model, eos, count()
         require_no_cache(model.model, model.name)

@@ -16,8 +16,8 @@ import pytest
 from lmtool import load
 from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
+from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config.settings import plain_values, typed, with_current_names
-from lmtool.config.verbs import TrainConfig
 from lmtool.runs.resume import restore_settings
 from lmtool.training.state import load_state, save_state
 from lmtool.trees.options import BrownTree
@@ -80,7 +80,7 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     new = {"context_reset_prob": 0.0, "gated": False}, of_training
     for group, settings in zip(("model", "training"), new, strict=True):
         assert {name: now[group].pop(name) for name in settings} == settings
-    before = with_current_names(before, TrainConfig)
+    before = with_current_names(before, TrainSettings)
     for group in ("model", "output", "training", "optim", "schedule"):
         assert now[group] == before[group]
     said = lmtool("train", "resume=nplm", "model.fofe_window=100", code=2)
@@ -141,7 +141,7 @@ def test_a_tree_that_was_the_default_stays(lmtool: Run, older: Path) -> None:
 
 
 def test_earlier_names_of_a_tree_are_read_though_the_default_has_become_another() -> None:
-    config = typed(compose(CommandLine("train", [], ["model=hsoftmax", "tree=huffman", "data=toy"]))[0], TrainConfig)
+    config = typed(compose(CommandLine("train", [], ["model=hsoftmax", "tree=huffman", "data=toy"]))[0], TrainSettings)
     before = plain_values(config) | {"tree": {"kind": "brown", "clusters": 7, "words": 50, "tokens": 900}}
     restore_settings(config, before, [])
     assert config.tree == BrownTree("brown", 7, 50, 900)

@@ -200,10 +200,10 @@ def test_failures_of_our_own_give_code_1_and_ctrl_c_stops_all(
     lmtool: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from lmtool.commands import train
-    from lmtool.config.verbs import TrainConfig
+    from lmtool.commands.train import Settings as TrainSettings
     from lmtool.results import RateTest
 
-    def run(config: TrainConfig, session: session.Session) -> RateTest:
+    def run(config: TrainSettings, session: session.Session) -> RateTest:
         if config.seed == 2:
             raise failure
         return RateTest([], [], [], 0.0)  # whose metric is not a number

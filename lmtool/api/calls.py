@@ -26,7 +26,7 @@ from lmtool.api.running import (
     word_of,
 )
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import VERBS
+from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require, require_flags, require_path
 from lmtool.errors import UserError
@@ -178,7 +178,7 @@ def evaluate(
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
         return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
-    from lmtool.commands.eval import evaluate_split
+    from lmtool.commands._evaluate import evaluate_split
 
     loaded = model_of(
         run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)
@@ -298,7 +298,7 @@ def sweep(
     if resume := settings.get("resume"):
         raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
     require_path("out", out)
-    require(verb in list(VERBS), "verb", verb, f"one of {', '.join(VERBS)}")
+    require(verb in verbs(), "verb", verb, f"one of {', '.join(verbs())}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = line_of(verb, ["-m"], settings).overrides
     for key, values in over.items():

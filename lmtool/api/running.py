@@ -17,8 +17,7 @@ from typing import Any, TypeVar, cast
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, config_dir_of
-from lmtool.commands import run_command
-from lmtool.config.model_verbs import SETTINGS
+from lmtool.commands import run_command, settings_of
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.config.rules import as_written, require, require_flags, require_path, require_text
@@ -81,7 +80,7 @@ def call(
         line = with_current_names(line if again == "resume" else with_earlier_words(line))
         composed, choices = compose(line)
         config_dir = config_dir_of(line.flags)
-        config = typed(composed, SETTINGS[verb], config_dir)
+        config = typed(composed, settings_of(verb), config_dir)
         resumed = next((value_of(word) for word in line.overrides if key_of(word) == "hydra.run.dir"), None)
         if out is not None or resumed is not None:
             folder = Path(out if out is not None else str(resumed))

@@ -2,7 +2,7 @@
 
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
 name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
-who types such a setting runs their own code; the files of --config-dir and of hydra.searchpath, and a run folder, may be
+who types such a setting runs their own code; the files of --config-dir and hydra.searchpath, and a run folder, may be
 somebody else's and must not run code. So each of these files, whether a line uses it or not, and each saved request is
 checked against a list of keys, each with the form of its values, before Hydra reads it.
 """
@@ -50,7 +50,8 @@ ALLOWED = {
 }
 PARAMETERS = "hydra.sweeper.params."
 PACKAGE = re.compile(r"^\s*#\s*@package\s+(\S+)", re.MULTILINE)
-OWN_GROUP = re.compile(rf"(_global_\.)?({'|'.join([*HOMES, TRAINING])})(\.\w+)*|_global_")  # a package that may be named
+# Packages that a defaults list may name.
+OWN_GROUP = re.compile(rf"(_global_\.)?({'|'.join([*HOMES, TRAINING])})(\.\w+)*|_global_")
 REMEDY = "YAML files and resumed lines may not set this; if it is your own, write it on the command line"
 
 
@@ -86,7 +87,8 @@ def _require_allowed_file(path: Path, group: str, typed: Collection[str]) -> Non
             for entry in map(str, item if isinstance(item, dict) else [item]):
                 *_, name = entry.split() or [""]
                 moved = name.partition("@")[2]
-                if (moved and OWN_GROUP.fullmatch(moved) is None) or (GUARDED.match(inside) and re.search("[/@]", name)):
+                is_elsewhere = bool(moved) and OWN_GROUP.fullmatch(moved) is None
+                if is_elsewhere or (GUARDED.match(inside) and re.search("[/@]", name)):
                     raise SettingError(f"{entry}: {REMEDY}", entry)  # the settings of any file would be moved there
 
 

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
-from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
+from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, keys_of
+from lmtool.commands import bare_setting, verbs
 from lmtool.config.overrides import key_of, quoted
 from lmtool.errors import UserError
 from lmtool.system.terminal import close_words, nearest
@@ -97,10 +98,10 @@ def split_line(words: list[str]) -> CommandLine:
             overrides.append(word)
     if waiting is not None:
         raise UserError(f"{waiting} needs a value after it")
-    known = (*VERBS, "help", "completion")
+    known = (*verbs(), "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
-    return CommandLine(verb, flags, as_settings(verb, overrides) if verb else overrides)
+    return CommandLine(verb, flags, as_settings(verb, overrides) if verb in verbs() else overrides)
 
 
 def _flag_value(flag: str, value: str) -> str:
@@ -125,7 +126,7 @@ def _instead_of(word: str, after: str) -> str:
 
 def _as_text(word: str, verb: str | None) -> str:
     """Return how to write text that begins with a dash, if the verb reads it."""
-    is_read = verb is not None and VERBS.get(verb) == "text"
+    is_read = verb in verbs() and bare_setting(verb) == ("text", False)
     return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
@@ -135,10 +136,10 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
     is not UTF-8.
     """
-    declared = VERBS.get(verb)
-    if declared is None:
+    bare = bare_setting(verb)
+    if bare is None:
         return words
-    key = declared.removesuffix("...")
+    key, several = bare
     known = keys_of(verb)
     settings = [word for word in words if _is_setting(word, known)]
     free = [_as_utf8(word) for word in words if not _is_setting(word, known)]
@@ -147,7 +148,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     for word in free:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python keeps bytes that it cannot decode
             raise UserError(f"{key}: {word!r} is not UTF-8 text")
-    if key != declared:
+    if several:
         return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
     if len(free) > 1:
         raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two texts: put quotes around both together, as "a b"')

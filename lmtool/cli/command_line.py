@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
+from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
 from lmtool.system.process import StopRequest, preserve_interrupts
@@ -75,7 +76,7 @@ def _dispatch(words: list[str]) -> int:
         elif not line.words or "--help" in line.flags or "-h" in line.flags:
             print(help_pages.overview())
         else:
-            raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(help_pages.VERBS)}")
+            raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(verbs())}")
         return 0
     options = line.given("options")
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):

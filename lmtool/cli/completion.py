@@ -17,10 +17,10 @@ from lmtool.cli.help_pages import (
     EXPERIMENT,
     MULTIRUN,
     PLUGINS,
-    VERBS,
     completion_page,
 )
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
+from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import CHOSEN, conf_dir, folder_in_use
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import Setting, read
@@ -109,7 +109,7 @@ def _last_word(line: str) -> str:
 
 
 def _whole_words(words: list[str], last: str) -> list[str]:
-    verb = next((word for word in words if word in VERBS), None)
+    verb = next((word for word in words if word in verbs()), None)
     flag, equals, value = last.partition("=")
     if words and words[-1] in CONFIG_DIR:
         return _paths(last)
@@ -118,7 +118,7 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     if last.startswith("-"):
         return list(USUAL_FLAGS)
     if verb is None:
-        return [*VERBS, "completion"]
+        return [*verbs(), "completion"]
     overrides = [word for word in words if word != verb]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
     try:
@@ -139,7 +139,7 @@ def _keys(settings: LineSettings, last: str) -> list[str]:
     for prefix, found in _settings(settings, last):
         parents = {setting.path[:-1] for setting in found}
         names += [prefix + ".".join(setting.path) + "=" for setting in found if setting.path not in parents]
-    return names + (_paths(last) if VERBS[settings.verb] == "paths..." else [])
+    return names + (_paths(last) if bare_setting(settings.verb) == ("paths", True) else [])
 
 
 def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:

@@ -35,7 +35,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.cli.read_once import Kept, ReadOnce
 from lmtool.cli.suggestions import unknown_key
-from lmtool.config.model_verbs import SETTINGS
+from lmtool.commands import settings_of
 from lmtool.config.overrides import swept_values, unreadable
 from lmtool.config.rules import as_written, require, require_text
 from lmtool.config.settings import SettingError, with_current_names
@@ -96,7 +96,7 @@ class CheckedLoader(ConfigLoaderImpl):
         composed = super()._compose_config_from_defaults_list(defaults, repo)
         values = OmegaConf.to_container(composed, resolve=False)
         assert isinstance(values, dict) and self._line.verb is not None
-        current = with_current_names(values, SETTINGS[self._line.verb])
+        current = with_current_names(values, settings_of(self._line.verb))
         for earlier in values.keys() - current.keys():
             del composed[earlier]
         composed.update({name: value for name, value in current.items() if value != values.get(name)})

@@ -33,8 +33,7 @@ from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of, flag_valu
 from lmtool.cli.hydra_rules import CheckedLoader
 from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
-from lmtool.commands import run_command
-from lmtool.config.model_verbs import SETTINGS
+from lmtool.commands import run_command, settings_of
 from lmtool.config.options import conf_dir, places
 from lmtool.config.overrides import key_of
 from lmtool.config.rules import require_folder
@@ -235,7 +234,7 @@ def _task(
 
     def run(composed: Any) -> float | None:
         with hydra_errors.explained(line), of_paths():
-            config = typed(composed, SETTINGS[verb])  # a mistake in it is reported before the command is imported
+            config = typed(composed, settings_of(verb))  # a mistake in it is reported before the command is imported
             result = run_command(verb, config, Session.of_hydra(quiet=quiet, progress=progress))
         return result.metric if isinstance(result, Result) else None
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, option_text
+from lmtool.commands import own_types
 from lmtool.config.options import conf_dir, yaml_files
 from lmtool.config.overrides import key_of, swept_values
-from lmtool.config.types import SettingType, option_types, verb_types
+from lmtool.config.types import SettingType, option_types
 from lmtool.config.yaml_files import YamlFile, line_of, read
 from lmtool.errors import UserError
 
@@ -86,7 +87,7 @@ class LineSettings:
     @cached_property
     def top(self) -> dict[str, SettingType]:
         """The verb's own settings."""
-        return verb_types(self.verb)
+        return own_types(self.verb)
 
     def is_group(self, key: str) -> bool:
         """Return whether a key is a group (Hydra's too) and not a setting."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +21,15 @@ from yaml import MarkedYAMLError, YAMLError
 from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
-from lmtool.commands import own_types, verbs
+from lmtool.cli.unknown_keys import unknown_hydra_key, unknown_key, unused
 from lmtool.config.compose import Composition
-from lmtool.config.options import CHOSEN, HOMES, conf_dir, kinds, letters_of, meant, places, yaml_files
-from lmtool.config.request import EXPERIMENT, Request, group_of, is_hydras
-from lmtool.config.renamed import RENAMED
-from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
+from lmtool.config.options import HOMES, conf_dir, meant, places, yaml_files
+from lmtool.config.request import EXPERIMENT, Request, is_hydras
+from lmtool.config.settings import SettingError, error_line, whole_key
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import line_of, read, require_bounded_aliases, require_experiment, text_of
 from lmtool.errors import UserError
-from lmtool.system.terminal import close_words, nearest, size_text
+from lmtool.system.terminal import nearest, size_text
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
 # Messages of torch, which has an exception type for GPUs only, and of the system's loader when memory runs out.
@@ -88,7 +87,7 @@ def of_values(error: Exception, composition: Composition) -> UserError | None:
         given = next((name for name in request.values if f"{name}.".lstrip("+").startswith(f"{key}.")), None)
         if given is not None and not is_hydras(given):
             return UserError(unknown_key(given, str(request.values[given]), [composition], python=request.python))
-        return UserError(_unknown_hydra_key(given or key, error, request))
+        return UserError(unknown_hydra_key(given or key, error, request))
     if isinstance(error, OmegaConfBaseException):
         return UserError(placed(error_line(error), whole_key(error), composition))
     return None

@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,24 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log, env_override
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lmtool.cli import mistakes
-from lmtool.cli.allowed import require_allowed_files, require_allowed_request
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.words import jobs_of, requested, typed_keys
+from lmtool.cli.words import requested
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import VERSION, Composition, choices_of, hydra_state, in_quotes
-from lmtool.config.options import conf_dir
-from lmtool.config.request import OUT, Request, escaped, is_hydras
+from lmtool.config.compose import Composition, choices_of, in_quotes
+from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
 from lmtool.errors import UserError, of_paths
-from lmtool.runs.resume import saved_request, save_request
+from lmtool.runs.resume import save_request
 from lmtool.session import Session, on_terminal
 from lmtool.sweeps import sweep
 from lmtool.system.process import require_environment

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, VERBS
+from lmtool.cli.help_pages import EXPERIMENT
 from lmtool.cli.line_settings import LineSettings
+from lmtool.commands import verbs
 from lmtool.config.options import CHOSEN, letters_of
 from lmtool.config.overrides import key_of
 from lmtool.system.terminal import close_words, nearest
@@ -122,12 +123,12 @@ def unused(word: str, settings: LineSettings) -> str:
         users = [f"{used}={name}" for name in settings.kinds(used) if group in settings.text(used, name).groups]
         if users:
             return f"{word}: not used with {used}={option}, but with {_some(users)}"
-    verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
-    if not verbs and group not in CHOSEN:
+    having = [f"lmtool {verb}" for verb in verbs() if group in LineSettings(CommandLine(verb, [], [])).groups]
+    if not having and group not in CHOSEN:
         return f"no group {group!r}{nearest(group.rpartition('/')[2], settings.groups)}"
-    verbs = verbs or [f"{CHOSEN[group]}=NAME"]
+    having = having or [f"{CHOSEN[group]}=NAME"]
     reason = ": a run has it from its training" if "run" in settings.top else ""
-    return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(verbs)}"
+    return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(having)}"
 
 
 def _some(names: list[str]) -> str:
@@ -176,8 +177,8 @@ def _in_other_options(meant: str, settings: LineSettings) -> str | None:
 
 
 def _in_other_verbs(key: str, settings: LineSettings) -> str | None:
-    verbs = [f"lmtool {verb}" for verb in VERBS if key in LineSettings(CommandLine(verb, [], [])).top]
-    return f"it is a key of {_some(verbs)}" if verbs else None
+    having = [f"lmtool {verb}" for verb in verbs() if key in LineSettings(CommandLine(verb, [], [])).top]
+    return f"it is a key of {_some(having)}" if having else None
 
 
 def _by_spelling(key: str, settings: LineSettings) -> str:

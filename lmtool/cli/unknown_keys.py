@@ -118,7 +118,7 @@ def _of_group(key: str, value: str, job: Composition) -> str:
     return f"no key {key!r}{nearest(rest, job.option(group).fields)}"
 
 
-def _unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request) -> str:
+def unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request) -> str:
     """Describe a key that Hydra's settings, or a YAML file, lack."""
     for part in ("launcher", "sweeper"):
         if key.startswith(f"hydra.{part}.") and f"hydra/{part}" not in request.choices:
@@ -205,9 +205,10 @@ def _in_other_verbs(key: str) -> str | None:
 
 
 def _by_spelling(key: str, job: Composition) -> str:
+    known = job.keys()
     top = [*job.own, *job.groups, *[f"+{EXPERIMENT}"] * ("model" in job.groups)]
     close = close_words(key, top)
-    ends = {name.rpartition(".")[2]: name for name in job.keys()}
+    ends = {name.rpartition(".")[2]: name for name in known}
     close += [ends[name] for name in close_words(key.rpartition(".")[2], list(ends)) if ends[name] not in close]
     return f"; did you mean {' or '.join(close[:SHOWN])}?" if close else nearest(key, top)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Number
@@ -78,8 +78,8 @@ def requested(line: CommandLine) -> Request:
     jobs = jobs_of(request, own)
     for word in groups:
         if word.mark and word.key != EXPERIMENT and any(word.key in job.groups for job in jobs):
-            chosen = replace(request, choices={key: name for key, name in choices.items() if key.lstrip("+") != word.key})
-            option = jobs_of(chosen, own)[0].groups.get(word.key)
+            others = {key: name for key, name in choices.items() if key.lstrip("+") != word.key}
+            option = jobs_of(replace(request, choices=others), own)[0].groups.get(word.key)
             raise UserError(f"{word.written}: {word.key}={option} is chosen already: write {word.written.lstrip('+')}")
     for key in request.removed:
         parent = jobs[0].type_of(key.rpartition(".")[0]) if "." in key else None
@@ -108,8 +108,8 @@ def _removed(line: CommandLine) -> list[str]:
 
 
 def _folders(beside: str | None, words: list[Word]) -> list[Path]:
-    """Return the folders of YAML files that the user names. Raises UserError for one of hydra.searchpath that is missing,
-    of which Hydra only warns.
+    """Return the folders of YAML files that the user names. Raises UserError for a missing one of hydra.searchpath, of
+    which Hydra only warns.
     """
     folders = [Path(os.path.relpath(beside))] if beside else []
     for word in words:
@@ -127,8 +127,8 @@ def _folders(beside: str | None, words: list[Word]) -> list[Path]:
 def _earlier(line: CommandLine) -> Request | None:
     """Return the request that started the run or sweep that is resumed, in its folder; None without resume=.
 
-    Its --config-dir is used again; a folder of options, whose Python files are run, must be named again. Raises UserError
-    if the folder holds nothing to resume, and for words that contradict resume=.
+    Its --config-dir is used again; a folder of options, whose Python files are run, must be named again. Raises
+    UserError if the folder holds nothing to resume, and for words that contradict resume=.
     """
     text = (line.given(RESUME) or "").partition("=")[2]
     folder = _text(os.path.expanduser(text), null=True) if text else None

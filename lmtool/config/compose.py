@@ -92,11 +92,11 @@ class Composition:
 def _set(settings: DictConfig, key: str, value: Any) -> None:
     """Set the value of a key, which must exist unless it begins with `+`; dictionaries of settings are merged."""
     is_new, key = key.startswith("+"), key.lstrip("+")
-    if isinstance(value, dict) and key not in DICTIONARIES and OmegaConf.is_dict(node := OmegaConf.select(settings, key)):
-        if node or not value:
-            for name, item in value.items():
-                _set(settings, f"{'+' * is_new}{key}.{name}", item)
-            return
+    node = OmegaConf.select(settings, key) if isinstance(value, dict) and key not in DICTIONARIES else None
+    if OmegaConf.is_dict(node) and (node or not value):
+        for name, item in value.items():
+            _set(settings, f"{'+' * is_new}{key}.{name}", item)
+        return
     parent, _, last = key.rpartition(".")
     if parent and not is_new and OmegaConf.select(settings, parent) is None:
         raise ConfigKeyError(f"no key {key!r}")

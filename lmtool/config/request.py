@@ -27,8 +27,8 @@ class Request:
 
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
-    unless it is escaped. sweep: whether both are those of a sweep, in Hydra's grammar, e.g. "1,2". removed: keys of items
-    that are left out. config_dir, config_name, config_path: of Hydra's flags, None if they are not given.
+    unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
+    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if they are not given.
     python: whether it is worded as Python's arguments.
     """
 
@@ -78,7 +78,7 @@ class Request:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `of_json` reads."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False, [], {}) and name != "python"}
+        return {name: value for name, value in asdict(self).items() if value and name != "python"}
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
-from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require_path
-from lmtool.config.verbs import UNION, require_device
+from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import is_kenlm_binary

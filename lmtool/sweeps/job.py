@@ -19,7 +19,7 @@ from omegaconf import DictConfig, ListConfig, flag_override
 from lmtool import session
 from lmtool.config.options import HOMES, kinds
 from lmtool.config.overrides import key_of
-from lmtool.config.types import option_types, verb_types
+from lmtool.config.types import option_types
 from lmtool.errors import UserError, first_line
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
@@ -144,18 +144,18 @@ def _require_same(folder: Path, before: Record | None, about: Record) -> None:
 
 def same_words(verb: str, before: list[str], now: list[str]) -> bool:
     """Return whether the overrides of two jobs or sweeps are equal, except that settings were renamed between them."""
-    return before == now or [_renamed(verb, word) for word in before] == [_renamed(verb, word) for word in now]
+    return before == now or list(map(_renamed, before)) == list(map(_renamed, now))
 
 
-def _renamed(verb: str, word: str) -> str:
+def _renamed(word: str) -> str:
     """Return an override with the current name of its setting in any option of the group, to be compared alone."""
     key = key_of(word)
     group, _, name = key.partition(".")
     types = [option_types(group, kind) for kind in (kinds(group) if group in HOMES else [group])]
-    for settings in types if name else [verb_types(verb)]:
+    for settings in types if name else []:
         for current, type_ in settings.items():
-            if type_.rule is not None and type_.rule.was == (name or key):
-                return word.replace(key, f"{group}.{current}" if name else current, 1)
+            if type_.rule is not None and type_.rule.was == name:
+                return word.replace(key, f"{group}.{current}", 1)
     return word
 
 

@@ -15,13 +15,13 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import with_current_names
+from lmtool.commands import own_types, verbs
+from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config import settings
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.settings import error_line, saved_settings
-from lmtool.config.types import SettingType, option_types, type_of, verb_types
-from lmtool.config.verbs import TrainConfig
+from lmtool.config.types import SettingType, option_types, type_of
 from lmtool.config.yaml_files import read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
@@ -48,21 +48,21 @@ def test_an_options_types_are_its_dataclasss(group: str, name: str) -> None:
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_a_verbs_types_are_its_dataclasss(verb: str) -> None:
-    types, settings = verb_types(verb), VERB_SETTINGS[verb]
+    types, settings = own_types(verb), VERB_SETTINGS[verb]
     assert set(types) == {field.name for field in fields(settings)} - {*HOMES, "training"}
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
 def test_what_the_types_say() -> None:
-    train = verb_types("train")
+    train = own_types("train")
     assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
     assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert own_types("eval")["nbest_weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -94,9 +94,9 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
-    for verb in VERBS:
+    for verb in verbs():
         keys = {entry.path[0] for entry in read(ROOT / "conf" / f"{verb}.yaml").settings}
-        assert keys <= verb_types(verb).keys(), verb
+        assert keys <= own_types(verb).keys(), verb
 
 
 class Colour(Enum):
@@ -173,17 +173,14 @@ def test_an_earlier_name_is_read_and_says_the_current_one(
     for word, value in (("training=mine", "-1.0"), ("training.max_grad_norm=-2", "-2.0")):
         said = lmtool("train", "data=toy", "model=nplm", "training=mine", word, "--config-dir", "own", code=2)
         assert f"training.max_grad_norm={value}: must be above 0, or null" in said
-    line = split_line(["train", "model=nce", "output.noise=3", "prune=[0]", "seed=1"])
-    assert with_current_names(line, noted=True).overrides[1:3] == ["output.num_noise=3", "prune_counts=[0]"]
-    assert capfd.readouterr().err.splitlines() == [
-        "note: output.noise has been renamed: write output.num_noise",
-        "note: prune has been renamed: write prune_counts",
-    ]
+    line = split_line(["train", "model=nce", "output.noise=3", "seed=1"])
+    assert with_current_names(line, noted=True).overrides[1:2] == ["output.num_noise=3"]
+    assert capfd.readouterr().err == "note: output.noise has been renamed: write output.num_noise\n"
     line = split_line(["train", "-m", "schedule=steps,plateau", "schedule.factor=0.5"])
     assert with_current_names(line).overrides[-1] == "schedule.factor=0.5"  # plateau's name today
-    both = {"training": {"clip_norm": 1.0, "max_grad_norm": 2.0}, "prune": [0], "model": {"kind": "unknown"}}
-    current = settings.with_current_names(both, TrainConfig)
-    assert current == {"training": {"max_grad_norm": 1.0}, "prune_counts": [0], "model": {"kind": "unknown"}}
+    both = {"training": {"clip_norm": 1.0, "max_grad_norm": 2.0}, "model": {"kind": "unknown"}}
+    current = settings.with_current_names(both, TrainSettings)
+    assert current == {"training": {"max_grad_norm": 1.0}, "model": {"kind": "unknown"}}
     saved = saved_settings({"kind": "steps", "warmup": 0.0, "at": [5], "factor": 0.5}, "schedule")
     assert (saved.milestones, saved.gamma) == ([5], 0.5)
 
