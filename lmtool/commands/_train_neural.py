@@ -94,13 +94,10 @@ def _run(
     with also_below(started_in), _corpus(config, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
-            composed = config.tree
             # What a cell that is run again no longer names is not restored, but compared.
             named = [*begun.overrides, *session.begun.overrides]
             words = named if session.again == "resume" else session.begun.overrides
             restore_settings(config, state.values["about"]["settings"], words)
-            if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
-                session.choices["tree"] = config.tree.kind
         tokens = corpus.tokens("train")
         model.suit(config.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
