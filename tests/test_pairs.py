@@ -266,7 +266,6 @@ def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Pa
         ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
         ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
-        ("text=pairs.jsonl data=blimp", "data=blimp: data is the earlier name of text, which is set too"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
         ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
     ],

@@ -93,13 +93,6 @@ def test_a_tracker_that_fails_is_told_once(lmtool: Run, fails: str) -> None:
     assert Path("net/run.json").is_file()
 
 
-def test_the_earlier_setting_is_tensorboard(lmtool: Run) -> None:
-    pytest.importorskip("tensorboard")
-    lmtool(*LINE, ONE, "training.tensorboard=true", "hydra.run.dir=net")
-    (events,) = Path("net/tensorboard").iterdir()
-    assert all(text in events.read_bytes() for text in (b"valid_perplexity", b"result/parameters", b"| model.kind |"))
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -209,7 +209,7 @@ def rescore(
 def ensemble(
     runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> MixedRun:
-    """Mix runs into a new run, like `lmtool ensemble`; `lmtool.mix` is an older alias.
+    """Mix runs into a new run, like `lmtool ensemble`.
 
     runs: run folders, or results of `train`, `ensemble` and `load`; with text=, ARPA files too. out: the run folder;
     None: a new one below ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, weights,
@@ -290,7 +290,6 @@ def sweep(
     UserError for a key without values, and for a mistake in a shared setting; a failed job is a row of the table.
     """
     from lmtool.cli.hydra_run import hydra_state, run_verb
-    from lmtool.cli.line_settings import LineSettings
     from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table, with_values
 
     if not isinstance(over, Mapping):
@@ -311,17 +310,13 @@ def sweep(
     words += ["hydra.job_logging.root.handlers=[file]"]
     words += [] if launcher is None else [f"hydra/launcher={launcher}"]
     line = CommandLine(verb, ["-m"], words)
-    with said_in_python(), folder_in_use(settings.get("options")):
-        given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
-        with hydra_state(), logging_restored():  # Hydra sets up logging for the whole process
-            run_verb(line, quiet=True, progress=shows_progress(progress))
+    # Hydra sets up logging for the whole process.
+    with said_in_python(), folder_in_use(settings.get("options")), hydra_state(), logging_restored():
+        run_verb(line, quiet=True, progress=shows_progress(progress))
     rows = [with_values(row) for row in rows_of(folder)]
 
     def shown(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
-        return SweepTable(folder, metric, by_seed, header=[given.get(name, name) for name in table[0]], table=table[1])
+        return SweepTable(folder, metric, by_seed, header=table[0], table=table[1])
 
     seeds, metric = seeds_table(rows), metric_of(rows)
     return shown(jobs_table(rows), metric, shown(seeds, f"mean {metric}") if seeds is not None else None)
-
-
-mix = ensemble  # the name before 0.7

@@ -67,7 +67,6 @@ def call(
     as in Session. command: what is run instead of the verb's own command, with its settings.
     """
     from lmtool.cli.line_checks import with_earlier_words
-    from lmtool.cli.line_settings import with_current_names
 
     require_environment()
     require_path("out", out)
@@ -77,7 +76,7 @@ def call(
     with of_paths(), said_in_python(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = line_of(verb, [], settings)  # whole, if the cell that started a training is run again
-        line = with_current_names(line if again == "resume" else with_earlier_words(line))
+        line = line if again == "resume" else with_earlier_words(line)
         composed, choices = compose(line)
         config_dir = config_dir_of(line.flags)
         config = typed(composed, settings_of(verb), config_dir)

@@ -35,10 +35,9 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.cli.read_once import Kept, ReadOnce
 from lmtool.cli.suggestions import unknown_key
-from lmtool.commands import settings_of
 from lmtool.config.overrides import swept_values, unreadable
 from lmtool.config.rules import as_written, require, require_text
-from lmtool.config.settings import SettingError, with_current_names
+from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, named
 from lmtool.sweeps.job import REPEATED
 from lmtool.sweeps.restart import all_overrides, is_grid
@@ -71,8 +70,8 @@ MAX_KEPT = 100  # composed configurations, some 100 KB each
 
 
 class CheckedLoader(ConfigLoaderImpl):
-    """Hydra's configuration loader, which replaces the earlier names of settings in YAML files by the current ones, and
-    rejects files of somebody else with settings that they may not have (`ALLOWED`).
+    """Hydra's configuration loader, which rejects files of somebody else with settings that they may not have
+    (`ALLOWED`).
 
     An override of a sweep whose setting the options of a job lack is left out of that job; if no job has the setting,
     it is an error.
@@ -90,17 +89,6 @@ class CheckedLoader(ConfigLoaderImpl):
         self._typed = {tuple(key.split(".")) for word in line.overrides for key, _ in _of_word(word)}
         self._sweeps: dict[tuple[str, ...], LineSettings] = {}
         self._first: dict[tuple[str, ...], list[str]] = {}  # overrides that the first of equal jobs had, by those left
-
-    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
-        """Compose the YAML files; the line's overrides are applied to the result, so that their keys exist in it."""
-        composed = super()._compose_config_from_defaults_list(defaults, repo)
-        values = OmegaConf.to_container(composed, resolve=False)
-        assert isinstance(values, dict) and self._line.verb is not None
-        current = with_current_names(values, settings_of(self._line.verb))
-        for earlier in values.keys() - current.keys():
-            del composed[earlier]
-        composed.update({name: value for name, value in current.items() if value != values.get(name)})
-        return composed
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         """Return a configuration whose nodes the composed one can take over. Raises SettingError as `require_allowed`

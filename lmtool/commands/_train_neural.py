@@ -96,13 +96,10 @@ def _run(
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
-            composed = settings.tree
             # What a cell that is run again no longer names is not restored, but compared.
             named = [*begun.overrides, *session.begun.overrides]
             words = named if session.again == "resume" else session.begun.overrides
             restore_settings(settings, state.values["about"]["settings"], words)
-            if settings.tree is not None and composed is not None and settings.tree.kind != composed.kind:
-                session.choices["tree"] = settings.tree.kind
         tokens = corpus.tokens("train")
         model.suit(settings.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)

@@ -45,7 +45,7 @@ def run(settings: Settings, session: Session) -> None:
     )
     write_json(session.out / "result.json", {"files": [dict(zip(HEADER, file, strict=True)) for file in files]})
     if any(condition == "unverified" for _, _, condition, _ in files):
-        session.note("unverified: written before 0.6, without checksums; make the files again to add them")
+        session.note("unverified: without checksums; make the files again to add them")
     damaged = [f"{name}: {why}" for name, _, condition, why in files if condition == "damaged"]
     if damaged:
         some = "; ".join(damaged[:3])

@@ -28,7 +28,7 @@ class Request:
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
-    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if they are not given.
+    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
     python: whether it is worded as Python's arguments.
     """
 

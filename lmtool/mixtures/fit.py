@@ -49,11 +49,11 @@ class FittedMixture:
 def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
     """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
 
-    mixture: how they are mixed, as in FittedMixture and run.json; an empty one, of a run made before version 0.3, mixes
-    linearly. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
+    mixture: how they are mixed, as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError
+    if it is damaged.
     """
     tokens = vocabulary.special_tokens
-    method = mixture["method"] if mixture else "linear"
+    method = mixture["method"]
     if method == "linear" and "cache" in mixture:
         return CachedMixture(members, weights, _cache(mixture["cache"], members), tokens)
     if method == "linear":

@@ -221,8 +221,6 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
     from lmtool.neural.model import build_neural
     from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
 
-    if run.config.get("output") is None:
-        raise UserError(f"{run.folder} was trained by an older version of lmtool: {REMEDY}")
     run.require_whole()
     output = run.settings("output")
     tree = load_tree(run.folder / TREE) if output.needs_tree else None

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from enum import Enum
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lmtool.config.overrides import key_of
-from lmtool.config.settings import converted, plain_values, saved_settings, with_current_names
+from lmtool.config.settings import converted, saved_settings
 from lmtool.errors import UserError
 from lmtool.errors import named as errors_of
-from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
+from lmtool.runs.run import METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import require_kind
 
-RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.trackers", "prune_method"),
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
-    *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # File of the last accepted command line; Hydra's own file may contain a rejected one.
@@ -62,10 +58,7 @@ class TrainingStart:
             raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
         remedy = f"train from scratch instead of resume={folder}"
         saved = read_json(folder / BEGUN, remedy, schemas.BEGUN)
-        overrides = _in_use(saved["overrides"])
-        if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
-            return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
-        return cls(overrides, saved.get("config_dir"), saved.get("started_in", ""))
+        return cls(**{each.name: saved[each.name] for each in fields(cls)})
 
     @classmethod
     def _of_hydra(cls, folder: Path) -> TrainingStart:
@@ -78,7 +71,7 @@ class TrainingStart:
             config_dirs = [source["path"] for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml differs from hydra.yaml")
-            return cls(_in_use(overrides), config_dirs[0] if config_dirs else None, "")
+            return cls(overrides, config_dirs[0] if config_dirs else None, "")
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
 
@@ -91,49 +84,35 @@ def remove_run(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _in_use(overrides: Iterable[object]) -> list[str]:
-    """Return the overrides of a command line, except those of retired settings."""
-    return [word for word in map(str, overrides) if key_of(word) not in RETIRED]
-
-
 def _is_quantised(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
-    return read_json(folder / "run.json", REMEDY, schemas.RUN)["config"].get("quantize") is not None
+    return Run.open(folder).config.get("quantize") is not None
 
 
 def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
-    """Restore the values that a training was started with, except overridden ones: defaults may have changed since.
+    """Restore the values that a training was started with, except overridden ones: YAML files may have changed since.
 
-    config: the settings of a training, changed in place. before: plain values of the settings it was started with;
-    settings that an earlier version did not have are added.
+    config: the settings of a training, changed in place. before: plain values of the settings it was started with.
+    Raises UserError if these are of another version, which had other settings.
     """
-    before.update(with_current_names(before, type(config)))
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     if named & {"training.epochs", "training.steps"}:
         named.add("training.minutes")  # epochs or steps may have switched it off
-    tree, begun = config.tree, before.get("tree")
-    chooses = any(key_of(word).split(".")[0] == "tree" for word in overrides)
-    if tree is not None and begun is not None and tree.kind != begun["kind"] and not chooses:
-        config.tree = saved_settings(begun, "tree")  # output=hierarchical chose another tree before 0.6
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
             continue
-        values = plain_values(now)
+        names = [setting.name for setting in fields(now)]
         with errors_of("the settings of the checkpoint"):
-            then = converted(values | {name: old[name] for name in values.keys() & old.keys()}, type(now), group)
-        for setting in fields(now):
-            key = f"{group}.{setting.name}"
-            if any(key == name or key.startswith(f"{name}.") for name in named) or setting.name == "kind":
-                continue
-            if setting.name in old:
-                setattr(now, setting.name, getattr(then, setting.name))
-            elif setting.default not in (MISSING, "???"):  # a setting that did not exist gets its default
-                setattr(now, setting.name, setting.default)
-                plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
-                old[setting.name] = plain
+            if lacking := [f"{group}.{name}" for name in names if name not in old]:
+                raise UserError(f"{', '.join(lacking)}: missing, as in another version of lmtool: train from scratch")
+            then = converted(old, type(now), group)
+        for name in names:
+            key = f"{group}.{name}"
+            if not any(key == each or key.startswith(f"{each}.") for each in named):
+                setattr(now, name, getattr(then, name))
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
@@ -146,8 +125,6 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     # A changed option is reported before its settings.
     for key in sorted(old.keys() | new.keys(), key=lambda key: (not key.endswith(".kind"), key)):
         free = key in FREE or key.split(".")[0] == "data"
-        if not free and key not in old and key.endswith(".kind") and new.get(key) is not None:
-            continue  # a group whose option had no name in earlier versions
         if not free and old.get(key) != new.get(key):
             name = key.removesuffix(".kind")
             raise UserError(

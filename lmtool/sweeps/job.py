@@ -17,14 +17,13 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, flag_override
 
 from lmtool import session
-from lmtool.config.options import HOMES, kinds
 from lmtool.config.overrides import key_of
-from lmtool.config.types import option_types
 from lmtool.errors import UserError, first_line
+from lmtool.runs.run import Run
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.schemas import JOB, RESULT, RUN
+from lmtool.system.schemas import JOB, RESULT
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
@@ -62,10 +61,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
             _require_same(folder, before, about)
-            done = finished(folder, before)
-            if done is not None and done["overrides"] != about["overrides"]:  # settings have been renamed since
-                _note(folder / STATUS, done | about)
-            record = done or _run(run, composed, folder, about)
+            record = finished(folder, before) or _run(run, composed, folder, about)
     except UserError as error:
         record = about | _failure(str(error), 2)
         _note(folder / REFUSED, record)
@@ -136,27 +132,9 @@ def _note(path: Path, record: Record) -> None:
 def _require_same(folder: Path, before: Record | None, about: Record) -> None:
     if before is None:
         return
-    words = [str(word) for word in before.get("overrides") or []]
-    if before.get("verb") != about["verb"] or not same_words(about["verb"], words, about["overrides"]):
-        overrides = " ".join(words or ["of another version of lmtool"])
-        raise UserError(f"{folder} holds another job ({overrides}): choose another hydra.sweep.dir")
-
-
-def same_words(verb: str, before: list[str], now: list[str]) -> bool:
-    """Return whether the overrides of two jobs or sweeps are equal, except that settings were renamed between them."""
-    return before == now or list(map(_renamed, before)) == list(map(_renamed, now))
-
-
-def _renamed(word: str) -> str:
-    """Return an override with the current name of its setting in any option of the group, to be compared alone."""
-    key = key_of(word)
-    group, _, name = key.partition(".")
-    types = [option_types(group, kind) for kind in (kinds(group) if group in HOMES else [group])]
-    for settings in types if name else []:
-        for current, type_ in settings.items():
-            if type_.rule is not None and type_.rule.was == name:
-                return word.replace(key, f"{group}.{current}", 1)
-    return word
+    if any(before[name] != about[name] for name in about):
+        words = " ".join(before["overrides"])
+        raise UserError(f"{folder} holds another job ({words}): choose another hydra.sweep.dir")
 
 
 def folders(sweep: Path) -> Iterator[Path]:
@@ -193,7 +171,7 @@ def finished(folder: Path, record: Record | None) -> Record | None:
     read: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_json(folder / name, "", RESULT if name == "result.json" else RUN)
+            read[name] = read_json(folder / name, "", RESULT) if name == "result.json" else Run.open(folder)
         except UserError:
             return None
     if "result.json" not in read:  # a job without a result to check

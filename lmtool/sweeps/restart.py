@@ -13,7 +13,7 @@ from yaml import YAMLError
 from lmtool.config.overrides import key_of, quoted
 from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError, first_line
-from lmtool.sweeps.job import folders, same_words
+from lmtool.sweeps.job import folders
 from lmtool.system.files import atomic_write
 from lmtool.system.schemas import SWEEP, require_kind
 
@@ -46,8 +46,10 @@ def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | 
 
 
 def read(folder: Path) -> DictConfig:
-    """Return the settings that started a sweep. Raises UserError if they are damaged."""
-    path = folder / KEPT if (folder / KEPT).is_file() else folder / MULTIRUN  # written before 0.6
+    """Return the settings that started a sweep. Raises UserError if they are missing or damaged."""
+    path = folder / KEPT
+    if not path.is_file():
+        raise UserError(f"{folder} holds a sweep of another version of lmtool: start it again in another folder")
     try:
         config = OmegaConf.load(path)
         require_kind(OmegaConf.to_container(config), SWEEP, path.name)
@@ -61,9 +63,7 @@ def require_same(folder: Path, config: DictConfig) -> None:
     if not any(folders(folder)) or not (folder / MULTIRUN).is_file():
         return
     before = read(folder)
-    verb, task, hydras = _jobs_of(before)
-    verb_now, task_now, hydras_now = _jobs_of(config)
-    if (verb, hydras) != (verb_now, hydras_now) or not same_words(verb, task, task_now):
+    if _jobs_of(before) != _jobs_of(config):
         raise UserError(
             f"{folder} holds another sweep ({command(before)}): choose another hydra.sweep.dir, "
             f"or resume it: lmtool {before.hydra.job.config_name} -m resume={folder}"

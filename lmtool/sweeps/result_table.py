@@ -75,7 +75,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record.get("overrides") != refused.get("overrides")):
+        if record is not None and (refused is None or record["overrides"] != refused["overrides"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, {}, None, None, None, str(error), 1))
@@ -83,7 +83,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
 
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    pairs = (str(item).split("=", 1) for item in record.get("overrides", []) if "=" in str(item))
+    pairs = (str(item).split("=", 1) for item in record["overrides"] if "=" in str(item))
     settings = {key.lstrip("+"): value for key, value in pairs}
     if record["status"] == "running":
         return Row(job, settings, None, None, None, "cut off", 1)
