@@ -24,9 +24,10 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.split import Split, StoredTokens
 from lmtool.data.text_files import also_below
 from lmtool.errors import UserError
+from lmtool.neural.build import build_neural
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.forms import only_plain
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import DrawnOutput
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
