@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lmtool.config.groups import EncoderConfig, is_tied
+from lmtool.config.model_verbs import MapKind, ReportConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
@@ -286,11 +287,23 @@ def _save(
 
 def _give_pictures(trackers: Trackers, out: Path, config: TrainConfig, session: Session) -> None:
     """Give the trackers the pictures of the run's report; without them there is a warning."""
-    from lmtool.api.writing import report_page
+    from lmtool.commands import report
 
+    settings = ReportConfig(
+        options=None,
+        store_dir=config.store_dir,
+        threads=config.threads,
+        resamples=10_000,
+        seed=1,
+        block="auto",
+        paths=[str(out)],
+        map=MapKind.pca,
+        words=200,
+        levels=4,
+    )
     with TemporaryDirectory(prefix="lmtool-") as folder:
         try:
-            report_page([out], out=folder, store_dir=config.store_dir, progress=False)
+            report.run(settings, Session(Path(folder), quiet=True))
         except UserError as error:
             session.warn(f"training.trackers: there are no pictures: {error}")
         for path in sorted(Path(folder).glob("*.png")):
