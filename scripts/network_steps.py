@@ -20,8 +20,8 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config.settings import typed
 from lmtool.data.corpus import Corpus
+from lmtool.neural.build import build_neural
 from lmtool.neural.forms import only_plain
-from lmtool.neural.model import build_neural
 from lmtool.runs.load import tree_words
 from lmtool.system.process import StopRequest
 from lmtool.training.loop import _Training

@@ -23,7 +23,7 @@ from lmtool.config.settings import typed
 from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
-from lmtool.neural.model import build_neural
+from lmtool.neural.build import build_neural
 from lmtool.neural.outputs.options import NceOutput, SampledOutput
 from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT

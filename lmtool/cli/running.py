@@ -21,7 +21,7 @@ from lmtool.cli import mistakes
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.words import requested
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import Composition, choices_of, in_quotes
+from lmtool.config.compose import Composition, choices_of, in_quotes, own_part
 from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
@@ -65,11 +65,6 @@ def composed(request: Request) -> tuple[Composition, DictConfig]:
         if fault is None:
             raise
         raise fault from error
-
-
-def own_part(settings: DictConfig) -> DictConfig:
-    """Return composed settings without those of Hydra."""
-    return OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "hydra"])
 
 
 def _show(request: Request, part: str, package: str | None, *, resolve: bool) -> int:

@@ -49,6 +49,16 @@ def bare_setting(verb: str) -> tuple[str, bool] | None:
     return None
 
 
+def settings_for(verb: str, **arguments: Any) -> Any:
+    """Return the settings of a verb that lmtool itself runs: the values of its YAML file but these arguments."""
+    from lmtool.config.compose import Composition, own_part
+    from lmtool.config.request import Request
+    from lmtool.config.settings import typed
+
+    composition = Composition(Request.of_arguments(verb, arguments), own_types(verb))
+    return typed(own_part(composition.settings()), settings_of(verb))
+
+
 def run_command(verb: str, settings: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
     for key in ("run", "runs", "run_out", "like", "paths"):

@@ -251,7 +251,7 @@ def _text(
     """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
     of the first run, with the words of all members.
     """
-    chosen = bool(session.given("data"))
+    chosen = bool(session.request.given("data"))
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
         raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")

@@ -23,15 +23,16 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.split import Split, StoredTokens
 from lmtool.data.text_files import also_below
 from lmtool.errors import UserError
+from lmtool.neural.build import build_neural
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.forms import only_plain
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import DrawnOutput
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import require_splits, save_trained
 from lmtool.runs.load import tree_words
-from lmtool.runs.resume import TrainingStart, require_same, restore_settings
+from lmtool.runs.resume import require_same, restore_settings, save_request, saved_request
 from lmtool.runs.run import METRICS, RATES, Run, has_state, start_of
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -89,17 +90,16 @@ def _run(
     state = _state_to_resume(settings, session, processes)
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
-    begun = TrainingStart.open(out) if settings.resume is not None else TrainingStart([], started_in="")
-    started_in = begun.started_in
+    begun = saved_request(out) if settings.resume is not None else None
+    started_in = "" if begun is None else begun.started_in
     if started_in:
-        session = replace(session, begun=replace(session.begun, started_in=started_in))
+        session = replace(session, request=replace(session.request, started_in=started_in))
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
             # What a cell that is run again no longer names is not restored, but compared.
-            named = [*begun.overrides, *session.begun.overrides]
-            words = named if session.again == "resume" else session.begun.overrides
-            restore_settings(settings, state.values["about"]["settings"], words)
+            earlier = begun.settings if begun is not None and session.again == "resume" else {}
+            restore_settings(settings, state.values["about"]["settings"], {**earlier, **session.request.settings})
         tokens = corpus.tokens("train")
         model.suit(settings.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
@@ -134,7 +134,7 @@ def _run(
             session.note(*(require_same(about["settings"], values, out) if processes.first else []))
         if processes.first and not settings.lr_range:
             session.begin_writing()
-            session.begun.save(out)
+            save_request(out, session.request)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
                     Run.open(out).save_unfinished()
@@ -222,7 +222,7 @@ def _corpus(settings: Settings, session: Session, processes: Processes) -> Corpu
     """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
-    earlier = Path(session.begun.started_in, settings.store_dir)
+    earlier = Path(session.request.started_in, settings.store_dir)
     store_dir = earlier if settings.resume is not None and earlier.is_dir() else settings.store_dir
     store = preprocess(settings.data, store_dir, progress=session.progress)
     processes.from_first(str(store.path))
@@ -284,11 +284,12 @@ def _save(
 
 def _give_pictures(trackers: Trackers, out: Path, settings: Settings, session: Session) -> None:
     """Give the trackers the pictures of the run's report; without them there is a warning."""
-    from lmtool.api.writing import report_page
+    from lmtool.commands import report, settings_for
 
+    page = settings_for("report", paths=[str(out)], store_dir=settings.store_dir, threads=settings.threads)
     with TemporaryDirectory(prefix="lmtool-") as folder:
         try:
-            report_page([out], out=folder, store_dir=settings.store_dir, progress=False)
+            report.run(page, Session(Path(folder), quiet=True))
         except UserError as error:
             session.warn(f"training.trackers: there are no pictures: {error}")
         for path in sorted(Path(folder).glob("*.png")):

@@ -92,7 +92,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
     from lmtool.runs.run import Run, run_folder
     from lmtool.runs.weights import TREE, load_tree
 
-    if ignored := session.given("data", "tree"):
+    if ignored := session.request.given("data", "tree"):
         raise UserError(f"run={name}: the run has data and a tree already: leave out {', '.join(ignored)}")
     run = Run.open(run_folder(name))
     if not run.config.get("tree"):

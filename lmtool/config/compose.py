@@ -89,6 +89,11 @@ class Composition:
         return settings
 
 
+def own_part(settings: DictConfig) -> DictConfig:
+    """Return composed settings without those of Hydra."""
+    return OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "hydra"])
+
+
 def _set(settings: DictConfig, key: str, value: Any) -> None:
     """Set the value of a key, which must exist unless it begins with `+`; dictionaries of settings are merged."""
     is_new, key = key.startswith("+"), key.lstrip("+")

@@ -29,7 +29,8 @@ class Request:
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
-    python: whether it is worded as Python's arguments.
+    started_in: the folder to which relative paths of a saved request refer. python: whether it is worded as Python's
+    arguments.
     """
 
     verb: str
@@ -40,6 +41,7 @@ class Request:
     config_name: str | None = None
     config_path: str | None = None
     sweep: bool = False
+    started_in: str = field(default="", compare=False)
     python: bool = field(default=False, compare=False)
 
     @classmethod

@@ -218,7 +218,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
     Raises UserError if a file is missing or damaged.
     """
-    from lmtool.neural.model import build_neural
+    from lmtool.neural.build import build_neural
     from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
 
     run.require_whole()
