@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, config_dir_of
+from lmtool.cli.help_pages import config_dir_of
 from lmtool.commands import run_command
 from lmtool.config.model_verbs import SETTINGS
-from lmtool.config.options import HOMES, conf_dir, folder_in_use
+from lmtool.config.options import EXPERIMENT, HOMES, conf_dir, folder_in_use
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.config.rules import as_written, require, require_flags, require_path, require_text
 from lmtool.config.settings import choices_of, data_settings, typed

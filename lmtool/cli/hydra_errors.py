@@ -21,17 +21,16 @@ from yaml.reader import ReaderError
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import (
     PLUGINS,
-    NoOptionError,
     chosen_groups,
     config_dir_of,
-    require_option,
+    folders_of,
 )
 from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
-from lmtool.config.yaml_files import text_of
+from lmtool.config.yaml_files import NoOptionError, option_file, text_of
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest, size_text
 
@@ -170,7 +169,7 @@ def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:
         return f"no configuration {missing!r}{nearest(option, options)}"
     if not group.startswith("hydra/"):
         try:
-            require_option(group, option, line.words)
+            option_file(group, option, folders_of(line.words))
         except NoOptionError as error:
             return _without_option(error, line)
     return f"no {group}={option}{nearest(option, options)}"

@@ -32,7 +32,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
+from lmtool.cli.help_pages import HYDRA_TEXTS
+from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.read_once import Kept, ReadOnce
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.model_verbs import SETTINGS

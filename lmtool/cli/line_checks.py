@@ -13,9 +13,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from lmtool.cli.arguments import INFO, CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, MULTIRUN, config_dir_of
+from lmtool.cli.help_pages import MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import require_allowed_word
 from lmtool.cli.line_settings import LineSettings
+from lmtool.config.options import EXPERIMENT
 from lmtool.config.overrides import key_of, quoted, swept_values, value_of
 from lmtool.config.rules import require_folder
 from lmtool.config.yaml_files import require_experiment

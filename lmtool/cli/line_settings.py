@@ -10,15 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, option_text
-from lmtool.config.options import conf_dir, yaml_files
+from lmtool.cli.help_pages import HYDRA_TEXTS, chosen_groups, config_dir_of, folders_of
+from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.overrides import key_of, swept_values
 from lmtool.config.types import SettingType, option_types, verb_types
-from lmtool.config.yaml_files import YamlFile, line_of, read
+from lmtool.config.yaml_files import YamlFile, line_of, option_file, read
 from lmtool.errors import UserError
-
-# Hydra settings that are paths or names; the types of other Hydra settings are not known here.
-HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 
 
 def with_current_names(line: CommandLine, *, noted: bool = False) -> CommandLine:
@@ -90,15 +87,15 @@ class LineSettings:
 
     def is_group(self, key: str) -> bool:
         """Return whether a key is a group (Hydra's too) and not a setting."""
-        return key not in self.top and ("/" in key or "@" in key or key == EXPERIMENT or is_group(key, self.words))
+        return key not in self.top and ("/" in key or "@" in key or key == EXPERIMENT or bool(self.files(key)))
 
     def files(self, group: str) -> dict[str, Path]:
         """Return the YAML files of a group by option."""
-        return yaml_files(group, beside=config_dir_of(self.words))
+        return yaml_files(group, folders_of(self.words))
 
     def text(self, group: str, option: str) -> YamlFile:
         """Return the YAML file of an option: the groups that it chooses options of, and its settings."""
-        return option_text(group, option, self.words)
+        return option_file(group, option, folders_of(self.words))
 
     def kinds(self, group: str) -> dict[str, SettingType]:
         """Return a group's options that are not presets, each with its settings as the fields of one type; the verb's
@@ -122,7 +119,7 @@ class LineSettings:
             return self.top[head].below(path)
         if head in self.groups:
             return self.option(head, self.groups[head]).below(path)
-        return None if self.groups or not is_group(head, self.words) else SettingType()
+        return None if self.groups or not self.files(head) else SettingType()
 
     def current_name(self, key: str) -> str:
         """Return a key by its current name, if it is the earlier name of a setting; else the key unchanged."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, VERBS
+from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import LineSettings
-from lmtool.config.options import CHOSEN, letters_of
+from lmtool.config.options import CHOSEN, EXPERIMENT
 from lmtool.config.overrides import key_of
+from lmtool.config.yaml_files import letters_of
 from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint

@@ -19,12 +19,13 @@ from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import require_option
-from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
+from lmtool.cli.help_pages import HYDRA_TEXTS, folders_of
+from lmtool.cli.line_settings import LineSettings, with_current_names
 from lmtool.cli.suggestions import unknown_key
 from lmtool.config.overrides import in_quotes, quoted, unreadable
 from lmtool.config.rules import require_text
 from lmtool.config.types import SettingType
+from lmtool.config.yaml_files import option_file
 from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
@@ -91,7 +92,7 @@ def _group(word: str, group: str, text: str, settings: LineSettings, multirun: b
     """Check the choice of an option. Raises UserError for several without a sweep, and for an unknown name."""
     override = _parsed(text)
     if override is None:
-        require_option(group, text, settings.words)
+        option_file(group, text, folders_of(settings.words))
     elif isinstance(override.value(), list):
         raise UserError(f"{word}: choose one option; to try several, -m {group}={text[1:-1]}")
     elif override.is_sweep_override() and not multirun:

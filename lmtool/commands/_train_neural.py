@@ -152,7 +152,7 @@ def _run(
             return _try_rates(training, config, network, train_split, session)
         assert config.schedule is not None, "each neural conf/model/*.yaml chooses one"
         about, is_log_prob = {"settings": settings, "store": corpus.fingerprint}, config.output.loss_is_log_prob
-        options = training.chosen_trackers() if processes.first else []
+        options = training.trackers if processes.first else []
         with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
 
             def on_evaluation(line: dict[str, Any]) -> object:

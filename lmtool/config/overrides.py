@@ -57,7 +57,7 @@ def swept_values(override: str, beside: Path | None = None) -> list[str] | None:
         parsed = OverridesParser.create().parse_override(override)
         value = parsed.value()
         if isinstance(value, Glob):
-            return value.filter(list(yaml_files(key_of(override), beside=beside)))
+            return value.filter(list(yaml_files(key_of(override), [beside] if beside else [])))
         if parsed.is_discrete_sweep():
             return list(parsed.sweep_string_iterator())
     return None
