@@ -37,7 +37,7 @@ class Session:
     """The environment of one command, everything but its settings.
 
     out: the output folder. request: what was asked for, from which resume= would start. choices: the option chosen in
-    each group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the sweep's launcher;
+    each group, presets by their own name: {"model": "hsoftmax", ...}. launcher: settings of the launcher of a sweep;
     None outside a sweep. progress: whether to show bars. quiet: whether `say` prints nothing, as in Python, where the
     result is displayed instead. keeps: whether `out` is kept; pictures are drawn only then. on_evaluation: called with
     each line of metrics.jsonl; if it returns True, the training ends. again: what to do if `out` holds a run already.

@@ -145,12 +145,12 @@ def test_cfg_job_prints_the_whole_configuration(lmtool: Run) -> None:
     assert "order: 5" in printed and "kind: modified_kneser_ney" in printed and "hydra" not in printed
 
 
-def test_cfg_and_info_have_the_values_of_an_experiment(lmtool: Run) -> None:
+def test_cfg_and_info_show_the_settings_of_an_experiment(lmtool: Run) -> None:
     Path("own/experiment").mkdir(parents=True)
     Path("own/experiment/e.yaml").write_text("# @package _global_\ntraining: {max_grad_norm: 3.0}\n")
     line = ("train", "--config-dir", "own", "+experiment=e")
-    assert "max_grad_norm: 3.0\n" in lmtool(*line, "--cfg", "job", "-p", "training")
-    assert "max_grad_norm: 3.0\n" in lmtool(*line, "--info")
+    page = lmtool(*line, "--cfg", "job", "-p", "training")
+    assert "max_grad_norm: 3.0\n" in page and "max_grad_norm: 3.0\n" in lmtool(*line, "--info")
     assert f"file://{Path('own').resolve()}" in lmtool(*line, "--info", "searchpath")
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.options import HOMES, conf_dir
-from lmtool.config.yaml_files import Setting, read
+from lmtool.config.options import EXPERIMENT, HOMES, conf_dir
+from lmtool.config.yaml_files import Setting, chosen, read
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -44,7 +44,7 @@ def verb_section(verb: str) -> list[str]:
     """Return the section of a verb: what it does, examples, groups with their default option, keys."""
     bare = bare_setting(verb)
     text = read(conf_dir() / f"{verb}.yaml")
-    groups = help_pages.chosen_groups(verb, [])
+    groups = chosen(verb, {})
     lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(text.title)}.", ""]
     lines += ["```sh", *text.examples, "```", "", prose(text.description), ""]
     if bare:
@@ -68,7 +68,7 @@ def commands() -> str:
 def groups() -> str:
     """Return the options of each group, as Markdown."""
     lines: list[str] = []
-    for group in [*HOMES, help_pages.EXPERIMENT]:
+    for group in [*HOMES, EXPERIMENT]:
         given = group if group in HOMES else f"+{group}"
         lines += [f"(group-{group})=", f"### {given}=", ""]
         lines += table(

@@ -84,10 +84,6 @@ def _dispatch(words: list[str]) -> int:
             page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
             print(for_terminal(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words)))
             return 0
-        from lmtool.cli.hydra_run import run_verb
-        from lmtool.cli.line_checks import require_possible
-        from lmtool.cli.value_quoting import as_typed
+        from lmtool.cli.running import run_line
 
-        line = as_typed(line)
-        require_possible(line)
-        return run_verb(line)
+        return run_line(line)

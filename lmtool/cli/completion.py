@@ -11,19 +11,21 @@ import re
 import shlex
 import sys
 
-from lmtool.cli.arguments import USUAL_FLAGS, CommandLine
+from lmtool.cli.arguments import USUAL_FLAGS
 from lmtool.cli.help_pages import (
     CONFIG_DIR,
-    EXPERIMENT,
+    HYDRA_TEXTS,
     MULTIRUN,
     PLUGINS,
+    chosen_groups,
     completion_page,
+    folders_of,
+    types_of_line,
 )
-from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.options import CHOSEN, conf_dir, folder_in_use
+from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import Setting, read
+from lmtool.config.yaml_files import option_file, read
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -119,62 +121,60 @@ def _whole_words(words: list[str], last: str) -> list[str]:
         return list(USUAL_FLAGS)
     if verb is None:
         return [*verbs(), "completion"]
-    overrides = [word for word in words if word != verb]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
     try:
         with folder_in_use(options or None):
-            settings = LineSettings(CommandLine(verb, [], overrides))
-            return _with_value(settings, last) if equals else _keys(settings, last)
+            return (_values if equals else _keys)(verb, words, last)
     except UserError:  # a mistake earlier on the line, which running it will report
         return []
 
 
-def _keys(settings: LineSettings, last: str) -> list[str]:
+def _groups(verb: str, words: list[str]) -> dict[str, str]:
+    """Return the groups in use, each with its option; empty if one of the choices is wrong."""
+    try:
+        return chosen_groups(verb, words)
+    except UserError:
+        return {}
+
+
+def _keys(verb: str, words: list[str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
-    names = [name for group in settings.groups for name in (f"{group}=", f"{group}.")]
-    if settings.verb == "train":
+    groups = _groups(verb, words)
+    names = [name for group in groups for name in (f"{group}=", f"{group}.")]
+    if verb == "train":
         names.append(f"+{EXPERIMENT}=")
     if last.startswith("h"):
         names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)]
-    for prefix, found in _settings(settings, last):
-        parents = {setting.path[:-1] for setting in found}
-        names += [prefix + ".".join(setting.path) + "=" for setting in found if setting.path not in parents]
-    return names + (_paths(last) if bare_setting(settings.verb) == ("paths", True) else [])
+    files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
+    if (group := last.partition(".")[0]) in groups:
+        files.append((f"{group}.", option_file(group, groups[group], folders_of(words))))
+    for prefix, file in files:
+        parents = {setting.path[:-1] for setting in file.settings}
+        names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
+    return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
-def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:
-    """Return (key prefix, YAML settings) of the top level and of each group whose prefix the last word has."""
-    top = [item for name in ("common", settings.verb) for item in read(conf_dir() / f"{name}.yaml").settings]
-    chosen = [(group, option) for group, option in settings.groups.items() if last.startswith(f"{group}.")]
-    return [("", top), *((f"{group}.", list(settings.text(group, option).settings)) for group, option in chosen)]
-
-
-def _with_value(settings: LineSettings, last: str) -> list[str]:
+def _values(verb: str, words: list[str], last: str) -> list[str]:
     """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
-    group = key.lstrip("+")
-    type = settings.type_of(group) or SettingType()
-    several = value.startswith("[") or type.item is not None or any(flag in settings.words for flag in MULTIRUN)
+    name, folders = key.lstrip("+"), folders_of(words)
+    own = {group: option for group, option in _groups(verb, words).items() if name.startswith(f"{group}.")}
+    type_ = types_of_line(verb, own, folders).below(name.split(".")) or SettingType()
+    several = value.startswith("[") or type_.item is not None or any(flag in words for flag in MULTIRUN)
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
-    if group in PLUGINS:
-        values = list(PLUGINS[group])
-    elif settings.is_group(group):
-        values = list(settings.files(group))
-    elif group in CHOSEN.values():
-        values = [name for name, setting in CHOSEN.items() if setting == group for name in settings.files(name)]
-    else:
-        values = _values(group, type, value[start:])
-    return [f"{key}={value[:start]}{name}" for name in values]
+    group = next((group for group, setting in CHOSEN.items() if setting == name), name)
+    values = PLUGINS.get(group) or yaml_files(group, folders) or _of_type(name, type_, value[start:])
+    return [f"{key}={value[:start]}{each}" for each in values]
 
 
-def _values(key: str, type: SettingType, text: str) -> list[str]:
+def _of_type(key: str, type_: SettingType, text: str) -> list[str]:
     """Return a setting's values, or paths that begin with a text."""
     names = NAMES.get(key.rpartition(".")[2])
-    if names or type.values:
-        return list(names or type.values)
-    if "bool" in type.names:
+    if names or type_.values:
+        return list(names or type_.values)
+    if "bool" in type_.names:
         return ["true", "false"]
-    return _paths(text) if type.may_be_text else []
+    return _paths(text) if type_.may_be_text or key in HYDRA_TEXTS else []
 
 
 def _paths(text: str) -> list[str]:

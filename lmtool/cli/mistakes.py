@@ -21,13 +21,13 @@ from yaml import MarkedYAMLError, YAMLError
 from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
-from lmtool.cli.unknown_keys import unknown_hydra_key, unknown_key, unused
+from lmtool.cli.unknown_keys import folders_of, unknown_hydra_key, unknown_key, unused
 from lmtool.config.compose import Composition
-from lmtool.config.options import HOMES, conf_dir, meant, places, yaml_files
-from lmtool.config.request import EXPERIMENT, Request, is_hydras
+from lmtool.config.options import EXPERIMENT, conf_dir, places, yaml_files
+from lmtool.config.request import Request, is_hydras
 from lmtool.config.settings import SettingError, error_line, whole_key
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import line_of, read, require_bounded_aliases, require_experiment, text_of
+from lmtool.config.yaml_files import line_of, option_file, read, require_bounded_aliases, require_experiment, text_of
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest, size_text
 
@@ -123,16 +123,6 @@ def explained(composition: Composition) -> Iterator[None]:
         ) from error
 
 
-def require_option(group: str, option: str, beside: str | None) -> None:
-    """Raise UserError, with the existing names, unless the group has the option."""
-    folder = Path(beside) if beside else None
-    names = yaml_files(group, beside=folder)
-    if not names:
-        raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
-    if option not in names:
-        raise UserError(f"no {group}={option}{meant(group, option, beside=folder)}")
-
-
 def _missing_option(missing: str, options: list[str], request: Request) -> str:
     """Word a file that composing does not find; `missing` is its group and name."""
     chosen = next((pair for pair in request.choices.items() if "/".join(pair) == missing), None)
@@ -145,7 +135,7 @@ def _missing_option(missing: str, options: list[str], request: Request) -> str:
     message = f"no {group}={option}{nearest(option, options)}"
     if not group.startswith("hydra/"):
         try:
-            require_option(group, option, request.config_dir)
+            option_file(group, option, folders_of(request))
         except UserError as error:
             message = str(error)
     place = None if chosen else _place_of_default(option, request)
@@ -158,14 +148,14 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
         for group, option in read(path).groups.items():
             if option != "..." and not group.startswith("hydra/"):
                 try:
-                    require_option(group, option, request.config_dir)
+                    option_file(group, option, folders_of(request))
                 except UserError as error:
                     place = _place_of_default(option, request)
                     return f"{place}: {error}" if place else str(error)
     with suppress(HydraException):
         usable, unusable = _usable(request, own)
         name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
-        files = yaml_files(EXPERIMENT, beside=Path(request.config_dir) if request.config_dir else None)
+        files = yaml_files(EXPERIMENT, folders_of(request))
         if name in files:
             try:
                 require_experiment(files[name], set(usable.groups))
@@ -205,13 +195,12 @@ def placed(message: str, key: str, composition: Composition) -> str:
 def _place_of(key: str, composition: Composition) -> str | None:
     """Return FILE:LINE of a setting that is taken from a YAML file, the last one merged first."""
     request, key = composition.request, key.partition("[")[0]
-    beside = Path(request.config_dir) if request.config_dir else None
-    folder = Path(request.config_path or conf_dir())
-    experiments = yaml_files(EXPERIMENT, beside=beside)
+    folders, folder = folders_of(request), Path(request.config_path or conf_dir())
+    experiments = yaml_files(EXPERIMENT, folders)
     name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
     files = [(experiments[name], "")] if name in experiments else []
     for group, option in composition.groups.items():
-        of_group, names = yaml_files(group, beside=beside), [option]
+        of_group, names = yaml_files(group, folders), [option]
         for each in names:  # and the files that it is based on
             if each in of_group:
                 files.append((of_group[each], f"{group}."))
@@ -220,7 +209,8 @@ def _place_of(key: str, composition: Composition) -> str | None:
     for path, prefix in files:
         line = line_of(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
         if line is not None:
-            return f"{os.path.relpath(path) if beside and path.is_relative_to(beside) else path}:{line}"
+            is_theirs = any(path.is_relative_to(each) for each in folders)
+            return f"{os.path.relpath(path) if is_theirs else path}:{line}"
     return None
 
 

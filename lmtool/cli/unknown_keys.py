@@ -14,12 +14,12 @@ from omegaconf.errors import OmegaConfBaseException
 from lmtool.cli.help_pages import PLUGINS
 from lmtool.commands import own_types, verbs
 from lmtool.config.compose import Composition
-from lmtool.config.options import CHOSEN, HOMES, conf_dir, kinds, letters_of, yaml_files
+from lmtool.config.options import CHOSEN, EXPERIMENT, HOMES, conf_dir, kinds, yaml_files
 from lmtool.config.renamed import RENAMED
-from lmtool.config.request import EXPERIMENT, Request
+from lmtool.config.request import Request
 from lmtool.config.settings import keys_beside
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import read
+from lmtool.config.yaml_files import letters_of, option_file, read
 from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint
@@ -86,7 +86,7 @@ def unknown_key(key: str, value: str, jobs: Sequence[Composition], *, python: bo
         return f"{key} has been renamed: write {RENAMED[key]}={value}"
     head, _, rest = key.partition(".")
     job = next((job for job in jobs if head in job.groups and job.type_of(key) is None), jobs[0])
-    if head not in job.own and (rest or head in HOMES) and yaml_files(head, beside=_beside(job)):
+    if head not in job.own and (rest or head in HOMES) and yaml_files(head, folders_of(job.request)):
         return _of_group(key, value, job)
     known = [*job.keys(), *job.groups]
     other = _meant(key, known)
@@ -138,12 +138,12 @@ def _kinds(group: str, job: Composition) -> dict[str, SettingType]:
 
 def _below(group: str, option: str, job: Composition) -> dict[str, str]:
     """Return the options of other groups that an option chooses."""
-    files = yaml_files(group, beside=_beside(job))
-    return read(files[option], files).groups
+    return option_file(group, option, folders_of(job.request)).groups
 
 
-def _beside(job: Composition) -> Path | None:
-    return Path(job.request.config_dir) if job.request.config_dir else None
+def folders_of(request: Request) -> list[Path]:
+    """Return the folder of --config-dir, if there is one."""
+    return [Path(request.config_dir)] if request.config_dir else []
 
 
 def _some(names: list[str]) -> str:
@@ -215,7 +215,7 @@ def _by_spelling(key: str, job: Composition) -> str:
 
 def _with_value(key: str, value: str, job: Composition) -> str:
     """Return a group with the option that the value names, else the key."""
-    return f"{key}={value}" if key in job.groups and value in yaml_files(key, beside=_beside(job)) else key
+    return f"{key}={value}" if key in job.groups and value in yaml_files(key, folders_of(job.request)) else key
 
 
 def unused(group: str, option: str, composition: Composition, rest: str = "") -> str:

@@ -25,11 +25,11 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.unknown_keys import unknown_key
 from lmtool.commands import own_types
 from lmtool.config.compose import HYDRA_TEXTS, SEARCH_PATH, Composition, in_quotes
-from lmtool.config.options import yaml_files
-from lmtool.config.request import EXPERIMENT, OUT, Request, escaped, is_hydras
+from lmtool.config.options import EXPERIMENT, yaml_files
+from lmtool.config.request import OUT, Request, escaped, is_hydras
 from lmtool.config.rules import require_folder, require_text
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import require_experiment
+from lmtool.config.yaml_files import option_file, require_experiment
 from lmtool.errors import UserError
 from lmtool.runs.resume import saved_request
 from lmtool.sweeps import restart
@@ -150,6 +150,11 @@ def _earlier(line: CommandLine) -> Request | None:
     return earlier.without("hydra.run.dir", "hydra.sweep.dir").updated(Request(line.verb, values={OUT: folder}))
 
 
+def folders_of(beside: str | None) -> list[Path]:
+    """Return the folder of --config-dir, if there is one."""
+    return [Path(beside)] if beside else []
+
+
 def key_of(word: str) -> str:
     """Return the key of a word, without the marks for adding and leaving out."""
     return word.lstrip("+~").partition("=")[0]
@@ -172,7 +177,7 @@ def is_group(key: str, own: Mapping[str, Any], beside: str | None) -> bool:
     """Return whether a key is a group (Hydra's too) and not a setting."""
     if key in own or key == OUT:
         return False
-    return "/" in key or "@" in key or bool(yaml_files(key, beside=Path(beside) if beside else None))
+    return "/" in key or "@" in key or bool(yaml_files(key, folders_of(beside)))
 
 
 def _word(word: str, own: Mapping[str, SettingType], beside: str | None) -> Word:
@@ -210,9 +215,9 @@ def _choice(word: Word, multirun: bool, beside: str | None) -> tuple[str, str]:
         raise UserError(f"{word.written}: {SWEEP}")
     options = swept(group, word.text, beside) or [word.text.strip("'\"")]
     for option in options if not ("/" in group or "@" in group) else []:
-        mistakes.require_option(group, option, beside)
+        option_file(group, option, folders_of(beside))
         if group == EXPERIMENT:
-            require_experiment(yaml_files(group, beside=Path(beside) if beside else None)[option])
+            require_experiment(yaml_files(group, folders_of(beside))[option], ())
     return ("+" if word.mark else "") + group, word.text
 
 
@@ -250,7 +255,7 @@ def swept(key: str, text: str, beside: str | None) -> list[str] | None:
         return None
     value = override.value()
     if isinstance(value, Glob):
-        return value.filter(list(yaml_files(key, beside=Path(beside) if beside else None)))
+        return value.filter(list(yaml_files(key, folders_of(beside))))
     return list(override.sweep_string_iterator()) if override.is_discrete_sweep() else None
 
 

@@ -151,7 +151,7 @@ def _run(
             return _try_rates(training, settings, network, train_split, session)
         assert settings.schedule is not None, "each neural conf/model/*.yaml chooses one"
         about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, settings.output.loss_is_log_prob
-        options = training.chosen_trackers() if processes.first else []
+        options = training.trackers if processes.first else []
         with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
 
             def on_evaluation(line: dict[str, Any]) -> object:

@@ -11,11 +11,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.options import HOMES
+from lmtool.config.options import EXPERIMENT, HOMES
 from lmtool.config.rules import as_written
 from lmtool.errors import UserError
 
-EXPERIMENT = "experiment"
 OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
 # Settings that are dictionaries with keys of the user's own.
 DICTIONARIES = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights", "counts.options"}

@@ -26,9 +26,11 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.data import DataConfig
-from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
-from lmtool.config.overrides import escaped
-from lmtool.config.types import type_of, types_of
+from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
+from lmtool.config.request import escaped
+from lmtool.config.training import TrainingConfig
+from lmtool.config.types import TRAINING, type_of, types_of
+from lmtool.config.yaml_files import meant
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 
@@ -207,9 +209,9 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise _setting_error(error, group) from error
-    data = getattr(settings, "data", settings)
-    if isinstance(data, DataConfig):
-        data.complete(option_named)
+    for part in (settings, getattr(settings, "data", None), getattr(settings, TRAINING, None)):
+        if isinstance(part, DataConfig | TrainingConfig):
+            part.complete(option_named)
     return settings
 
 

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from lmtool.config.options import HOMES, kinds, origin, settings_class, yaml_files
 from lmtool.config.rules import Rule, rules_of
+from lmtool.config.training import TrainingConfig
 from lmtool.config.yaml_files import read
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
@@ -113,8 +114,6 @@ def type_of(hint: Any) -> SettingType:
 def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
-        from lmtool.config.training import TrainingConfig
-
         return types_of(TrainingConfig)
     if group not in HOMES or kind not in kinds(group):
         return {}
