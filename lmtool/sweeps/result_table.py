@@ -50,11 +50,15 @@ class Row:
     parameters: int | None = None
 
 
-def rows_of(sweep: Path) -> list[Row]:
+def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     """Read a sweep's jobs from their folders: lowest metric first within a split, failed jobs after them, models whose
     scores do not sum to one last.
+
+    numbered: the number of jobs whose folders are numbers from 0; one without a folder has not begun.
     """
     rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
+    missing = (str(number) for number in range(numbered) if not (sweep / str(number)).exists())
+    rows += [Row(job, {}, None, None, None, "not begun", 1) for job in missing]
     splits = list(dict.fromkeys(row.split for row in rows))
 
     def rank(row: Row) -> tuple[bool, bool, int, float]:

@@ -7,9 +7,10 @@ starts them.
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,7 +25,7 @@ from lmtool import session
 from lmtool.config.overrides import key_of, swept_values, value_of
 from lmtool.config.rules import require, require_folder
 from lmtool.config.settings import config_dir_of
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, first_line, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, began, finished, folders, read_record
 from lmtool.system import parallel
@@ -52,12 +53,16 @@ class Sweep:
         self.folder: Path | None = None
         self.verb = self.command = ""
         self.swept: dict[str, int | None] = {}
+        self.launcher: Mapping[str, Any] = {}
+        self.numbered = 0  # jobs of a grid whose folders have their numbers as names
         self.finished_before = 0  # jobs that are not run again
         self.until_end = ExitStack()
 
     def begin(self, config: DictConfig) -> None:
         """Lock the folder for this process. Raises UserError if another process or another sweep uses it."""
         folder, self.swept = Path(config.hydra.sweep.dir), _swept(config)
+        self.launcher = config.hydra.launcher
+        launcher_processes.require_launcher(self.launcher)
         require_folder("hydra.sweep.dir", folder)
         for name in NUMBERS:
             value = OmegaConf.select(config.hydra, name)
@@ -80,16 +85,21 @@ class Sweep:
                 f"seed=[{','.join(values)}]" if values and key_of(word) == "seed" else word
                 for word, values in words.items()
             ]
-        count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config, self.swept), parallel.cores())
+        subdir = OmegaConf.to_yaml(config.hydra.sweep).partition("subdir: ")[2]
+        if restart.is_grid(config) and subdir.startswith("${hydra.job.num}\n"):
+            self.numbered = math.prod(number or 1 for number in self.swept.values())
+        count = session.jobs_at_once(self.launcher, _number_of_jobs(config, self.swept), parallel.cores())
         self.until_end.enter_context(session.announced(count))
-        self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
+        self.until_end.push(
+            lambda kind, *_: launcher_processes.end_processes(self.launcher, interrupted=kind is not None)
+        )
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
 
     def end(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
         if self.folder is None:
             return 0
-        rows = result_table.rows_of(self.folder)
+        rows = result_table.rows_of(self.folder, self.numbered)
         if not rows:  # no job got as far as its record
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
@@ -110,15 +120,20 @@ class Sweep:
         return result_table.exit_code(rows)
 
     def cut_off(self, error: Exception) -> bool:
-        """Report a failure of the launcher, such as a killed process of a job, and print the tables.
+        """Report a failure of the launcher, such as a killed process of a job, and print the tables once the other
+        local jobs have ended.
 
         Returns False if the error is not a launcher's.
         """
         if self.folder is None or type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
+        for process in launcher_processes.running_processes(self.launcher):
+            os.waitpid(process, 0)
         self.end()
-        reason = (str(error).strip().splitlines() or [""])[0]
-        print(f"lmtool: a job's process ended before its job ({type(error).__name__}: {reason})", file=sys.stderr)
+        print(
+            f"lmtool: a job's process ended before its job ({type(error).__name__}: {first_line(error)})",
+            file=sys.stderr,
+        )
         print(f"resume it with: {self.again()}", file=sys.stderr)
         return True
 
