@@ -97,9 +97,7 @@ class Session:
             return
         python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
-            raise UserError(
-                f"{self.out} already holds a trained model: choose another folder, as out=PATH{python}"
-            )
+            raise UserError(f"{self.out} already holds a trained model: choose another folder, as out=PATH{python}")
         if has_state(self.out) and not self.in_sweep:
             raise UserError(
                 f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "

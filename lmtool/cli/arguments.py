@@ -13,7 +13,7 @@ from itertools import pairwise, zip_longest
 
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, keys_of
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.overrides import key_of, quoted
+from lmtool.config.grammar import key_of, quoted
 from lmtool.errors import UserError
 from lmtool.system.terminal import close_words, nearest
 

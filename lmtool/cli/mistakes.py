@@ -21,7 +21,7 @@ from yaml import MarkedYAMLError, YAMLError
 from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
-from lmtool.cli.unknown_keys import folders_of, unknown_hydra_key, unknown_key, unused
+from lmtool.cli.unknown_keys import unknown_hydra_key, unknown_key, unused
 from lmtool.config.compose import Composition
 from lmtool.config.options import EXPERIMENT, conf_dir, places, yaml_files
 from lmtool.config.request import Request, is_hydras
@@ -37,6 +37,7 @@ NO_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|not enough memory|out of memory|size calculation overflowed"
     r"|failed to map segment|bad_alloc|can't start new thread"
 )
+
 
 def composed(request: Request, own: Mapping[str, SettingType]) -> Composition:
     """Compose the options of a request. Raises UserError for a mistake in a choice or in a YAML file."""
@@ -77,6 +78,15 @@ def of_composing(error: BaseException, request: Request, own: Mapping[str, Setti
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
     return None
+
+
+def of_sweep(error: Exception, request: Request, own: Mapping[str, SettingType]) -> UserError | None:
+    """Return the one-line form of an error in Hydra's part of a sweep; None for any other error."""
+    full = next((cause for cause in _chain(error) if isinstance(cause, OSError) and cause.errno in NO_SPACE), None)
+    if full is not None:
+        return of_folder(full)
+    is_hydras_own = isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    return of_composing(error, request, own) if is_hydras_own else None
 
 
 def of_values(error: Exception, composition: Composition) -> UserError | None:
@@ -135,7 +145,7 @@ def _missing_option(missing: str, options: list[str], request: Request) -> str:
     message = f"no {group}={option}{nearest(option, options)}"
     if not group.startswith("hydra/"):
         try:
-            option_file(group, option, folders_of(request))
+            option_file(group, option, request.folders)
         except UserError as error:
             message = str(error)
     place = None if chosen else _place_of_default(option, request)
@@ -148,14 +158,14 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
         for group, option in read(path).groups.items():
             if option != "..." and not group.startswith("hydra/"):
                 try:
-                    option_file(group, option, folders_of(request))
+                    option_file(group, option, request.folders)
                 except UserError as error:
                     place = _place_of_default(option, request)
                     return f"{place}: {error}" if place else str(error)
     with suppress(HydraException):
         usable, unusable = _usable(request, own)
         name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
-        files = yaml_files(EXPERIMENT, folders_of(request))
+        files = yaml_files(EXPERIMENT, request.folders)
         if name in files:
             try:
                 require_experiment(files[name], set(usable.groups))
@@ -195,7 +205,7 @@ def placed(message: str, key: str, composition: Composition) -> str:
 def _place_of(key: str, composition: Composition) -> str | None:
     """Return FILE:LINE of a setting that is taken from a YAML file, the last one merged first."""
     request, key = composition.request, key.partition("[")[0]
-    folders, folder = folders_of(request), Path(request.config_path or conf_dir())
+    folders, folder = request.folders, Path(request.config_path or conf_dir())
     experiments = yaml_files(EXPERIMENT, folders)
     name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
     files = [(experiments[name], "")] if name in experiments else []
@@ -225,8 +235,7 @@ def _place_of_default(option: str, request: Request) -> str | None:
 
 def user_files(request: Request) -> Iterator[Path]:
     """Yield the YAML files of user folders."""
-    folder = [Path(os.path.relpath(request.config_dir))] if request.config_dir else []
-    for top in [*folder, *(place.folder for place in places())]:
+    for top in [*(Path(os.path.relpath(each)) for each in request.folders), *(place.folder for place in places())]:
         yield from sorted(top.rglob("*.yaml"))
 
 
@@ -251,5 +260,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while seen is not None:
         yield seen
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
-
-

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log, env_override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lmtool.cli import mistakes
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.words import requested
+from lmtool.cli.unknown_keys import unknown_key
+from lmtool.cli.words import flags_of, jobs_of, read_text, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import Composition, choices_of, in_quotes, own_part
-from lmtool.config.request import OUT, Request
+from lmtool.config.compose import VERSION, Composition, choices_of, hydra_state, hydra_words, own_part
+from lmtool.config.grammar import key_of, quoted, swept
+from lmtool.config.options import conf_dir, folder_in_use
+from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
 from lmtool.errors import UserError, of_paths
-from lmtool.runs.resume import save_request
+from lmtool.results import Result
+from lmtool.runs.resume import REQUEST, save_request
 from lmtool.session import Session, on_terminal
-from lmtool.sweeps import sweep
+from lmtool.sweeps import job, restart, sweep
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
@@ -46,7 +53,8 @@ def run_line(line: CommandLine) -> int:
     line = only_the_first_writes(line)
     request = requested(line)
     if any(line.has_flag(flag) for flag in BY_HYDRA):
-        return sweep.by_hydra(line.words, lambda _: None)
+        by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+        return 0
     if (part := line.flag("--cfg", "-c")) is not None:
         return _show(request, part, line.flag("--package", "-p"), resolve=line.has_flag("--resolve"))
     if request.sweep:
@@ -88,6 +96,7 @@ def _as_current(settings: DictConfig) -> Iterator[None]:
     before = current.cfg
     try:
         current.set_config(settings)
+        OmegaConf.set_readonly(settings.hydra, None)  # the output folder is set later
         yield
     finally:
         current.cfg = before
@@ -96,13 +105,11 @@ def _as_current(settings: DictConfig) -> Iterator[None]:
 def run_once(request: Request) -> Any:
     """Run a request in its output folder, with its log and the files of its settings there; return the result."""
     composition, settings = composed(request)
-    of_hydra = settings.hydra
-    with mistakes.explained(composition), _as_current(settings), ExitStack() as stack:
+    of_hydra, started_in = settings.hydra, os.getcwd()
+    with _as_current(settings), ExitStack() as stack:
         folder = stack.enter_context(_output_folder(request, settings))
         with open_dict(of_hydra):
             of_hydra.runtime.output_dir = folder
-        HydraConfig.instance().set_config(settings)
-        started_in = os.getcwd()
         stack.callback(os.chdir, started_in)
         try:
             if of_hydra.job.chdir:
@@ -112,16 +119,109 @@ def run_once(request: Request) -> Any:
                 _save(request, settings, Path(folder, of_hydra.output_subdir))
         except OSError as error:
             raise mistakes.of_folder(error) from error
-        with env_override(of_hydra.job.env_set), of_paths():
-            config = typed(own_part(settings), settings_of(request.verb))
-            session = Session(
-                out=Path(folder),
-                request=request,
-                choices=choices_of(of_hydra),
-                progress=on_terminal(),
-                keeps=folder == os.path.join(started_in, of_hydra.run.dir),
-            )
-            return run_command(request.verb, config, session)
+        keeps = folder == os.path.join(started_in, of_hydra.run.dir)
+        with env_override(of_hydra.job.env_set):
+            return run_command_of(composition, settings, Path(folder), progress=on_terminal(), keeps=keeps)
+
+
+def run_command_of(
+    composition: Composition,
+    settings: DictConfig,
+    folder: Path,
+    command: Callable[[Any, Session], Any] | None = None,
+    **of_session: Any,
+) -> Any:
+    """Run the command of composed settings in a folder. command: instead of the verb's own. of_session: further
+    arguments of the Session.
+
+    Raises UserError for a mistake in the settings, and whatever the command raises.
+    """
+    request = composition.request
+    beside = Path(request.config_dir) if request.config_dir else None
+    with mistakes.explained(composition), of_paths():
+        values = typed(own_part(settings), settings_of(request.verb), beside)
+        session = Session(folder, request, choices_of(settings.hydra), **of_session)
+        return run_command(request.verb, values, session) if command is None else command(values, session)
+
+
+def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = None) -> int:
+    """Run the jobs of a sweep by Hydra's sweeper and launcher, and return the exit code. quiet: whether to print
+    nothing. progress: whether to show bars; None: on a terminal.
+    """
+    own = own_types(request.verb)
+    hydras = {key: value for key, value in request.values.items() if is_hydras(key)} | {"hydra.mode": "MULTIRUN"}
+    settings = composed(replace(jobs_of(request, own)[0].request, values=hydras, sweep=False))[1]
+    with _as_current(settings):
+        of_hydra = settings.hydra
+        asked = with_parameters(request, of_hydra.sweeper.get("params") or {}, own)
+        of_hydra.sweep.dir = os.path.abspath(of_hydra.sweep.dir)
+        require_folder("out", of_hydra.sweep.dir)
+        jobs = jobs_of(asked, own)
+        names = [key for key in asked.values if not is_hydras(key)]
+        lacking = {key: [job.type_of(key) is None for job in jobs] for key in names}
+        for key in (key for key in names if all(lacking[key])):
+            raise UserError(unknown_key(key, str(asked.values[key]), jobs, python=request.python))
+        optional = {key for key in names if any(lacking[key])}
+        with sweep.started(asked, of_hydra) as state:
+            is_grid, seed = restart.is_grid(of_hydra), str(asked.values.get("seed", ""))
+            seeds = [] if is_grid else [int(each) for each in swept("seed", seed) or []]
+            words = hydra_words(asked.without("seed") if seeds else asked, optional)
+            words += [f"hydra.sweep.dir={quoted(of_hydra.sweep.dir)}"]
+            words += ["hydra.sweeper.params=null"] if asked != request else []
+            about: dict[str, Any] = {"quiet": quiet, "progress": on_terminal() if progress is None else progress}
+            folder = Path(of_hydra.sweep.dir) if optional and is_grid else None
+            try:
+                by_hydra(asked, ["-m"], words, lambda _: _job(asked, optional, seeds, folder, about))
+            except Exception as error:
+                if state.cut_off(error):
+                    return 1
+                raise mistakes.of_sweep(error, asked, own) or error from error
+            return state.end(quiet=quiet)
+
+
+def _job(asked: Request, optional: set[str], seeds: list[int], sweep: Path | None, about: dict[str, Any]) -> float:
+    """Run a job of a sweep, in the process that its launcher chose, and return its metric.
+
+    asked: the sweep's request. optional: keys that are left out of a job whose options lack them. seeds: of each trial
+    of a search. sweep: the folder of a sweep in which jobs may be equal; None if they are not.
+    """
+    of_hydra = HydraConfig.get()
+    words: Any = OmegaConf.to_container(of_hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
+
+    def run(request: Request, folder: Path) -> float | None:
+        if mistake is not None:
+            raise mistake
+        result = run_command_of(*composed(request), folder, launcher=of_hydra.launcher, **about)
+        return result.metric if isinstance(result, Result) else None
+
+    mistake: UserError | None = None
+    options = asked.values.get("options")
+    with folder_in_use(None if options is None else str(read_text(str(options)))):
+        try:
+            request = requested(CommandLine(asked.verb, flags_of(asked), words), optional)
+        except UserError as error:
+            request = Request(asked.verb, values={key_of(word): word.partition("=")[2] for word in words})
+            mistake = error
+        if sweep is not None and not job.is_first(request, sweep, of_hydra.job.num):
+            return math.inf
+        return job.guarded(run, request, seeds)
+
+
+def by_hydra(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
+    """Run Hydra's own application with these flags and overrides, and the folders of a request."""
+    folder = str(Path(request.config_path or conf_dir()).absolute())
+    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["lmtool", *flags, *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised instead of printed
+    try:
+        with hydra_state():
+            name = request.config_name or request.verb
+            hydra.main(version_base=VERSION, config_path=folder, config_name=name)(task)()
+    finally:
+        sys.argv = argv
+        os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}
+        if full_error is None:
+            del os.environ["HYDRA_FULL_ERROR"]
 
 
 def _save(request: Request, settings: DictConfig, folder: Path) -> None:
@@ -130,7 +230,7 @@ def _save(request: Request, settings: DictConfig, folder: Path) -> None:
     parts = {"config": own_part(settings), "hydra": OmegaConf.masked_copy(settings, ["hydra"])}
     for name, values in (parts | {"overrides": settings.hydra.overrides.task}).items():
         (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(values), encoding="utf-8")
-    save_request(folder, request)
+    save_request(folder, request, REQUEST)
 
 
 @contextmanager
@@ -166,4 +266,4 @@ def only_the_first_writes(line: CommandLine) -> CommandLine:
         return line
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return replace(line, overrides=[*line.overrides, f"out={in_quotes(folder)}", "hydra.output_subdir=null"])
+    return replace(line, overrides=[*line.overrides, f"out={quoted(folder)}", "hydra.output_subdir=null"])

@@ -7,7 +7,6 @@ verbs, and finally by its spelling.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
 
@@ -86,7 +85,7 @@ def unknown_key(key: str, value: str, jobs: Sequence[Composition], *, python: bo
         return f"{key} has been renamed: write {RENAMED[key]}={value}"
     head, _, rest = key.partition(".")
     job = next((job for job in jobs if head in job.groups and job.type_of(key) is None), jobs[0])
-    if head not in job.own and (rest or head in HOMES) and yaml_files(head, folders_of(job.request)):
+    if head not in job.own and (rest or head in HOMES) and yaml_files(head, job.request.folders):
         return _of_group(key, value, job)
     known = [*job.keys(), *job.groups]
     other = _meant(key, known)
@@ -132,18 +131,15 @@ def unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request)
 
 def _kinds(group: str, job: Composition) -> dict[str, SettingType]:
     """Return the settings of a group's options that are not presets; the verb's default comes first."""
+    if group not in HOMES:
+        return {job.groups[group]: job.option(group)}
     default = read(conf_dir() / f"{job.request.verb}.yaml").groups.get(group)
     return {name: job.option(group, name) for name in sorted(kinds(group), key=lambda name: name != default)}
 
 
 def _below(group: str, option: str, job: Composition) -> dict[str, str]:
     """Return the options of other groups that an option chooses."""
-    return option_file(group, option, folders_of(job.request)).groups
-
-
-def folders_of(request: Request) -> list[Path]:
-    """Return the folder of --config-dir, if there is one."""
-    return [Path(request.config_dir)] if request.config_dir else []
+    return option_file(group, option, job.request.folders).groups
 
 
 def _some(names: list[str]) -> str:
@@ -215,7 +211,7 @@ def _by_spelling(key: str, job: Composition) -> str:
 
 def _with_value(key: str, value: str, job: Composition) -> str:
     """Return a group with the option that the value names, else the key."""
-    return f"{key}={value}" if key in job.groups and value in yaml_files(key, folders_of(job.request)) else key
+    return f"{key}={value}" if key in job.groups and value in yaml_files(key, job.request.folders) else key
 
 
 def unused(group: str, option: str, composition: Composition, rest: str = "") -> str:

@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from numbers import Number
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, Override
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import ChoiceSweep
 
 from lmtool.cli import mistakes
 from lmtool.cli.allowed import require_allowed_files, require_allowed_request
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.unknown_keys import unknown_key
 from lmtool.commands import own_types
-from lmtool.config.compose import HYDRA_TEXTS, SEARCH_PATH, Composition, in_quotes
+from lmtool.config.compose import HYDRA_TEXTS, SEARCH_PATH, Composition
+from lmtool.config.grammar import escaped, in_quotes, key_of, parsed, split, swept
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import OUT, Request, escaped, is_hydras
-from lmtool.config.rules import require_folder, require_text
+from lmtool.config.request import OUT, Request, is_hydras
+from lmtool.config.rules import as_written, require_folder, require_text
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, require_experiment
 from lmtool.errors import UserError
 from lmtool.runs.resume import saved_request
-from lmtool.sweeps import restart
+from lmtool.sweeps.restart import saved_sweep
 
 RESUME = "resume"
 WORD = re.compile(r"(?P<mark>\+{0,2})(?P<key>[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
 INTERPOLATION = re.compile(r"\$\{[^}]+\}")
 SPAN = re.compile(r"(?P<first>-?\d+) *(\.{2,3}|-|:|to) *(?P<last>-?\d+)")  # how other tools write a range
 SWEEP = "a sweep over several values needs -m"
-OPENING, CLOSING = "([{", ")]}"
 ONE_JOB = ("--cfg", "-c", "--info", "-i")  # flags that show the settings of one job
 
 
@@ -53,8 +50,9 @@ class Word:
     written: str
 
 
-def requested(line: CommandLine) -> Request:
-    """Return the request of a command line.
+def requested(line: CommandLine, optional: Collection[str] | None = None) -> Request:
+    """Return the request of a command line. optional: of a job of a sweep, keys that are left out if its options lack
+    them; None for a line that is typed.
 
     Raises UserError for what is no setting, an unknown key or option, a value of a form that its setting cannot have,
     and a folder that cannot be used.
@@ -63,17 +61,17 @@ def requested(line: CommandLine) -> Request:
     own = own_types(line.verb)
     earlier = _earlier(line)
     request = earlier or Request(line.verb, sweep=line.multirun)
-    request = request.updated(Request(line.verb, removed=_removed(line), **_folders_of(line)))
-    beside = request.config_dir
-    words = [_word(word, own, beside) for word in line.overrides if not word.startswith("~")]
+    request = request.updated(Request(line.verb, removed=_removed(line), **_places_of(line)))
+    folders = request.folders
+    words = [_word(word, own, folders) for word in line.overrides if not word.startswith("~")]
     words = [word for word in words if earlier is None or word.key != RESUME]
-    require_allowed_files(_folders(beside, words), [word.key for word in words])
-    groups = [word for word in words if is_group(word.key, own, beside)]
+    require_allowed_files(_yaml_folders(request, words), [word.key for word in words])
+    groups = [word for word in words if is_group(word.key, own, folders)]
     if line.multirun and any(line.has_flag(flag) for flag in ONE_JOB):
         for word in words:
-            if swept(word.key, word.text, beside):
+            if swept(word.key, word.text, folders):
                 raise UserError(f"{word.written}: --cfg and --info show one job: choose one value")
-    choices = dict(_choice(word, line.multirun, beside) for word in groups)
+    choices = dict(_choice(word, line.multirun, folders) for word in groups)
     request = request.updated(Request(line.verb, choices))
     jobs = jobs_of(request, own)
     for word in groups:
@@ -86,12 +84,31 @@ def requested(line: CommandLine) -> Request:
         if not is_hydras(key) and not (parent is not None and parent.names and parent.is_free):
             raise UserError(f"~{key}: a setting cannot be left out; give it another value, as {key}=...")
     modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].options.hydra.mode)]
-    request = replace(request, sweep=line.multirun or modes[-1].endswith("MULTIRUN"))
-    values = dict(_value(word, jobs, request.sweep) for word in words if word not in groups)
+    is_sweep = line.multirun or modes[-1].endswith("MULTIRUN")
+    request = replace(request, sweep=is_sweep and optional is None)
+    lacking = [word for word in words if word.key in (optional or ()) and jobs[0].type_of(word.key) is None]
+    values = dict(_value(word, jobs, request.sweep) for word in words if word not in groups + lacking)
     return request.updated(Request(line.verb, values=values))
 
 
-def _folders_of(line: CommandLine) -> dict[str, str | None]:
+def with_parameters(request: Request, parameters: Mapping[str, Any], own: Mapping[str, SettingType]) -> Request:
+    """Return the request of a sweep with the parameters of its sweeper, which its own choices and values replace."""
+    folders = request.folders
+    words = [_word(f"{key}={as_written(value)}", own, folders) for key, value in parameters.items()]
+    groups = [word for word in words if is_group(word.key, own, folders)]
+    choices = dict(_choice(word, True, folders) for word in groups) | request.choices
+    jobs = jobs_of(replace(request, choices=choices), own)
+    values = dict(_value(word, jobs, True) for word in words if word not in groups)
+    return replace(request, choices=choices, values=values | request.values)
+
+
+def flags_of(request: Request) -> list[str]:
+    """Return the flags of a request."""
+    names = ("config_dir", "config_name", "config_path")
+    return [f"--{name.replace('_', '-')}={value}" for name in names if (value := getattr(request, name))]
+
+
+def _places_of(line: CommandLine) -> dict[str, Any]:
     """Return the folders and the name that the flags of a line give. Raises UserError for a missing folder."""
     beside, folder = line.flag("--config-dir", "-cd"), line.flag("--config-path", "-cp")
     if beside is not None:
@@ -107,11 +124,11 @@ def _removed(line: CommandLine) -> list[str]:
     return [word[1:].partition("=")[0] for word in line.overrides if word.startswith("~")]
 
 
-def _folders(beside: str | None, words: list[Word]) -> list[Path]:
+def _yaml_folders(request: Request, words: list[Word]) -> list[Path]:
     """Return the folders of YAML files that the user names. Raises UserError for a missing one of hydra.searchpath, of
     which Hydra only warns.
     """
-    folders = [Path(os.path.relpath(beside))] if beside else []
+    folders = [Path(os.path.relpath(folder)) for folder in request.folders]
     for word in words:
         override = parsed(word.text) if word.key == SEARCH_PATH else None
         for entry in override.value() if override is not None and isinstance(override.value(), list) else []:
@@ -131,7 +148,7 @@ def _earlier(line: CommandLine) -> Request | None:
     UserError if the folder holds nothing to resume, and for words that contradict resume=.
     """
     text = (line.given(RESUME) or "").partition("=")[2]
-    folder = _text(os.path.expanduser(text), null=True) if text else None
+    folder = read_text(os.path.expanduser(text), null=True) if text else None
     if not folder or line.verb is None:
         return None
     typed = [key_of(word) for word in line.overrides]
@@ -140,24 +157,29 @@ def _earlier(line: CommandLine) -> Request | None:
         if changed:
             said = f"-m resume={folder} takes the settings of the sweep there; leave it out"
             raise UserError(f"{' '.join(changed)}: {said}")
-        earlier = restart.saved_sweep(line.verb, Path(folder))
+        earlier = saved_sweep(line.verb, Path(folder))
     else:
-        earlier = saved_request(Path(folder))
         if OUT in typed or "hydra.run.dir" in typed:
             raise UserError(f"resume={folder}: the training continues in that folder; leave out= out")
-        earlier = earlier.updated(Request(line.verb, values={RESUME: folder}))
-    require_allowed_request(earlier.without(OUT, "hydra.run.dir", "hydra.sweep.dir"), typed)
-    return earlier.without("hydra.run.dir", "hydra.sweep.dir").updated(Request(line.verb, values={OUT: folder}))
+        return earlier_run(Path(folder), Request(line.verb, values=dict.fromkeys(typed)))
+    return _of_somebody(earlier, folder, typed)
 
 
-def folders_of(beside: str | None) -> list[Path]:
-    """Return the folder of --config-dir, if there is one."""
-    return [Path(beside)] if beside else []
+def earlier_run(folder: Path, request: Request) -> Request:
+    """Return the request that started the training in a run folder, which it resumes. request: the new one.
+
+    Raises UserError if there is none, and for what somebody else's run folder may not set.
+    """
+    earlier = _of_somebody(saved_request(folder), str(folder), list(request.values))
+    if earlier.config_dir is not None:
+        require_allowed_files([Path(earlier.config_dir)], list(request.values))
+    return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))
 
 
-def key_of(word: str) -> str:
-    """Return the key of a word, without the marks for adding and leaving out."""
-    return word.lstrip("+~").partition("=")[0]
+def _of_somebody(earlier: Request, folder: str, typed: Collection[str]) -> Request:
+    earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
+    require_allowed_request(earlier, typed)
+    return earlier.updated(Request(earlier.verb, values={OUT: escaped(folder)}))
 
 
 def _value(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[str, Any]:
@@ -173,52 +195,52 @@ def _value(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[str, An
     )
 
 
-def is_group(key: str, own: Mapping[str, Any], beside: str | None) -> bool:
+def is_group(key: str, own: Mapping[str, Any], folders: list[Path]) -> bool:
     """Return whether a key is a group (Hydra's too) and not a setting."""
     if key in own or key == OUT:
         return False
-    return "/" in key or "@" in key or bool(yaml_files(key, folders_of(beside)))
+    return "/" in key or "@" in key or bool(yaml_files(key, folders))
 
 
-def _word(word: str, own: Mapping[str, SettingType], beside: str | None) -> Word:
+def _word(word: str, own: Mapping[str, SettingType], folders: list[Path]) -> Word:
     match = WORD.fullmatch(word)
     if match is None:
         if "=" in word:
             raise unreadable(word)
-        raise UserError(f"{word!r} is no setting: write {_as_setting(word, own, beside)}")
+        raise UserError(f"{word!r} is no setting: write {_as_setting(word, own, folders)}")
     mark, key, text = match["mark"], match["key"], match["value"]
     if key != key.strip():
         raise UserError(f"{word!r}: write {mark}{key.strip()}={text.strip()}, without spaces around =")
     return Word(mark, key, text, word)
 
 
-def _as_setting(word: str, own: Mapping[str, SettingType], beside: str | None) -> str:
+def _as_setting(word: str, own: Mapping[str, SettingType], folders: list[Path]) -> str:
     """Return how to write a word without a key as a setting; a folder is probably a run."""
     if os.path.isdir(word) and "run" in own:
         return f"run={word}"
     if os.path.isdir(word) and "runs" in own:
         return f"runs={word},..."
-    known = os.sep not in word and (word in own or is_group(word, own, beside))
+    known = os.sep not in word and (word in own or is_group(word, own, folders))
     return f"{word if known else 'key'}=value, without spaces around ="
 
 
-def _choice(word: Word, multirun: bool, beside: str | None) -> tuple[str, str]:
+def _choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
     """Return the group and the option that a word chooses. Raises UserError for several options without a sweep, for an
     unknown option, and for an experiment that is not appended.
     """
-    override, group = parsed(word.text), word.key
+    override, group, text = parsed(word.text), word.key, word.text.strip("'\"")
     if group == EXPERIMENT and not word.mark:
         raise UserError(f"{word.written}: an experiment is appended: write +{word.written}")
     if override is not None and isinstance(override.value(), list):
         raise UserError(f"{word.written}: choose one option; to try several, -m {group}={word.text[1:-1]}")
     if override is not None and override.is_sweep_override() and not multirun:
         raise UserError(f"{word.written}: {SWEEP}")
-    options = swept(group, word.text, beside) or [word.text.strip("'\"")]
+    options = swept(group, word.text, folders) or [text]
     for option in options if not ("/" in group or "@" in group) else []:
-        option_file(group, option, folders_of(beside))
+        option_file(group, option, folders)
         if group == EXPERIMENT:
-            require_experiment(yaml_files(group, folders_of(beside))[option], ())
-    return ("+" if word.mark else "") + group, word.text
+            require_experiment(yaml_files(group, folders)[option], ())
+    return ("+" if word.mark else "") + group, text
 
 
 def jobs_of(request: Request, own: Mapping[str, SettingType]) -> list[Composition]:
@@ -226,11 +248,10 @@ def jobs_of(request: Request, own: Mapping[str, SettingType]) -> list[Compositio
 
     Raises UserError for options that do not go together.
     """
-    tried = {group: swept(group.lstrip("+"), text, request.config_dir) for group, text in request.choices.items()}
+    folders = request.folders
+    tried = {group: swept(group.lstrip("+"), text, folders) for group, text in request.choices.items()}
     if experiments := tried.get(f"+{EXPERIMENT}"):
-        several = [
-            replace(request, choices=request.choices | {f"+{EXPERIMENT}": f"'{name}'"}) for name in experiments
-        ]
+        several = [replace(request, choices=request.choices | {f"+{EXPERIMENT}": f"'{name}'"}) for name in experiments]
         return [job for each in several for job in jobs_of(each, own)]
     options = {group: names for group, names in tried.items() if names}
     first = {group: names[0] for group, names in options.items()}
@@ -248,17 +269,6 @@ def jobs_of(request: Request, own: Mapping[str, SettingType]) -> list[Compositio
     return jobs
 
 
-def swept(key: str, text: str, beside: str | None) -> list[str] | None:
-    """Return the values that a text tries in a sweep, in Hydra's grammar; None for one value or an interval."""
-    override = parsed(text)
-    if override is None or not override.is_sweep_override():
-        return None
-    value = override.value()
-    if isinstance(value, Glob):
-        return value.filter(list(yaml_files(key, folders_of(beside))))
-    return list(override.sweep_string_iterator()) if override.is_discrete_sweep() else None
-
-
 def value_of(word: Word, type_: SettingType) -> Any:
     """Return the value of a setting of one type. Raises UserError for several values that are neither a list nor text,
     and for a list that is not closed.
@@ -274,7 +284,7 @@ def value_of(word: Word, type_: SettingType) -> Any:
         if type_.may_be_text and os.path.exists(text) and (INTERPOLATION.search(text) or not type_.is_text):
             return escaped(text)
     if type_.is_text:
-        return _text(text, null=True)
+        return read_text(text, null=True)
     override = parsed(text)
     if override is not None and override.value() is None:
         return None
@@ -287,7 +297,7 @@ def value_of(word: Word, type_: SettingType) -> Any:
         raise unreadable(word.written)
     if override is not None and override.is_sweep_override():
         raise UserError(f"{word.written}: {SWEEP}")
-    return _text(text, null=False) if override is None else _plain(override.value())
+    return read_text(text, null=False) if override is None else _plain(override.value())
 
 
 def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
@@ -296,7 +306,7 @@ def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
     for part in map(os.path.expanduser, split(text) if text.strip() else []):
         override = parsed(part)
         if (item is not None and item.is_text) or override is None:
-            items.append(_text(part, null=False))
+            items.append(read_text(part, null=False))
         elif override.is_sweep_override():
             raise UserError(f"{word.written}: {SWEEP}")
         else:
@@ -304,7 +314,7 @@ def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
     return items
 
 
-def _text(text: str, *, null: bool) -> str | None:
+def read_text(text: str, *, null: bool = False) -> str | None:
     """Return text as it is meant: quotes, escapes and interpolations are Hydra's, all else stays as it is written.
 
     null: whether null means None.
@@ -372,7 +382,7 @@ def _require_form(word: Word, type_: SettingType) -> None:
 
 
 def _require_folder(word: Word, text: str) -> None:
-    if not (text := str(_text(text, null=False))) or word.text == "null":
+    if not (text := str(read_text(text, null=False))) or word.text == "null":
         raise UserError(f"{word.written}: name a folder; . is the one you are in")
     if "${" in text:
         return  # known once it is composed
@@ -392,29 +402,3 @@ def unreadable(word: str) -> UserError:
     if value.startswith("{") and value.endswith("}"):
         return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, as {{a: 'x[01].txt'}}")
     return UserError(f"cannot read {word!r}: write key=value, and a list as key=[a,b]")
-
-
-@lru_cache
-def parsed(text: str) -> Override | None:
-    """Parse a value by Hydra's grammar; return None on failure."""
-    try:
-        return OverridesParser.create().parse_override(f"x={text}")
-    except HydraException:
-        return None
-
-
-def split(text: str) -> list[str]:
-    """Split a text at the commas that are outside brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote and not parts[-1].endswith("\\") else quote
-        elif letter in "'\"" and not parts[-1].strip():
-            quote = letter
-        elif letter == "," and depth == 0 and not parts[-1].endswith("\\"):
-            parts.append("")
-            continue
-        depth = max(0, depth + (letter in OPENING) - (letter in CLOSING)) if not quote else depth
-        parts[-1] += letter
-    parts = text.split(",") if quote or depth else parts  # an apostrophe or a bracket in a name
-    return [part.strip() for part in parts]

@@ -10,12 +10,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmtool import __version__
+from lmtool.config.request import flat
 from lmtool.errors import printable
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
 from lmtool.runs.hub import CARD
-from lmtool.runs.resume import flat
 from lmtool.runs.run import Run
 from lmtool.system.files import atomic_write, read_json
 from lmtool.system.schemas import RESULT

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError
 
+from lmtool.config.grammar import as_text
 from lmtool.config.options import HOMES, conf_dir, places
 from lmtool.config.request import DICTIONARIES, OUT, Request, is_hydras
 from lmtool.config.types import SettingType, option_types
@@ -120,14 +120,35 @@ def _options_of(request: Request) -> DictConfig:
     """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
     words = [f"{group}={option}" for group, option in request.choices.items()]
     words += [f"~{key}" for key in request.removed]
-    folder = Path(request.config_path or conf_dir()).absolute()
-    others = [place.folder for place in places()] + ([Path(request.config_dir)] if request.config_dir else [])
-    given = request.values.get(SEARCH_PATH) or []
-    search = [*(f"file://{other.absolute()}" for other in others), *(given if isinstance(given, list) else [given])]
+    folder, search = Path(request.config_path or conf_dir()).absolute(), _search_path(request)
     if search:
-        words.append(f"{SEARCH_PATH}=[{','.join(map(in_quotes, search))}]")
-    folders = [folder, *others, *(Path(str(each).removeprefix("file://")) for each in search[len(others) :])]
+        words.append(f"{SEARCH_PATH}={as_text(search)}")
+    folders = [folder, *(Path(place.removeprefix("file://")) for place in search)]
     return _composed(request.config_name or request.verb, folder, tuple(words), _versions(folders))
+
+
+def _search_path(request: Request) -> list[str]:
+    """Return the places of YAML files besides lmtool's own."""
+    given = request.values.get(SEARCH_PATH) or []
+    folders = [*(place.folder for place in places()), *request.folders]
+    return [*(f"file://{each.absolute()}" for each in folders), *(given if isinstance(given, list) else [given])]
+
+
+def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
+    """Return a request as overrides for Hydra's own application, but the output folder of a sweep. optional: keys that
+    some jobs of a sweep lack.
+    """
+    words = [f"{group}={option}" for group, option in request.choices.items()]
+    for key, value in request.values.items():
+        if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
+            continue
+        text = value if request.sweep and not is_hydras(key) else as_text(value)
+        words.append(f"{'++' if key in optional else ''}{key}={text}")
+    if OUT in request.values and not request.sweep:
+        words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
+    search = _search_path(request)
+    words += [f"{SEARCH_PATH}={as_text(search)}"] if search else []
+    return [*words, *(f"~{key}" for key in request.removed)]
 
 
 def _versions(folders: list[Path]) -> tuple[Any, ...]:
@@ -157,15 +178,6 @@ def hydra_state() -> Iterator[None]:
             application.hydra = current
             version.VersionBase().version_base = base
             JobRuntime().set("name", name)
-
-
-def in_quotes(text: str) -> str:
-    """Return text as a quoted value of Hydra's grammar, in which `${...}` stays an interpolation.
-
-    Within quotes, only a quote and the backslashes before it are special.
-    """
-    text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)
-    return "'" + text.replace("'", "\\'") + "'"
 
 
 def choices_of(hydra: Any) -> dict[str, str]:

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.grammar import escaped
 from lmtool.config.options import EXPERIMENT, HOMES
 from lmtool.config.rules import as_written
 from lmtool.errors import UserError
@@ -102,6 +103,11 @@ class Request:
         found = {key.lstrip("+"): value for key, value in (self.choices | self.values).items()}
         return {key: value for key, value in found.items() if not is_hydras(key)}
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of --config-dir, if there is one."""
+        return [Path(self.config_dir)] if self.config_dir else []
+
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
         given = [f"{key}={as_written(value)}" for key, value in (self.choices | self.values).items()]
@@ -168,8 +174,3 @@ def plain_value(value: Any, key: str) -> Any:
     kind = type(value).__name__
     remedy = "; pass it as data=" if kind == "Corpus" else ""
     raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {kind}{remedy}")
-
-
-def escaped(text: str) -> str:
-    """Escape `${` in a text, so that OmegaConf does not read it as an interpolation."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)

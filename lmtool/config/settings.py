@@ -26,8 +26,8 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.data import DataConfig
+from lmtool.config.grammar import escaped
 from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
-from lmtool.config.request import escaped
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, type_of, types_of
 from lmtool.config.yaml_files import meant
@@ -57,7 +57,7 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
+            target[group] = _option(values.pop(group), group, beside=beside)
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -145,24 +145,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, Enum) else value
-
-
-def config_dir_of(hydra: Any) -> str | None:
-    """Return the absolute folder of --config-dir in Hydra's own settings, or None if it is not given."""
-    return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
-
-
-def choices_of(hydra: Any) -> dict[str, str]:
-    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
-    return {group: name for group, name in chosen if group in HOMES}
-
-
-def _config_dir() -> Path | None:
-    from hydra.core.hydra_config import HydraConfig
-
-    folder = config_dir_of(HydraConfig.get()) if HydraConfig.initialized() else None
-    return Path(folder) if folder else None
 
 
 def _option(
