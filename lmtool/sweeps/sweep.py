@@ -41,6 +41,7 @@ class Sweep:
         """
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
         self.swept, is_grid = _swept(request, hydra), restart.is_grid(hydra)
+        launchers.require_plugins(hydra)
         launchers.require_launcher(self.launcher)
         for name in NUMBERS:
             value = OmegaConf.select(hydra, name)
