@@ -168,7 +168,7 @@ def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.Monk
         archive.writestr("data/.DS_Store", b"\xff\x00")
         archive.writestr("__MACOSX/data/._.DS_Store", b"\xff\x00")
     monkeypatch.setenv("LMTOOL_DATA", "corpora")
-    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "data=blimp")
+    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "text=blimp")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,6 @@ def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Pa
         ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
         ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
-        ("text=pairs.jsonl data=blimp", "data=blimp: data is the earlier name of text, which is set too"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
         ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
     ],
