@@ -58,8 +58,8 @@ class Settings(VerbConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Read, mix, prune, quantize and write n-gram models; make networks smaller; write the counts of a run."""
-    from lmtool.commands._convert import mix_ngrams, read_into_run, smaller_run, write_smaller, written
-    from lmtool.commands._export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based
+    from lmtool.commands._convert_models import mix_ngrams, read_into_run, smaller_run, write_smaller, written
+    from lmtool.commands._formats import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based
     from lmtool.commands._ngram_runs import load_ngram_model
     from lmtool.ngram.files.arpa_model import arpa_model
     from lmtool.runs.run import Run, run_folder

@@ -37,7 +37,7 @@ class Settings(MixtureConfig):
 
 def run(settings: Settings, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    from lmtool.commands._ensemble import mix_runs, mix_scores
+    from lmtool.commands._ensemble_mixing import mix_runs, mix_scores
     from lmtool.commands._members import is_run, require_one_unit, shares
     from lmtool.evaluation.token_scores import SCORES_FILE
     from lmtool.results import NOT_COMPARABLE

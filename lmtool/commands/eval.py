@@ -51,7 +51,7 @@ class Settings(ModelUserConfig):
 
 def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    from lmtool.commands._evaluate import evaluate_run, evaluate_text, rescore
+    from lmtool.commands._eval_scores import evaluate_run, evaluate_text, rescore
     from lmtool.evaluation.token_scores import SCORES_FILE
     from lmtool.results import NOT_COMPARABLE
     from lmtool.runs.load import load_named
@@ -60,9 +60,8 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     if settings.text is None and settings.nbest is None:
         evaluation = evaluate_run(settings, Run.open(run_folder(settings.run)), session)
     else:
-        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir).reading(
-            settings.blank_lines
-        )
+        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+        loaded = loaded.reading(settings.blank_lines)
         if settings.nbest is not None:
             return rescore(settings, settings.nbest, loaded, session)
         evaluation = evaluate_text(settings, loaded, session)

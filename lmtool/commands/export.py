@@ -50,7 +50,7 @@ class Settings(VerbConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    from lmtool.commands._export import (
+    from lmtool.commands._formats import (
         OF_COUNTS,
         OF_MODELS,
         format_of,
