@@ -10,9 +10,9 @@ from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, VerbConfig, read_weights
 from lmtool.errors import UserError
+from lmtool.results import Written
 
 if TYPE_CHECKING:
-    from lmtool.results import Written
     from lmtool.session import Session
 
 

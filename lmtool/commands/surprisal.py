@@ -12,10 +12,10 @@ from lmtool.data.faults import NULL, Faults
 from lmtool.data.readers import read_stream
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
+from lmtool.results import Surprisals
 
 if TYPE_CHECKING:
     from lmtool.data.word_rows import WordRows
-    from lmtool.results import Surprisals
     from lmtool.session import Session
 
 
