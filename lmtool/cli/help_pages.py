@@ -47,13 +47,12 @@ MULTIRUN = ("-m", "--multirun")
 
 def config_dir_of(words: list[str]) -> Path | None:
     """Return the folder of --config-dir on a line."""
-    folder = flag_value(words, *CONFIG_DIR)
-    return Path(folder) if folder else None
+    return Path(folder) if (folder := flag_value(words, *CONFIG_DIR)) else None
 
 
 def folders_of(words: list[str]) -> list[Path]:
     """Return the folder of --config-dir on a line, if there is one."""
-    return [Path(folder)] if (folder := flag_value(words, *CONFIG_DIR)) else []
+    return [folder] if (folder := config_dir_of(words)) else []
 
 
 def flag_value(words: list[str], *names: str) -> str | None:
@@ -147,20 +146,18 @@ def verb_page(verb: str, words: list[str]) -> str:
     types, argument = types_of_line(verb, groups, folders), VERBS[verb]
     file = read(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
-    lines = [f"{usage}: {file.title}", "", file.description, ""]
+    lines = [f"{usage}: {file.title}", "", file.description]
     for group, option in groups.items():
         about = options_of(group, folders).items()
-        lines += [
-            f"{group}= one of",
-            *(f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about),
-        ]
-        lines += [""]
+        lines += ["", f"{group}= one of"]
+        lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about]
     if verb == "train":
-        about = options_of(EXPERIMENT, folders).items()
-        lines += [f"+{EXPERIMENT}= complete settings by name", *(f"    {name:<20} {text}" for name, text in about), ""]
-    lines += ["Keys (* marks the options chosen above):" if groups else "Keys:", ""]
-    for item in (*read(conf_dir() / "common.yaml").settings, *file.settings):
-        lines += [_line(item, "", types)]
+        lines += ["", f"+{EXPERIMENT}= complete settings by name"]
+        lines += [f"    {name:<20} {text}" for name, text in options_of(EXPERIMENT, folders).items()]
+    lines += ["", "Keys (* marks the options chosen above):" if groups else "Keys:", ""]
+    lines += [
+        _line(item, "", types) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings
+    ]
     for group, option in groups.items():
         lines += ["", f"{group}={option}"]
         lines += [_line(item, f"{group}.", types) for item in option_file(group, option, folders).settings]

@@ -124,13 +124,12 @@ def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
         return types_of(TrainingConfig)
+    files = yaml_files(group)
     if group not in HOMES or kind not in kinds(group):
         return {}
     if origin(group, kind) is None:
         return types_of(settings_class(group, kind))
-    files = yaml_files(group)
-    settings = read(files[kind], files).settings if kind in files else ()
-    return {item.path[0]: _type_of_node(item.node) for item in settings if len(item.path) == 1}
+    return {item.path[0]: _type_of_node(item.node) for item in read(files[kind], files).settings if not item.path[1:]}
 
 
 def _type_of_node(node: Any) -> SettingType:

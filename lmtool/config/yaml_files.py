@@ -70,13 +70,12 @@ def opening(text: str) -> YamlFile:
     """Return what the opening comment of a YAML file says."""
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line for line in comment if not line.startswith("# @")]
-    labelled = {
-        label: [line.removeprefix(label).strip() for line in lines if line.startswith(label)]
-        for label in (OTHER_NAMES, EXAMPLE)
-    }
-    said = [line.lstrip("# ") for line in lines if not line.startswith(tuple(labelled))]
-    examples = tuple(labelled[EXAMPLE])
-    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(labelled[OTHER_NAMES]), examples)
+    examples, aliases = (
+        tuple(line.removeprefix(label).strip() for line in lines if line.startswith(label))
+        for label in (EXAMPLE, OTHER_NAMES)
+    )
+    said = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
+    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
 
 
 def meant(group: str, name: str, folders: Sequence[Path] = ()) -> str:
@@ -129,7 +128,8 @@ def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) 
     for file in files:  # which grows by those of the options
         for group, default in file.groups.items():
             groups[group] = given.get(group, default)
-            files.append(option_file(group, groups[group], folders))
+            below = option_file(group, groups[group], folders)
+            files += [below] if below not in files else []
     return groups
 
 
@@ -139,9 +139,10 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
     file = _read(path, text_of(path))
+    others = {name: other for name, other in (group or {}).items() if other != path}  # no file is its own base
     for name in file.bases:
-        if group is not None and group.get(name, path) != path:
-            base = read(group[name], group)
+        if name in others:
+            base = read(others[name], others)
             meanings = {setting.path: setting.meaning for setting in base.settings}
             settings = {item.path: item for item in (*base.settings, *file.settings)}  # in the order of the base
             said = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
@@ -183,10 +184,10 @@ def require_experiment(path: Path, used: Container[str]) -> None:
         *marks, group = (key or "").split() or [""]
         found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
         is_used = group[1:] in used or group.startswith("/hydra/")
-        right = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
-        if key is not None and not right:
-            meant = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-            raise UserError(f"{path}:{line}: {key}: {option}: write {meant}")
+        fits = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
+        if key is not None and not fits:
+            right = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+            raise UserError(f"{path}:{line}: {key}: {option}: write {right}")
 
 
 def line_of(path: Path, keys: list[str]) -> int | None:
