@@ -6,7 +6,6 @@ Neither Hydra nor numpy is imported here, so that a page appears without delay.
 from __future__ import annotations
 
 import os
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -111,6 +110,7 @@ def overview() -> str:
 
 def version_page() -> str:
     """Return the `lmtool --version` page: what a report of a problem needs. None of the packages is imported."""
+    import platform
     from importlib.metadata import PackageNotFoundError, version
 
     def of(package: str) -> str:

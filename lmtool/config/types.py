@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import HOMES, kinds, origin, settings_class, yaml_files
+from lmtool.config.options import HOMES, origin, python_file, settings_class, yaml_files
 from lmtool.config.rules import Rule, rules_of
 from lmtool.config.training import TrainingConfig
 from lmtool.config.yaml_files import read
@@ -125,7 +125,7 @@ def option_types(group: str, kind: str) -> dict[str, SettingType]:
     if group == TRAINING:
         return types_of(TrainingConfig)
     files = yaml_files(group)
-    if group not in HOMES or kind not in kinds(group):
+    if kind not in files or group not in HOMES or python_file(group, kind) is None:
         return {}
     if origin(group, kind) is None:
         return types_of(settings_class(group, kind))
