@@ -6,6 +6,7 @@ without Hydra, which takes a tenth of a second.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -137,8 +138,8 @@ def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> lis
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
     names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
     files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
-    if (group := last.partition(".")[0]) in groups:
-        files.append((f"{group}.", option_file(group, groups[group], folders_of(words))))
+    inside = [group for group in groups if last.startswith(f"{group}.")]
+    files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
@@ -163,11 +164,6 @@ def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> l
 
 def _paths(text: str) -> list[str]:
     """Return the files and folders that begin with a text, folders with a slash; `~/` is kept."""
-    folder, name = os.path.split(text)
-    prefix = text[: len(text) - len(name)]
-    try:
-        entries = sorted(os.scandir(os.path.expanduser(folder) or "."), key=lambda entry: entry.name)
-    except OSError:
-        return []
-    shown = [entry for entry in entries if not entry.name.startswith(".") or name.startswith(".")]
-    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in shown]
+    start = os.path.expanduser(text)
+    found = sorted(glob.glob(f"{glob.escape(start)}*"))
+    return [f"{text}{path[len(start) :]}{'/' * os.path.isdir(path)}" for path in found]

@@ -28,14 +28,12 @@ COMMENTS = re.compile(r"[ ]*(?:#.*)?(?:\n +#.*)*")  # beside a value, and on the
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting in a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it
-    and on the indented lines below; line: line number from 1; node: the value as PyYAML's node.
+    and on the indented lines below; node: the value as PyYAML's node.
     """
 
     path: tuple[str, ...]
     value: str
     meaning: str
-    file: Path
-    line: int
     node: Any
 
 
@@ -138,7 +136,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    file = _read(path, text_of(path))
+    file = _read(text_of(path))
     others = {name: other for name, other in (group or {}).items() if other != path}  # no file is its own base
     for name in file.bases:
         if name in others:
@@ -151,7 +149,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
 
 @lru_cache(maxsize=256)  # a command reads each file some five times
-def _read(path: Path, text: str) -> YamlFile:
+def _read(text: str) -> YamlFile:
     top = _composed(text)
     nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
     groups, bases = {}, []
@@ -160,7 +158,7 @@ def _read(path: Path, text: str) -> YamlFile:
             bases += [option] * (option != "_self_")
         else:
             groups[key.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
-    settings = tuple(_settings(top, (), path, text)) if nodes else ()
+    settings = tuple(_settings(top, (), text)) if nodes else ()
     kind = str(nodes["kind"].value) if "kind" in nodes else None
     return replace(opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
@@ -236,7 +234,7 @@ def require_bounded_aliases(path: Path) -> None:
             raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
-def _settings(node: Any, above: tuple[str, ...], path: Path, text: str) -> Iterator[Setting]:
+def _settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]:
     for key, value in node.value:
         keys = (*above, str(key.value))
         if keys[0] in HIDDEN:
@@ -246,6 +244,6 @@ def _settings(node: Any, above: tuple[str, ...], path: Path, text: str) -> Itera
         written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
         comment = (COMMENT if block else COMMENTS).match(text, end)
         said = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
-        yield Setting(keys, written, " ".join(said).strip(), path, key.start_mark.line + 1, value)
+        yield Setting(keys, written, " ".join(said).strip(), value)
         if block and value.id == "mapping":
-            yield from _settings(value, keys, path, text)
+            yield from _settings(value, keys, text)
