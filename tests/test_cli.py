@@ -14,7 +14,8 @@ import pytest
 from lmtool import __version__
 from lmtool.cli.arguments import split_line
 from lmtool.cli.completion import candidates
-from lmtool.cli.help_pages import VERBS, options_of
+from lmtool.cli.help_pages import options_of
+from lmtool.commands import verbs
 from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
 from tests.conftest import fresh_process
@@ -24,7 +25,7 @@ Run = Callable[..., str]
 
 def test_overview_and_version(lmtool: Run) -> None:
     assert lmtool() == lmtool("--help")
-    assert all(verb in lmtool("--help") for verb in VERBS)
+    assert all(verb in lmtool("--help") for verb in verbs())
     first, python, packages, machine = lmtool("--version").splitlines()
     assert first == f"lmtool {__version__}" and python.startswith(f"Python {sys.version.split()[0]}, ")
     names = ("torch", "numpy", "numba", "hydra-core")
@@ -32,7 +33,7 @@ def test_overview_and_version(lmtool: Run) -> None:
     assert machine.endswith(f", {os.cpu_count()} cores")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_verb_page_has_examples_and_keys(verb: str, lmtool: Run) -> None:
     page = lmtool(verb, "--help")
     assert page.count("lmtool " + verb) >= 4  # the title and three examples

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
-
-from lmtool.cli.arguments import split_line
 from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.suggestions import MEANINGS, unknown_key
 from lmtool.cli.value_quoting import as_typed
-from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.overrides import swept_values
+from omegaconf import OmegaConf
+
+from lmtool.cli.arguments import split_line
+from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.yaml_files import meant
 from lmtool.errors import UserError
 from tests.conftest import answer

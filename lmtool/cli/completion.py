@@ -19,12 +19,12 @@ from lmtool.cli.help_pages import (
     HYDRA_TEXTS,
     MULTIRUN,
     PLUGINS,
-    VERBS,
     chosen_groups,
     completion_page,
     folders_of,
     types_of_line,
 )
+from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, read
@@ -113,7 +113,7 @@ def _last_word(line: str) -> str:
 
 
 def _whole_words(words: list[str], last: str) -> list[str]:
-    verb = next((word for word in words if word in VERBS), None)
+    verb = next((word for word in words if word in verbs()), None)
     flag, equals, value = last.partition("=")
     if words and words[-1] in CONFIG_DIR:
         return _paths(last)
@@ -122,7 +122,7 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     if last.startswith("-"):
         return list(USUAL_FLAGS)
     if verb is None:
-        return [*VERBS, "completion"]
+        return [*verbs(), "completion"]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
     groups: dict[str, str] = {}
     with suppress(UserError), folder_in_use(options or None):
@@ -143,7 +143,7 @@ def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> lis
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
-    return names + (_paths(last) if VERBS[verb] == "paths..." else [])
+    return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
 def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:

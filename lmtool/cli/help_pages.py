@@ -12,21 +12,14 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lmtool import __version__
+from lmtool.commands import bare_setting, own_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
-from lmtool.config.types import SettingType, option_types, verb_types
+from lmtool.config.types import SettingType, option_types
 from lmtool.config.yaml_files import Setting, chosen, opening, option_file, read, text_of
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
 
-# The verbs, each run by lmtool.commands.run_command, with the key of a word given without a key:
-# `words...` if several words are allowed.
-VERBS: dict[str, str | None] = {
-    **dict.fromkeys(("preprocess", "train", "eval", "score", "surprisal", "pairs")),
-    **dict.fromkeys(("ensemble", "compare", "distil", "tree")),
-    **{"predict": "text", "generate": "text", "neighbors": "words...", "report": "paths...", "verify": "paths..."},
-    **dict.fromkeys(("export", "convert", "push")),
-}
 COMPLETION = "the shell's script for completing verbs, groups and keys"
 SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
@@ -81,7 +74,7 @@ def types_of_line(verb: str, groups: Mapping[str, str], folders: Sequence[Path] 
     """Return the settings of a verb, and of the options of groups, as the fields of one type."""
     files = {group: option_file(group, option, folders) for group, option in groups.items()}
     options = {group: option_types(group, file.kind or groups[group]) for group, file in files.items()}
-    return SettingType(fields=verb_types(verb) | {group: SettingType(fields=of) for group, of in options.items()})
+    return SettingType(fields=own_types(verb) | {group: SettingType(fields=of) for group, of in options.items()})
 
 
 def options_of(group: str, folders: Sequence[Path] = ()) -> dict[str, str]:
@@ -94,10 +87,10 @@ def overview() -> str:
     """Return the `lmtool --help` page."""
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
-    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in VERBS}
-    lines += [f"  {verb:<11} {about[verb].title}" for verb in VERBS]
+    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in verbs()}
+    lines += [f"  {verb:<11} {about[verb].title}" for verb in verbs()]
     lines += [f"  completion  {COMPLETION}", "", "Examples:"]
-    lines += [f"  {about[verb].examples[0]}" for verb in VERBS]
+    lines += [f"  {about[verb].examples[0]}" for verb in verbs()]
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
@@ -140,12 +133,12 @@ def verb_page(verb: str, words: list[str]) -> str:
     """Return the `lmtool <verb> --help` page; overrides on the line choose the options shown in full."""
     if verb == "completion":
         return completion_page()
-    if verb not in VERBS:
-        raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
+    if verb not in verbs():
+        raise UserError(f"no verb {verb!r}{nearest(verb, verbs())}")
     groups, folders = chosen_groups(verb, words), folders_of(words)
-    types, argument = types_of_line(verb, groups, folders), VERBS[verb]
+    types, bare = types_of_line(verb, groups, folders), bare_setting(verb)
     file = read(conf_dir() / f"{verb}.yaml")
-    usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
+    usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")
     lines = [f"{usage}: {file.title}", "", file.description]
     for group, option in groups.items():
         about = options_of(group, folders).items()

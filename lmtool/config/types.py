@@ -111,15 +111,6 @@ def type_of(hint: Any) -> SettingType:
     return SettingType(names, words=WORDS.get(hint))
 
 
-def verb_types(verb: str) -> dict[str, SettingType]:
-    """Return the settings of a verb, except the settings of its groups."""
-    from lmtool.config.model_verbs import SETTINGS
-
-    settings: Any = SETTINGS[verb]
-    types = types_of(settings)
-    return {key: type_ for key, type_ in types.items() if key not in HOMES and key != TRAINING}
-
-
 def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.overrides import plain_value
+from lmtool.config.request import Request
+from lmtool.config.rules import as_written
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
@@ -37,7 +38,7 @@ class Row:
     """
 
     job: str
-    settings: dict[str, Any]  # text as it is written, until `with_values`
+    settings: dict[str, Any]
     metric: str | None
     value: float | None
     seconds: float | None
@@ -50,11 +51,15 @@ class Row:
     parameters: int | None = None
 
 
-def rows_of(sweep: Path) -> list[Row]:
+def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     """Read a sweep's jobs from their folders: lowest metric first within a split, failed jobs after them, models whose
     scores do not sum to one last.
+
+    numbered: the number of jobs whose folders are numbers from 0; one without a folder has not begun.
     """
     rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
+    missing = (str(number) for number in range(numbered) if not (sweep / str(number)).exists())
+    rows += [Row(job, {}, None, None, None, "not begun", 1) for job in missing]
     splits = list(dict.fromkeys(row.split for row in rows))
 
     def rank(row: Row) -> tuple[bool, bool, int, float]:
@@ -63,9 +68,9 @@ def rows_of(sweep: Path) -> list[Row]:
     return sorted(rows, key=rank)
 
 
-def with_values(row: Row) -> Row:
-    """Return a job with its settings as numbers, truth values, null and text, instead of as they are written."""
-    return replace(row, settings={key: plain_value(f"{key}={text}") for key, text in row.settings.items()})
+def as_typed(row: Row) -> Row:
+    """Return a job with its settings as they are written on the command line."""
+    return replace(row, settings={key: as_written(value) for key, value in row.settings.items()})
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -75,7 +80,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record.get("overrides") != refused.get("overrides")):
+        if record is not None and (refused is None or record["request"] != refused["request"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, {}, None, None, None, str(error), 1))
@@ -83,8 +88,8 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
 
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    pairs = (str(item).split("=", 1) for item in record.get("overrides", []) if "=" in str(item))
-    settings = {key.lstrip("+"): value for key, value in pairs}
+    given = Request.of_json(record["request"]).settings
+    settings = {key: as_written(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
         return Row(job, settings, None, None, None, "cut off", 1)
     if record["status"] != "done":

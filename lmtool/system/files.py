@@ -219,8 +219,9 @@ def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
     return None
 
 
-def read_json(path: Path, remedy: str, kind: Any = OBJECT) -> Any:
+def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None = None) -> Any:
     """Read JSON and verify its checksum, which is left out. kind: what it must hold, as in lmtool.system.schemas.
+    version: what its entry `format` must be.
 
     Raises UserError, ending with `remedy`, if the file is missing or damaged, the checksum differs, or it holds
     something else.
@@ -235,6 +236,8 @@ def read_json(path: Path, remedy: str, kind: Any = OBJECT) -> Any:
     if written is not None and written != _checksum_of(value):
         by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
         raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
+    if version is not None and isinstance(value, dict) and value.get("format") != version:
+        raise UserError(f"{path} is of another version of lmtool (format {value.get('format')}): {remedy}")
     try:
         require_kind(value, kind)
     except ValueError as error:

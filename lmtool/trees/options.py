@@ -11,6 +11,7 @@ from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
+from lmtool.trees.division import Division, Method, require_division
 
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
@@ -150,8 +151,8 @@ class BrownTree(TreeConfig):
 
     kind: str = "brown"
     clusters: int = setting(min=2, max=4096)
-    max_words: int | None = setting(None, min=2, was="words")
-    max_tokens: int | None = setting(None, min=1, was="tokens")
+    max_words: int | None = setting(None, min=2)
+    max_tokens: int | None = setting(None, min=1)
 
     def build(self, words: TreeWords) -> Tree:
         """Build the brown_tree of the train split, and a Huffman tree of the words that are not clustered beside it."""
@@ -168,20 +169,6 @@ class Representation(Enum):
     neighbours = "neighbours"
     contexts = "contexts"
     embeddings = "embeddings"
-
-
-class Division(Enum):
-    """Ways to divide a set of words in two."""
-
-    balanced = "balanced"
-    adaptive = "adaptive"
-
-
-class Method(Enum):
-    """Models of the two halves of a set of words."""
-
-    kmeans = "kmeans"
-    gaussians = "gaussians"
 
 
 @dataclass(slots=True)
@@ -208,7 +195,7 @@ class ClustersTree(TreeConfig):
     run: str | None = MISSING
     representation: Representation | None = MISSING
     dimensions: int = setting(min=1)
-    max_tokens: int | None = setting(min=1, was="tokens")
+    max_tokens: int | None = setting(min=1)
     split: Division = MISSING
     method: Method = MISSING
     epsilon: float = setting(min=0, below=0.5)
@@ -237,18 +224,6 @@ class ClustersTree(TreeConfig):
             vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)
         how = {"split": self.split.value, "method": self.method.value}
         return trees.clusters_tree(vectors, words.counts, **how, epsilon=self.epsilon, seed=self.seed)
-
-
-def require_division(split: str, method: str, epsilon: float) -> None:
-    """Raise UserError for settings of tree=clusters that are unknown, out of range, or contradict each other."""
-    require(split in Division.__members__, "tree.split", split, f"one of {', '.join(Division.__members__)}")
-    require(method in Method.__members__, "tree.method", method, f"one of {', '.join(Method.__members__)}")
-    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5")
-    if epsilon and (split, method) != ("adaptive", "gaussians"):
-        raise UserError(
-            f"tree.epsilon={epsilon}: several codes per word need tree.split=adaptive and tree.method=gaussians; "
-            "choose these, or tree.epsilon=0"
-        )
 
 
 @dataclass(slots=True)

@@ -23,7 +23,6 @@ MAY_NAME = {
     "lmtool/neural/__init__.py": "the public face of the output layers and optimizers",
     "lmtool/trees/__init__.py": "the public face of the trees",
     "lmtool/cli/help_pages.py": "the examples of the help pages",
-    "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
     "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",
@@ -39,6 +38,7 @@ MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
 OTHER_MEANINGS = {
     ("data", "text"): "eval's text=, and keys of saved files",
     ("data", "texts"): "what generate samples",
+    ("model", "lstm"): "a recurrent cell",
     ("optim", "sgd"): "a rule of dynamic evaluation",
     ("output", "adaptive"): "how tree=clusters divides",
     ("output", "classes"): "a method of mixing",
