@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
 
 from lmtool import __version__
@@ -37,23 +37,13 @@ CONFIG_DIR = ("--config-dir", "-cd")
 MULTIRUN = ("-m", "--multirun")
 
 
-def config_dir_of(words: list[str]) -> Path | None:
-    """Return the folder of --config-dir on a line."""
-    return Path(folder) if (folder := flag_value(words, *CONFIG_DIR)) else None
-
-
 def folders_of(words: list[str]) -> list[Path]:
     """Return the folder of --config-dir on a line, if there is one."""
-    return [folder] if (folder := config_dir_of(words)) else []
-
-
-def flag_value(words: list[str], *names: str) -> str | None:
-    """Return the value of the first of these flags, which may be the next word."""
-    for word, after in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name in names:
-            return value if equals else after
-    return None
+    for word, after in pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in CONFIG_DIR and (folder := value if equals else after):
+            return [Path(folder)]
+    return []
 
 
 def keys_of(verb: str) -> set[str]:
@@ -63,7 +53,7 @@ def keys_of(verb: str) -> set[str]:
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
-    """Return the option of each group of a line, in a sweep the first of several. Raises NoOptionError as `chosen`."""
+    """Return the option of each group of a line, in a sweep the first of several. Raises UserError as `chosen`."""
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     if any(flag in MULTIRUN for flag in words):
         given = {key: value.partition(",")[0] for key, value in given.items()}

@@ -95,28 +95,19 @@ def letters_of(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-class NoOptionError(UserError):
-    """Error for an option that its group lacks."""
-
-    def __init__(self, message: str, group: str, option: str) -> None:
-        super().__init__(message)
-        self.group = group
-        self.option = option
-
-
 def option_file(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFile:
-    """Read the YAML file of an option, with the settings of those it is based on. Raises NoOptionError without one."""
+    """Read the YAML file of an option, with the settings of those it is based on. Raises UserError without one."""
     files = yaml_files(group, folders)
     if option in files:
         return read(files[option], files)
     if files:
-        raise NoOptionError(f"no {group}={option}{meant(group, option, folders)}", group, option)
-    raise NoOptionError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}", group, option)
+        raise UserError(f"no {group}={option}{meant(group, option, folders)}")
+    raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
 
 
 def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
     """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
-    defaults lists. Raises NoOptionError for one that does not exist. folders: as in yaml_files.
+    defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
     """
     given, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
     if experiment is not None:
