@@ -6,10 +6,12 @@ without Hydra, which takes a tenth of a second.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
 import sys
+from contextlib import suppress
 
 from lmtool.cli.arguments import USUAL_FLAGS
 from lmtool.cli.help_pages import (
@@ -122,68 +124,46 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     if verb is None:
         return [*verbs(), "completion"]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
-    try:
-        with folder_in_use(options or None):
-            return (_values if equals else _keys)(verb, words, last)
-    except UserError:  # a mistake earlier on the line, which running it will report
-        return []
+    groups: dict[str, str] = {}
+    with suppress(UserError), folder_in_use(options or None):
+        with suppress(UserError):  # a mistake earlier on the line, which running it will report
+            groups = chosen_groups(verb, words)
+        return (_values if equals else _keys)(verb, groups, words, last)
+    return []
 
 
-def _groups(verb: str, words: list[str]) -> dict[str, str]:
-    """Return the groups in use, each with its option; empty if one of the choices is wrong."""
-    try:
-        return chosen_groups(verb, words)
-    except UserError:
-        return {}
-
-
-def _keys(verb: str, words: list[str], last: str) -> list[str]:
+def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
-    groups = _groups(verb, words)
     names = [name for group in groups for name in (f"{group}=", f"{group}.")]
-    if verb == "train":
-        names.append(f"+{EXPERIMENT}=")
-    if last.startswith("h"):
-        names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)]
+    names += [f"+{EXPERIMENT}="] if verb == "train" else []
+    names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
     files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
-    if (group := last.partition(".")[0]) in groups:
-        files.append((f"{group}.", option_file(group, groups[group], folders_of(words))))
+    inside = [group for group in groups if last.startswith(f"{group}.")]
+    files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
     return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
-def _values(verb: str, words: list[str], last: str) -> list[str]:
+def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
     """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
     name, folders = key.lstrip("+"), folders_of(words)
-    own = {group: option for group, option in _groups(verb, words).items() if name.startswith(f"{group}.")}
+    own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
     type_ = types_of_line(verb, own, folders).below(name.split(".")) or SettingType()
     several = value.startswith("[") or type_.item is not None or any(flag in words for flag in MULTIRUN)
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
     group = next((group for group, setting in CHOSEN.items() if setting == name), name)
-    values = PLUGINS.get(group) or yaml_files(group, folders) or _of_type(name, type_, value[start:])
-    return [f"{key}={value[:start]}{each}" for each in values]
-
-
-def _of_type(key: str, type_: SettingType, text: str) -> list[str]:
-    """Return a setting's values, or paths that begin with a text."""
-    names = NAMES.get(key.rpartition(".")[2])
-    if names or type_.values:
-        return list(names or type_.values)
-    if "bool" in type_.names:
-        return ["true", "false"]
-    return _paths(text) if type_.may_be_text or key in HYDRA_TEXTS else []
+    known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
+    found = list(PLUGINS.get(group) or yaml_files(group, folders) or known)
+    if not found and (type_.may_be_text or name in HYDRA_TEXTS):
+        found = _paths(value[start:])
+    return [f"{key}={value[:start]}{each}" for each in found]
 
 
 def _paths(text: str) -> list[str]:
     """Return the files and folders that begin with a text, folders with a slash; `~/` is kept."""
-    folder, name = os.path.split(text)
-    prefix = text[: len(text) - len(name)]
-    try:
-        entries = sorted(os.scandir(os.path.expanduser(folder) or "."), key=lambda entry: entry.name)
-    except OSError:
-        return []
-    shown = [entry for entry in entries if not entry.name.startswith(".") or name.startswith(".")]
-    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in shown]
+    start = os.path.expanduser(text)
+    found = sorted(glob.glob(f"{glob.escape(start)}*"))
+    return [f"{text}{path[len(start) :]}{'/' * os.path.isdir(path)}" for path in found]

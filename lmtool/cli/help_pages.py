@@ -6,10 +6,9 @@ Neither Hydra nor numpy is imported here, so that a page appears without delay.
 from __future__ import annotations
 
 import os
-import platform
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
 
 from lmtool import __version__
@@ -38,24 +37,13 @@ CONFIG_DIR = ("--config-dir", "-cd")
 MULTIRUN = ("-m", "--multirun")
 
 
-def config_dir_of(words: list[str]) -> Path | None:
-    """Return the folder of --config-dir on a line."""
-    folder = flag_value(words, *CONFIG_DIR)
-    return Path(folder) if folder else None
-
-
 def folders_of(words: list[str]) -> list[Path]:
     """Return the folder of --config-dir on a line, if there is one."""
-    return [Path(folder)] if (folder := flag_value(words, *CONFIG_DIR)) else []
-
-
-def flag_value(words: list[str], *names: str) -> str | None:
-    """Return the value of the first of these flags, which may be the next word."""
-    for word, after in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name in names:
-            return value if equals else after
-    return None
+    for word, after in pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in CONFIG_DIR and (folder := value if equals else after):
+            return [Path(folder)]
+    return []
 
 
 def keys_of(verb: str) -> set[str]:
@@ -65,7 +53,7 @@ def keys_of(verb: str) -> set[str]:
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
-    """Return the option of each group of a line, in a sweep the first of several. Raises NoOptionError as `chosen`."""
+    """Return the option of each group of a line, in a sweep the first of several. Raises UserError as `chosen`."""
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     if any(flag in MULTIRUN for flag in words):
         given = {key: value.partition(",")[0] for key, value in given.items()}
@@ -105,6 +93,7 @@ def overview() -> str:
 
 def version_page() -> str:
     """Return the `lmtool --version` page: what a report of a problem needs. None of the packages is imported."""
+    import platform
     from importlib.metadata import PackageNotFoundError, version
 
     def of(package: str) -> str:
@@ -140,20 +129,18 @@ def verb_page(verb: str, words: list[str]) -> str:
     types, bare = types_of_line(verb, groups, folders), bare_setting(verb)
     file = read(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")
-    lines = [f"{usage}: {file.title}", "", file.description, ""]
+    lines = [f"{usage}: {file.title}", "", file.description]
     for group, option in groups.items():
         about = options_of(group, folders).items()
-        lines += [
-            f"{group}= one of",
-            *(f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about),
-        ]
-        lines += [""]
+        lines += ["", f"{group}= one of"]
+        lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about]
     if verb == "train":
-        about = options_of(EXPERIMENT, folders).items()
-        lines += [f"+{EXPERIMENT}= complete settings by name", *(f"    {name:<20} {text}" for name, text in about), ""]
-    lines += ["Keys (* marks the options chosen above):" if groups else "Keys:", ""]
-    for item in (*read(conf_dir() / "common.yaml").settings, *file.settings):
-        lines += [_line(item, "", types)]
+        lines += ["", f"+{EXPERIMENT}= complete settings by name"]
+        lines += [f"    {name:<20} {text}" for name, text in options_of(EXPERIMENT, folders).items()]
+    lines += ["", "Keys (* marks the options chosen above):" if groups else "Keys:", ""]
+    lines += [
+        _line(item, "", types) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings
+    ]
     for group, option in groups.items():
         lines += ["", f"{group}={option}"]
         lines += [_line(item, f"{group}.", types) for item in option_file(group, option, folders).settings]

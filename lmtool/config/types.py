@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import HOMES, kinds, origin, settings_class, yaml_files
+from lmtool.config.options import HOMES, origin, python_file, settings_class, yaml_files
 from lmtool.config.rules import Rule, rules_of
 from lmtool.config.training import TrainingConfig
 from lmtool.config.yaml_files import read
@@ -115,13 +115,12 @@ def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
         return types_of(TrainingConfig)
-    if group not in HOMES or kind not in kinds(group):
+    files = yaml_files(group)
+    if kind not in files or group not in HOMES or python_file(group, kind) is None:
         return {}
     if origin(group, kind) is None:
         return types_of(settings_class(group, kind))
-    files = yaml_files(group)
-    settings = read(files[kind], files).settings if kind in files else ()
-    return {item.path[0]: _type_of_node(item.node) for item in settings if len(item.path) == 1}
+    return {item.path[0]: _type_of_node(item.node) for item in read(files[kind], files).settings if not item.path[1:]}
 
 
 def _type_of_node(node: Any) -> SettingType:

@@ -28,14 +28,12 @@ COMMENTS = re.compile(r"[ ]*(?:#.*)?(?:\n +#.*)*")  # beside a value, and on the
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting in a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it
-    and on the indented lines below; line: line number from 1; node: the value as PyYAML's node.
+    and on the indented lines below; node: the value as PyYAML's node.
     """
 
     path: tuple[str, ...]
     value: str
     meaning: str
-    file: Path
-    line: int
     node: Any
 
 
@@ -70,13 +68,12 @@ def opening(text: str) -> YamlFile:
     """Return what the opening comment of a YAML file says."""
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line for line in comment if not line.startswith("# @")]
-    labelled = {
-        label: [line.removeprefix(label).strip() for line in lines if line.startswith(label)]
-        for label in (OTHER_NAMES, EXAMPLE)
-    }
-    said = [line.lstrip("# ") for line in lines if not line.startswith(tuple(labelled))]
-    examples = tuple(labelled[EXAMPLE])
-    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(labelled[OTHER_NAMES]), examples)
+    examples, aliases = (
+        tuple(line.removeprefix(label).strip() for line in lines if line.startswith(label))
+        for label in (EXAMPLE, OTHER_NAMES)
+    )
+    said = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
+    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
 
 
 def meant(group: str, name: str, folders: Sequence[Path] = ()) -> str:
@@ -98,28 +95,19 @@ def letters_of(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-class NoOptionError(UserError):
-    """Error for an option that its group lacks."""
-
-    def __init__(self, message: str, group: str, option: str) -> None:
-        super().__init__(message)
-        self.group = group
-        self.option = option
-
-
 def option_file(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFile:
-    """Read the YAML file of an option, with the settings of those it is based on. Raises NoOptionError without one."""
+    """Read the YAML file of an option, with the settings of those it is based on. Raises UserError without one."""
     files = yaml_files(group, folders)
     if option in files:
         return read(files[option], files)
     if files:
-        raise NoOptionError(f"no {group}={option}{meant(group, option, folders)}", group, option)
-    raise NoOptionError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}", group, option)
+        raise UserError(f"no {group}={option}{meant(group, option, folders)}")
+    raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
 
 
 def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
     """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
-    defaults lists. Raises NoOptionError for one that does not exist. folders: as in yaml_files.
+    defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
     """
     given, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
     if experiment is not None:
@@ -129,7 +117,8 @@ def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) 
     for file in files:  # which grows by those of the options
         for group, default in file.groups.items():
             groups[group] = given.get(group, default)
-            files.append(option_file(group, groups[group], folders))
+            below = option_file(group, groups[group], folders)
+            files += [below] if below not in files else []
     return groups
 
 
@@ -138,10 +127,11 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    file = _read(path, text_of(path))
+    file = _read(text_of(path))
+    others = {name: other for name, other in (group or {}).items() if other != path}  # no file is its own base
     for name in file.bases:
-        if group is not None and group.get(name, path) != path:
-            base = read(group[name], group)
+        if name in others:
+            base = read(others[name], others)
             meanings = {setting.path: setting.meaning for setting in base.settings}
             settings = {item.path: item for item in (*base.settings, *file.settings)}  # in the order of the base
             said = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
@@ -150,7 +140,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
 
 @lru_cache(maxsize=256)  # a command reads each file some five times
-def _read(path: Path, text: str) -> YamlFile:
+def _read(text: str) -> YamlFile:
     top = _composed(text)
     nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
     groups, bases = {}, []
@@ -159,7 +149,7 @@ def _read(path: Path, text: str) -> YamlFile:
             bases += [option] * (option != "_self_")
         else:
             groups[key.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
-    settings = tuple(_settings(top, (), path, text)) if nodes else ()
+    settings = tuple(_settings(top, (), text)) if nodes else ()
     kind = str(nodes["kind"].value) if "kind" in nodes else None
     return replace(opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
@@ -184,10 +174,10 @@ def require_experiment(path: Path, used: Container[str]) -> None:
         *marks, group = (key or "").split() or [""]
         found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
         is_used = group[1:] in used or group.startswith("/hydra/")
-        right = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
-        if key is not None and not right:
-            meant = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-            raise UserError(f"{path}:{line}: {key}: {option}: write {meant}")
+        fits = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
+        if key is not None and not fits:
+            right = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+            raise UserError(f"{path}:{line}: {key}: {option}: write {right}")
 
 
 def line_of(path: Path, keys: list[str]) -> int | None:
@@ -236,7 +226,7 @@ def require_bounded_aliases(path: Path) -> None:
             raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
-def _settings(node: Any, above: tuple[str, ...], path: Path, text: str) -> Iterator[Setting]:
+def _settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]:
     for key, value in node.value:
         keys = (*above, str(key.value))
         if keys[0] in HIDDEN:
@@ -246,6 +236,6 @@ def _settings(node: Any, above: tuple[str, ...], path: Path, text: str) -> Itera
         written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
         comment = (COMMENT if block else COMMENTS).match(text, end)
         said = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
-        yield Setting(keys, written, " ".join(said).strip(), path, key.start_mark.line + 1, value)
+        yield Setting(keys, written, " ".join(said).strip(), value)
         if block and value.id == "mapping":
-            yield from _settings(value, keys, path, text)
+            yield from _settings(value, keys, text)

@@ -17,7 +17,7 @@ from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.renamed import RENAMED
 from lmtool.config.settings import error_line
 from lmtool.config.types import SettingType, option_types, type_of
-from lmtool.config.yaml_files import read
+from lmtool.config.yaml_files import line_of, read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
@@ -84,8 +84,9 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
     deep = types["inner"].below(["deep"])
     assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
     settings = {".".join(setting.path): setting for setting in read(folder / "smoother" / "mine.yaml").settings}
-    assert settings["size"].meaning == "words at most" and settings["size"].line == 3 and settings["size"].value == "3"
-    assert settings["inner.deep"].value == "x" and settings["inner.deep"].line == 10
+    assert settings["size"].meaning == "words at most" and settings["size"].value == "3"
+    assert settings["inner.deep"].value == "x"
+    assert [line_of(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
