@@ -7,12 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
+
+CTRL_C = 2.0  # seconds in which processes end that a terminal interrupts, too
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:
@@ -49,10 +52,12 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
     elif interrupted and target.endswith("SlurmLauncher"):
         subprocess.run(["scancel", *_submitted(launcher)], capture_output=True, check=False)
     elif interrupted:
-        processes = list(running_processes(launcher))
-        for process in processes:
+        until = time.monotonic() + CTRL_C
+        while (left := list(running_processes(launcher))) and time.monotonic() < until:
+            time.sleep(0.05)
+        for process in left:
             os.kill(process, signal.SIGINT)
-        for process in processes:
+        for process in left:
             os.waitpid(process, 0)
 
 
