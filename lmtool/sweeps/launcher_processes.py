@@ -16,6 +16,7 @@ from typing import Any
 from lmtool.errors import UserError
 
 CTRL_C = 2.0  # seconds in which processes end that a terminal interrupts, too
+BETWEEN_LOOKS = 10.0  # seconds between looks at SLURM's queue
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:
@@ -53,7 +54,7 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
         subprocess.run(["scancel", *_submitted(launcher)], capture_output=True, check=False)
     elif interrupted:
         until = time.monotonic() + CTRL_C
-        while (left := list(running_processes(launcher))) and time.monotonic() < until:
+        while (left := list(_running(launcher))) and time.monotonic() < until:
             time.sleep(0.05)
         for process in left:
             os.kill(process, signal.SIGINT)
@@ -61,7 +62,17 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
             os.waitpid(process, 0)
 
 
-def running_processes(launcher: Mapping[str, Any]) -> Iterator[int]:
+def await_jobs(launcher: Mapping[str, Any]) -> None:
+    """Wait until submitit's jobs have ended; Hydra's plugin stops waiting at the first one whose process died."""
+    for process in _running(launcher):
+        os.waitpid(process, 0)
+    if str(launcher.get("_target_", "")).endswith("SlurmLauncher"):
+        line = ["squeue", "--noheader", f"--jobs={','.join(_submitted(launcher))}"]
+        while subprocess.run(line, capture_output=True, check=False).stdout.strip():
+            time.sleep(BETWEEN_LOOKS)
+
+
+def _running(launcher: Mapping[str, Any]) -> Iterator[int]:
     """Yield the processes of submitit's local jobs that run; none for other launchers."""
     if str(launcher.get("_target_", "")).endswith("submitit_launcher.LocalLauncher"):
         for name in _submitted(launcher):
