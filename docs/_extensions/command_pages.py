@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
-from lmtool.config.index import Setting, read
 from lmtool.config.options import HOMES, conf_dir
+from lmtool.config.yaml_files import Setting, read
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -16,8 +16,8 @@ from fuzzing.campaign import Fault, Generator
 from fuzzing.commands import NEURAL
 from fuzzing.damage import NUMBERS
 from lmtool.cli.help_pages import VERBS, keys_of
-from lmtool.config.index import TRAINING, SettingType, option_types, verb_types
 from lmtool.config.options import HOMES, yaml_files
+from lmtool.config.types import TRAINING, SettingType, option_types, verb_types
 
 # fmt: off
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]

@@ -1,4 +1,4 @@
-"""The index of settings: types of the dataclasses, and what YAML files say."""
+"""Types of the dataclasses, and what YAML files say."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from lmtool.cli.arguments import split_line
 from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import with_current_names
 from lmtool.config import settings
-from lmtool.config.index import SettingType, option_types, read, type_of, verb_types
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.settings import error_line, saved_settings
+from lmtool.config.types import SettingType, option_types, type_of, verb_types
 from lmtool.config.verbs import TrainConfig
+from lmtool.config.yaml_files import read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
