@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from hydra.plugins.sweeper import Sweeper
 
 from lmtool.config.rules import require
 from lmtool.errors import UserError
+
+CTRL_C = 2.0  # seconds in which processes end that a terminal interrupts, too
+BETWEEN_LOOKS = 10.0  # seconds between looks at SLURM's queue
 
 
 def require_plugins(hydra: Any) -> None:
@@ -62,14 +66,26 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
     elif interrupted and target.endswith("SlurmLauncher"):
         subprocess.run(["scancel", *_submitted(launcher)], capture_output=True, check=False)
     elif interrupted:
-        processes = list(running_processes(launcher))
-        for process in processes:
+        until = time.monotonic() + CTRL_C
+        while (left := list(_running(launcher))) and time.monotonic() < until:
+            time.sleep(0.05)
+        for process in left:
             os.kill(process, signal.SIGINT)
-        for process in processes:
+        for process in left:
             os.waitpid(process, 0)
 
 
-def running_processes(launcher: Mapping[str, Any]) -> Iterator[int]:
+def await_jobs(launcher: Mapping[str, Any]) -> None:
+    """Wait until submitit's jobs have ended; Hydra's plugin stops waiting at the first one whose process died."""
+    for process in _running(launcher):
+        os.waitpid(process, 0)
+    if str(launcher.get("_target_", "")).endswith("SlurmLauncher"):
+        line = ["squeue", "--noheader", f"--jobs={','.join(_submitted(launcher))}"]
+        while subprocess.run(line, capture_output=True, check=False).stdout.strip():
+            time.sleep(BETWEEN_LOOKS)
+
+
+def _running(launcher: Mapping[str, Any]) -> Iterator[int]:
     """Yield the processes of submitit's local jobs that run; none for other launchers."""
     if str(launcher.get("_target_", "")).endswith("submitit_launcher.LocalLauncher"):
         for name in _submitted(launcher):
