@@ -15,9 +15,11 @@ from measuring import Times, ratios
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
+from lmtool.cli.running import composed
+from lmtool.cli.words import requested
 from lmtool.commands.train import Settings as TrainSettings
+from lmtool.config.compose import own_part
 from lmtool.config.settings import typed
 from lmtool.data.corpus import Corpus
 from lmtool.neural.build import build_neural
@@ -59,7 +61,7 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
 
 def settings_of(*words: str) -> Any:
     """Return the settings of `lmtool train` with words, as typed."""
-    return typed(compose(CommandLine("train", [], list(words)))[0], TrainSettings)
+    return typed(own_part(composed(requested(CommandLine("train", [], list(words))))[1]), TrainSettings)
 
 
 def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,16 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
     data = ToyData(kind="toy", name="toy", sentences=True, vocabulary=RULES)
     return Corpus.open(preprocess(data, tmp_path_factory.mktemp("stores"), progress=False).path)
+
+
+def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
+    """What the words of a command line compose to, without Hydra's part."""
+    from lmtool.cli.arguments import CommandLine
+    from lmtool.cli.running import composed
+    from lmtool.cli.words import requested
+    from lmtool.config.compose import own_part
+
+    return own_part(composed(requested(CommandLine(verb, list(flags), list(words))))[1])
 
 
 NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.value_quoting import as_typed
+from lmtool.cli.words import requested
 from lmtool.config.options import HOMES, folder_in_use, yaml_files
 from lmtool.data.sources import builtin
 from lmtool.errors import UserError
@@ -123,12 +123,12 @@ def shown() -> Iterator[tuple[Path, list[str]]]:
 
 
 def test_the_commands_that_are_only_shown_have_settings_that_exist() -> None:
-    """Check verbs, groups, options, keys and types of values, as the command line does before Hydra composes."""
+    """Check verbs, groups, options, keys and types of values, as the command line does."""
     checked = 0
     with folder_in_use(str(ROOT / EXAMPLE)):
         for page, words in shown():
             try:
-                as_typed(split_line(words))
+                requested(split_line(words))
             except UserError as error:
                 pytest.fail(f"{page.name}: lmtool {shlex.join(words)}: {error}")
             checked += 1

@@ -18,7 +18,8 @@ import torch
 
 import lmtool
 from lmtool import results
-from lmtool.api.running import logging_restored, overrides_of
+from lmtool.api.running import logging_restored
+from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
 from tests.conftest import ROOT
 
@@ -53,26 +54,35 @@ def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "choices", "values"),
     [
-        ({"model": "nplm"}, ["model=nplm"]),
-        ({"training": {"epochs": 3, "minutes": None}}, ["training.epochs=3", "training.minutes=null"]),
-        ({"model": {"hidden_dim": 100, "kind": "lbl"}}, ["model=lbl", "model.hidden_dim=100"]),
-        ({"seed": 5, "model": "nce", "tree": None}, ["model=nce", "seed=5"]),
-        ({"prune_counts": [0, 0, 1], "lr_range": True}, ["prune_counts=[0,0,1]", "lr_range=true"]),
-        ({"text": "it's ${a}, {b}"}, ["text='it\\'s \\${a}, {b}'"]),
-        ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, ["prune_entropy=1e-08", "threads=2"]),
-        ({"seed": 1, "experiment": "names"}, ["+experiment=names", "seed=1"]),
-        ({"data": {"train": {"news": "a.txt", "b": ["b", "c"]}}}, ["data.train={news:'a.txt',b:['b','c']}"]),
+        ({"model": "nplm"}, {"model": "nplm"}, {}),
+        ({"training": {"epochs": 3, "minutes": None}}, {}, {"training.epochs": 3, "training.minutes": None}),
+        ({"model": {"hidden_dim": 100, "kind": "lbl"}}, {"model": "lbl"}, {"model.hidden_dim": 100}),
+        ({"seed": 5, "model": "nce", "tree": None}, {"model": "nce"}, {"seed": 5}),
+        ({"prune_counts": (0, 0, 1), "lr_range": True}, {}, {"prune_counts": [0, 0, 1], "lr_range": True}),
+        ({"text": "it's ${a}, {b}"}, {}, {"text": "it's \\${a}, {b}"}),
+        ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, {}, {"prune_entropy": 1e-8, "threads": 2}),
+        ({"seed": 1, "experiment": "names"}, {"+experiment": "names"}, {"seed": 1}),
+        ({"data": {"train": {"news": "a.txt", "b": ["b"]}}}, {}, {"data.train": {"news": "a.txt", "b": ["b"]}}),
         (
             {"smoother": {"kind": "count_merging", "source_weights": {"a": 1}}},
-            ["smoother=count_merging", "smoother.source_weights={a:1}"],
+            {"smoother": "count_merging"},
+            {"smoother.source_weights": {"a": 1}},
         ),
-        ({"data": {"split": {"train": 0.8, "unit": "lines"}}}, ["data.split.train=0.8", "data.split.unit='lines'"]),
+        (
+            {"data": {"split": {"train": 0.8, "unit": "lines"}}},
+            {},
+            {"data.split.train": 0.8, "data.split.unit": "lines"},
+        ),
     ],
 )
-def test_settings_become_overrides(settings: dict[str, object], words: list[str]) -> None:
-    assert overrides_of(settings) == words
+def test_arguments_become_a_request(
+    settings: dict[str, object], choices: dict[str, str], values: dict[str, object]
+) -> None:
+    request = Request.of_arguments("train", settings)
+    assert (request.choices, request.values) == (choices, values)
+    assert Request.of_json(json.loads(json.dumps(request.as_json()))) == request
 
 
 def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpus: lmtool.Corpus, folder: Path) -> None:

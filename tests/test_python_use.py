@@ -23,7 +23,6 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
-from lmtool.api.running import said_in_python
 from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
@@ -237,20 +236,6 @@ def test_the_best_of_jobs_without_a_metric(tmp_path: Path, monkeypatch: pytest.M
     table = lmtool.sweep({"data": ["toy"]}, verb="preprocess", out="stored")
     with pytest.raises(lmtool.UserError, match=r"^stored: no job has a metric to be compared by"):
         print(table.best)
-
-
-def test_names_of_folders_within_recommended_commands() -> None:
-    command = "lmtool convert runs=[a] hydra.run.dir=ONE"
-    with (
-        pytest.raises(
-            lmtool.UserError, match=r"^choose another out, or make one, lmtool .* hydra\.run\.dir=ONE, in out=$"
-        ),
-        said_in_python(),
-    ):
-        raise lmtool.UserError(f"choose another hydra.sweep.dir, or make one, {command}, in hydra.run.dir=")
-    command = "lmtool train -m resume=x hydra.sweep.dir=y"
-    with pytest.raises(lmtool.UserError, match=f"^{command} or out=z$"), said_in_python():
-        raise lmtool.UserError(f"{command} or hydra.sweep.dir=z")
 
 
 def test_logging_is_restored_after_sweeps_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from lmtool.api.running import compose
-from lmtool.cli.arguments import CommandLine
 from lmtool.commands import verbs
 from lmtool.config.options import HOMES
 from lmtool.config.rules import Rule
 from lmtool.config.settings import saved_settings, typed
 from lmtool.errors import UserError
+from tests.conftest import composed_line
 from tests.schemas import SETTINGS as CLASSES
 
 HUGE = 10**30  # no whole number of 64 bits
@@ -174,7 +173,7 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
         words = [f"model={needed}"] if needed else []
         own = NEEDS.get(schema, [])
         words += own if any(word.startswith(f"{group}=") for word in own) else [f"{group}={option}", *own]
-    return compose(CommandLine(verb, [], words))[0], verb
+    return composed_line(verb, *words), verb
 
 
 def bad_values(setting: Setting) -> list[Any]:
@@ -259,6 +258,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_block_is_not_null() -> None:
-    config, _ = compose(CommandLine("compare", [], ["runs=[a,b]", "block=null"]))
+    config = composed_line("compare", "runs=[a,b]", "block=null")
     with pytest.raises(UserError, match="block=null: must be"):
         typed(config, CLASSES[""]["compare"])

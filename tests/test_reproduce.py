@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmtool.api.running import compose
-from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import typed
+from tests.conftest import composed_line
 from tests.schemas import VERB_SETTINGS
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
@@ -76,7 +75,7 @@ def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
     for step in recipe["step"]:
         if "command" in step:
             verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
-            typed(compose(CommandLine(verb, [], words))[0], VERB_SETTINGS[verb])
+            typed(composed_line(verb, *words), VERB_SETTINGS[verb])
             assert verb != "train" or "training.minutes=10" not in words
             for word in words:
                 key, value = word.split("=", 1)

@@ -16,8 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lmtool.api.running import compose
-from lmtool.cli.arguments import CommandLine
 from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config.settings import typed
 from lmtool.data import split as split_module
@@ -35,7 +33,7 @@ from lmtool.training.plan import Plan
 from lmtool.training.schedules import PlateauSchedule
 from lmtool.training.state import load_state
 from lmtool.trees import huffman_tree
-from tests.conftest import ROOT, SOFTMAX, neural
+from tests.conftest import ROOT, SOFTMAX, composed_line, neural
 from tests.test_training import ADAM, CONSTANT, COSINE, DOT, MODEL, training
 
 Run = Callable[..., str]
@@ -295,7 +293,7 @@ def test_epochs_or_steps_that_are_given_switch_minutes_off(words: str, tmp_path:
         path.parent.mkdir()
     mine.write_text("defaults: [standard, _self_]\n\nepochs: 2\n")
     longer.write_text("# @package _global_\ntraining:\n  epochs: 3\n")
-    composed, _ = compose(CommandLine("train", ["--config-dir", str(tmp_path)], words.split()))
+    composed = composed_line("train", *words.split(), flags=["--config-dir", str(tmp_path)])
     settings = typed(composed, TrainSettings, beside=tmp_path).training
     assert settings is not None
     assert (settings.epochs, settings.steps, settings.minutes) == BUDGETS[words]

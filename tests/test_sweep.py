@@ -22,7 +22,7 @@ import yaml
 
 from lmtool import session
 from lmtool.cli import command_line
-from lmtool.sweeps import launcher_processes, result_table
+from lmtool.sweeps import launchers, result_table
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
 
@@ -380,15 +380,15 @@ def test_jobs_of_slurm_are_awaited_and_cancelled(tmp_path: Path, monkeypatch: py
         program.write_text(f'#!/bin/sh\ncd {tmp_path}\necho "$@" >> {name}.txt\n{rest}\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(launcher_processes, "BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(launchers, "BETWEEN_LOOKS", 0.0)
     (tmp_path / "running").touch()
     settings = SLURM | {"submitit_folder": f"{tmp_path}/.submitit/%j"}
-    launcher_processes.await_jobs(settings)
+    launchers.await_jobs(settings)
     looks = (tmp_path / "squeue.txt").read_text().split()
     assert len(looks) == 4 and looks[1] in ("--jobs=12_0,12_1", "--jobs=12_1,12_0")
-    launcher_processes.end_processes(settings, interrupted=False)
+    launchers.end_processes(settings, interrupted=False)
     assert not (tmp_path / "scancel.txt").exists()
-    launcher_processes.end_processes(settings, interrupted=True)
+    launchers.end_processes(settings, interrupted=True)
     assert sorted((tmp_path / "scancel.txt").read_text().split()) == ["12_0", "12_1"]
 
 

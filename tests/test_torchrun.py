@@ -10,11 +10,10 @@ from pathlib import Path
 CODE = """
 import os
 from lmtool.cli.arguments import split_line
-from lmtool.cli.line_checks import only_the_first_writes
-from lmtool.config.overrides import value_of
+from lmtool.cli.running import only_the_first_writes
 
-line = only_the_first_writes(split_line(["train", "hydra.run.dir=given"]))
-folder = value_of(line.given("hydra.run.dir"))
+line = only_the_first_writes(split_line(["train", "out=given"]))
+folder = line.given("out").partition("=")[2].strip("'")
 assert folder != "given" and os.path.isdir(folder) and os.listdir(os.environ["TMPDIR"])
 open(os.path.join(folder, "train.log"), "w").close()
 raise SystemExit(3)

@@ -107,6 +107,8 @@ def run_once(request: Request) -> Any:
     """Run a request in its output folder, with its log and the files of its settings there; return the result."""
     composition, settings = composed(request)
     of_hydra, started_in = settings.hydra, os.getcwd()
+    if of_hydra.callbacks:
+        raise UserError("hydra.callbacks: Hydra calls them in sweeps (-m); leave them out of a single run")
     with _as_current(settings), ExitStack() as stack:
         folder = stack.enter_context(_output_folder(request, settings))
         with open_dict(of_hydra):

@@ -26,7 +26,7 @@ from fuzzing.child import forked
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import PLACES
 from fuzzing.lines import RIGHT
-from lmtool.config.overrides import quoted
+from lmtool.config.grammar import quoted
 from lmtool.system.checksummed_file import checksum_of, seal
 from lmtool.system.files import CHECKSUM, read_json, write_json
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import lmtool
-from lmtool.api.running import CommandLine, compose, overrides_of
-from lmtool.commands import settings_of
+from lmtool.commands import settings_for, settings_of
 from lmtool.config.options import yaml_files
 from lmtool.config.settings import plain_values, typed
+from tests.conftest import composed_line
 
 NEEDED = {"hub": ["data.path=a/b"], "text": ["data.train=[a.txt,b.txt]"]}
 DOWNLOAD = {"url": "https://example.org/mine.txt", "checksum": "md5:00000000000000000000000000000000"}
@@ -22,11 +21,8 @@ DOWNLOAD = {"url": "https://example.org/mine.txt", "checksum": "md5:000000000000
 def test_the_settings_of_every_data_set_are_those_of_its_corpus(name: str) -> None:
     """What a store keeps of its data set becomes the same data set again."""
 
-    def of(words: list[str]) -> Any:
-        return typed(compose(CommandLine("preprocess", [], words))[0], settings_of("preprocess")).data
-
-    data = of([f"data={name}", *NEEDED.get(name, [])])
-    assert of(overrides_of({"data": plain_values(data)})) == data
+    data = typed(composed_line("preprocess", f"data={name}", *NEEDED.get(name, [])), settings_of("preprocess")).data
+    assert settings_for("preprocess", data=plain_values(data)).data == data
 
 
 def test_a_corpus_with_downloads_in_every_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,19 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobReturn
-from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf
 
-from lmtool.cli import hydra_rules
+import lmtool as lmtool_package
+from lmtool.cli import allowed
 from lmtool.cli.command_line import main
 from lmtool.config.options import conf_dir
+from lmtool.config.request import Request
+from lmtool.runs.resume import save_request
+from lmtool.system.files import write_json
 
 Run = Callable[..., str]
 TRAIN = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
@@ -115,7 +117,7 @@ def test_to_choose_an_option_is_not_to_type_its_settings(choice: str, lmtool: Ru
 
 @pytest.mark.parametrize("case", OPEN)
 def test_each_would_run_without_the_check(case: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hydra_rules, "require_allowed", lambda *given: None)
+    monkeypatch.setattr(allowed, "require_allowed", lambda *given: None)
     main([*TRAIN, *experiment(OPEN[case][0])])  # whatever comes of it
     assert Path(CANARY).is_dir()
 
@@ -141,10 +143,11 @@ def test_refused_from_another_file_that_is_moved_below_hydra(lmtool: Run) -> Non
     Path("theirs/data").mkdir(parents=True)
     Path("theirs/data/plain.yaml").write_text("_target_: os.mkdir\npath: canary\n")
     said = lmtool(*TRAIN, *experiment("defaults:\n  - /data@hydra.callbacks.x: plain"), code=2)
-    assert "hydra.callbacks.x._target_=os.mkdir" in said and not Path(CANARY).exists()
+    assert "/data@hydra.callbacks.x: YAML files" in said and not Path(CANARY).exists()
+    Path("theirs/experiment/evil.yaml").unlink()
     Path("theirs/data/plain.yaml").write_text("defaults:\n  - /hydra/launcher@_global_.hydra.callbacks.x: basic\n")
     said = lmtool("train", "data=plain", "--config-dir", "theirs", code=2)
-    assert "hydra/launcher/basic.yaml: hydra.callbacks.x._target_=" in said  # of Hydra's own, in another place
+    assert "data/plain.yaml: /hydra/launcher@_global_.hydra.callbacks.x: " in said  # of Hydra's own, in another place
 
 
 def test_refused_in_the_jobs_of_a_sweep(lmtool: Run) -> None:
@@ -216,96 +219,82 @@ def test_typed_it_is_the_users_own(lmtool: Run) -> None:
     logged = "hydra.experimental.callbacks.LogJobReturnCallback"
     text = f"hydra: {{callbacks: {{x: {{_target_: {logged}}}}}}}"
     assert f"hydra.callbacks.x._target_={logged}" in lmtool(*TRAIN, *experiment(text), code=2)
-    lmtool(*TRAIN, f"+hydra.callbacks.x._target_={logged}", "+hydra.job.env_set.LMTOOL_X=1")
-    assert Path("run/run.json").is_file()
+    typed = [f"+hydra.callbacks.x._target_={logged}", "+hydra.job.env_set.LMTOOL_X=1", "hydra.sweep.dir=sweep"]
+    lmtool(*TRAIN[:4], "-m", *typed)
+    assert Path("sweep/0/run.json").is_file()
 
 
-def test_a_single_run_is_as_hydras_own(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Hydra's application would call, write and set, of which lmtool runs a shorter form."""
+def test_a_single_run_has_the_files_and_the_environment_of_hydras_own(lmtool: Run, monkeypatch: Any) -> None:
     seen: list[object] = []
+
+    def run(settings: object, session: object) -> None:
+        seen.append((Path.cwd().name, os.environ["LMTOOL_X"], HydraConfig.get().job.num))
+
+    monkeypatch.setattr("lmtool.commands.train.run", run)
     before = HydraConfig.instance().cfg
-
-    class Recorder(Callback):
-        def on_job_start(self, **_: object) -> None:
-            seen.append((Path.cwd().name, os.environ["LMTOOL_X"], HydraConfig.get().job.num))
-
-        def on_job_end(self, job_return: JobReturn, **_: object) -> None:
-            seen.append((job_return.status.name, Path(job_return.working_dir or "").name, job_return.overrides))
-
-        def on_run_end(self, **given: object) -> None:
-            seen.append((given["config_name"], Path.cwd().name == "run"))
-
-    monkeypatch.setattr("lmtool.sweeps.sweep.Start", Recorder)
-    words = [*TRAIN, "hydra.job.chdir=true", "+hydra.job.env_set.LMTOOL_X=1", "+hydra.job.num=${model.order}"]
+    words = [*TRAIN, "hydra.job.chdir=true", "+hydra.job.env_set.LMTOOL_X=1", "hydra.job.num=${model.order}"]
     lmtool(*words, "threads=1", "hydra.output_subdir=about/${hydra.job.name}")
-    task = [word for word in TRAIN[1:] if not word.startswith("hydra.")] + ["threads=1"]
-    assert seen == [("run", "1", 1), ("COMPLETED", "run", task), ("train", False)]
+    assert seen == [("run", "1", 1)]
     kept = Path("run/about/train")
+    task = [word for word in TRAIN[1:] if not word.startswith("hydra.")] + ["threads=1"]
     assert OmegaConf.load(kept / "overrides.yaml") == task
     assert OmegaConf.load(kept / "config.yaml").threads == 1
     assert OmegaConf.load(kept / "hydra.yaml").hydra.mode == "RUN"
     assert "LMTOOL_X" not in os.environ and Path.cwd().name != "run" and HydraConfig.instance().cfg is before
 
 
-def begun(words: list[str], config_dir: str | None = None) -> list[str]:
-    """A folder of somebody else's that was started with these words."""
+def test_callbacks_are_for_sweeps(lmtool: Run) -> None:
+    said = lmtool(*TRAIN, "+hydra.callbacks.x._target_=hydra.experimental.callbacks.LogJobReturnCallback", code=2)
+    assert "hydra.callbacks: Hydra calls them in sweeps (-m); leave them out of a single run" in said
+
+
+def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **others: Any) -> list[str]:
+    """A folder of somebody else's that was started with this request."""
     Path("theirs").mkdir(exist_ok=True)
-    Path("theirs/begun.json").write_text(json.dumps({"overrides": words, "config_dir": config_dir}))
+    request = Request("train", {"data": "toy", "model": "ngram"} | (choices or {}), values, **others)
+    save_request(Path("theirs"), request)
     return ["train", "resume=theirs"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("given", "said"),
     [
-        (["+hydra.callbacks.x={_target_:os.mkdir,path:canary}"], "hydra.callbacks.x._target_=os.mkdir"),
-        (["+hydra.job.env_set.PATH=."], "hydra.job.env_set.PATH=.:"),
-        (["+data@hydra.callbacks.x=toy"], "data@hydra.callbacks.x=toy"),
-        (["~hydra.callbacks"], "hydra.callbacks=null"),
-        (["hydra.searchpath=[pkg://this]"], "hydra.searchpath.0=pkg://this: YAML files and resumed lines"),
-        (["hydra.job.name='a\nb'"], r"hydra.job.name='a\nb': must be text without line breaks"),
-        (["hydra.output_subdir=/x"], "hydra.output_subdir=/x"),
-        (["counts=spark", "counts.options={spark.jars: x}"], "counts.options.spark.jars=x"),
-        (["counts=spark", "counts.master='sc://x'"], "counts.master=sc://x"),
-        (["--experimental-rerun=evil.pickle"], "theirs is damaged: the line that it was started with has"),
-        (["-cd=."], "theirs is damaged: the line that it was started with has"),
-        (["data.name=\x1b[31m"], r"cannot read 'data.name=\x1b[31m'"),
-        (["data.name='\t'"], r"data.name='\t': must be text without line breaks"),
-        (["options=theirs"], "options=theirs: YAML files and resumed lines"),
+        ({"values": {"+hydra.callbacks.x": {"_target_": "os.mkdir"}}}, "hydra.callbacks.x._target_=os.mkdir"),
+        ({"values": {"+hydra.job.env_set.PATH": "."}}, "hydra.job.env_set.PATH=.:"),
+        ({"values": {}, "choices": {"data@hydra.callbacks.x": "toy"}}, "data@hydra.callbacks.x=toy"),
+        ({"values": {}, "removed": ["hydra.callbacks"]}, "hydra.callbacks=null"),
+        ({"values": {"hydra.searchpath": ["pkg://this"]}}, "hydra.searchpath.0=pkg://this: YAML files and resumed"),
+        ({"values": {"hydra.job.name": "a\nb"}}, r"hydra.job.name='a\nb': must be text without line breaks"),
+        ({"values": {"hydra.output_subdir": "/x"}}, "hydra.output_subdir=/x"),
+        ({"values": {"counts.options": {"spark.jars": "x"}}}, "counts.options.spark.jars=x"),
+        ({"values": {"counts.master": "sc://x"}}, "counts.master=sc://x"),
+        ({"values": {}, "choices": {"model": "\x1b[31m"}}, r"model='\x1b[31m': must be text without line breaks"),
+        ({"values": {"data.name": "\t"}}, r"data.name='\t': must be text without line breaks"),
+        ({"values": {"options": "theirs"}}, "options=theirs: YAML files and resumed lines"),
+        ({"values": {}, "config_name": "../evil"}, "config_name"),
     ],
 )
-def test_refused_from_a_line_that_is_resumed(words: list[str], said: str, lmtool: Run) -> None:
-    shown = lmtool(*begun([*TRAIN[1:4], *words], "/" if words[0][0] == "-" else None), code=2)
+def test_refused_from_a_run_that_is_resumed(given: dict[str, Any], said: str, lmtool: Run) -> None:
+    shown = lmtool(*begun(**given), code=2)
     assert said in shown and shown.count("\n") == 1 and not Path(CANARY).exists()
+
+
+def test_refused_from_a_file_beside_a_run_that_is_resumed(lmtool: Run) -> None:
+    experiment(OPEN["logging factory"][0])
+    said = lmtool(*begun({}, {"+experiment": "evil"}, config_dir=str(Path("theirs").resolve())), code=2)
+    assert "hydra.job_logging.formatters.x.()=os.mkdir" in said and not Path(CANARY).exists()
+    with pytest.raises(lmtool_package.UserError, match="hydra.job_logging.formatters"):
+        lmtool_package.train(resume="theirs")
 
 
 def test_refused_from_a_sweep_that_is_resumed(lmtool: Run) -> None:
     lmtool(*TRAIN[:-1], "-m", "hydra.sweep.dir=sweep", "model.order=1,2")
-    path = Path("sweep/multirun.yaml")
-    whole = path.read_text()
-    evil = "    - +hydra.callbacks.x={_target_:os.mkdir,path:canary}\n"
-    for copy in (path, Path("sweep/.multirun.yaml")):
-        copy.write_text(copy.read_text().replace("    hydra:\n", f"    hydra:\n{evil}"))
+    path = Path("sweep/sweep.json")
+    whole = json.loads(path.read_text())
+    values = whole["values"] | {"+hydra.callbacks.x": {"_target_": "os.mkdir", "path": "canary"}}
+    write_json(path, {key: value for key, value in whole.items() if key != "checksum"} | {"values": values})
     said = lmtool("train", "-m", "resume=sweep", code=2)
     assert "hydra.callbacks.x._target_=os.mkdir" in said and not Path(CANARY).exists()
-    for copy in (path, Path("sweep/.multirun.yaml")):
-        copy.write_text("!!python/object/apply:os.mkdir [canary]\n")
-    assert "multirun.yaml is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
-    for damage in ("runtime: null", "job: null", "runtime: {}"):
-        for copy in (path, Path("sweep/.multirun.yaml")):
-            settings = yaml.safe_load(whole)
-            settings["hydra"] |= yaml.safe_load(damage)
-            copy.write_text(yaml.safe_dump(settings))
-        assert "multirun.yaml is damaged (" in lmtool("train", "-m", "resume=sweep", code=2)
-    assert not Path(CANARY).exists()
-
-
-def test_hydra_still_takes_a_loader_of_ours() -> None:
-    """The one place that the check hangs on: Hydra composes by the loader of its application."""
-    import inspect
-
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.hydra import Hydra
-
-    assert "self.config_loader.load_configuration" in inspect.getsource(Hydra.compose_config)
-    assert "config_loader=self.config_loader" in inspect.getsource(Hydra.multirun)
-    assert "self.load_configuration(" in inspect.getsource(ConfigLoaderImpl.load_sweep_config)
+    for damage in ("{", "[]", '{"verb": 3}', '{"verb": "train", "values": []}'):
+        path.write_text(damage)
+        assert "sweep.json is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
