@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.index import Setting, read
 from lmtool.config.options import HOMES, conf_dir
+from lmtool.config.yaml_files import Setting, read
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmtool.config.index import SettingType, YamlFile, read, types_of
 from lmtool.config.options import HOMES, conf_dir, settings_class, yaml_files
+from lmtool.config.types import SettingType, types_of
+from lmtool.config.yaml_files import YamlFile, read
 
 ROOT = conf_dir().parent
 FIGURES = ROOT / "scripts" / "results" / "options.toml"

@@ -21,8 +21,9 @@ from lmtool.cli.help_pages import (
 )
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.index import Setting, SettingType, read
 from lmtool.config.options import CHOSEN, conf_dir, folder_in_use
+from lmtool.config.types import SettingType
+from lmtool.config.yaml_files import Setting, read
 from lmtool.errors import UserError
 
 SCRIPTS = {

@@ -1,4 +1,4 @@
-"""The help pages, made from the index of settings: the YAML files, their comments, and the ranges of the dataclasses.
+"""The help pages, made from the YAML files, their comments, and the ranges of the dataclasses.
 
 Neither Hydra nor numpy is imported here, so that a page appears without delay.
 """
@@ -13,8 +13,9 @@ from pathlib import Path
 
 from lmtool import __version__
 from lmtool.commands import bare_setting, own_types, verbs
-from lmtool.config.index import Setting, SettingType, YamlFile, opening, option_types, read, text_of
 from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
+from lmtool.config.types import SettingType, option_types
+from lmtool.config.yaml_files import Setting, YamlFile, opening, read, text_of
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest

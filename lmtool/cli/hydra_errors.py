@@ -28,10 +28,10 @@ from lmtool.cli.help_pages import (
 )
 from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.suggestions import unknown_key
-from lmtool.config.index import text_of
 from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
+from lmtool.config.yaml_files import text_of
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest, size_text
 

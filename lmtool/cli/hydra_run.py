@@ -34,11 +34,11 @@ from lmtool.cli.hydra_rules import CheckedLoader
 from lmtool.cli.line_checks import only_the_first_writes, with_earlier_words
 from lmtool.cli.line_settings import with_current_names
 from lmtool.commands import run_command, settings_of
-from lmtool.config.index import require_bounded_aliases
 from lmtool.config.options import conf_dir, places
 from lmtool.config.overrides import key_of
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import typed
+from lmtool.config.yaml_files import require_bounded_aliases
 from lmtool.errors import of_paths
 from lmtool.results import Result
 from lmtool.session import Session

@@ -16,9 +16,9 @@ from lmtool.cli.arguments import INFO, CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import require_allowed_word
 from lmtool.cli.line_settings import LineSettings
-from lmtool.config.index import require_experiment
 from lmtool.config.overrides import key_of, quoted, swept_values, value_of
 from lmtool.config.rules import require_folder
+from lmtool.config.yaml_files import require_experiment
 from lmtool.errors import UserError
 from lmtool.runs.resume import TrainingStart
 from lmtool.sweeps import restart

@@ -12,9 +12,10 @@ from pathlib import Path
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, option_text
 from lmtool.commands import own_types
-from lmtool.config.index import SettingType, YamlFile, line_of, option_types, read
 from lmtool.config.options import conf_dir, yaml_files
 from lmtool.config.overrides import key_of, swept_values
+from lmtool.config.types import SettingType, option_types
+from lmtool.config.yaml_files import YamlFile, line_of, read
 from lmtool.errors import UserError
 
 # Hydra settings that are paths or names; the types of other Hydra settings are not known here.

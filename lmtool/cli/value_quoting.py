@@ -22,9 +22,9 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import require_option
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
 from lmtool.cli.suggestions import unknown_key
-from lmtool.config.index import SettingType
 from lmtool.config.overrides import in_quotes, quoted, unreadable
 from lmtool.config.rules import require_text
+from lmtool.config.types import SettingType
 from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)

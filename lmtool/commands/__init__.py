@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.index import TRAINING, SettingType, types_of
 from lmtool.config.options import HOMES, conf_dir
+from lmtool.config.types import TRAINING, SettingType, types_of
 from lmtool.system.terminal import first_use_announced, only_table
 
 FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in this order

@@ -192,7 +192,7 @@ def meant(group: str, name: str, *, beside: Path | None = None) -> str:
     Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
     hyphens are ignored; a name with `*` is a pattern.
     """
-    from lmtool.config.index import opening
+    from lmtool.config.yaml_files import opening
 
     files = yaml_files(group, beside=beside)
     names = {

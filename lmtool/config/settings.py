@@ -27,10 +27,10 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.data import DataConfig
-from lmtool.config.index import TRAINING, type_of, types_of
 from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
 from lmtool.config.training import TrainingConfig
+from lmtool.config.types import TRAINING, type_of, types_of
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 

@@ -17,9 +17,9 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, flag_override
 
 from lmtool import session
-from lmtool.config.index import option_types
 from lmtool.config.options import HOMES, kinds
 from lmtool.config.overrides import key_of
+from lmtool.config.types import option_types
 from lmtool.errors import UserError, first_line
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json

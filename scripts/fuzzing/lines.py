@@ -17,8 +17,8 @@ from fuzzing.commands import NEURAL
 from fuzzing.damage import NUMBERS
 from lmtool.cli.help_pages import keys_of
 from lmtool.commands import own_types, verbs
-from lmtool.config.index import TRAINING, SettingType, option_types
 from lmtool.config.options import HOMES, yaml_files
+from lmtool.config.types import TRAINING, SettingType, option_types
 
 # fmt: off
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]

@@ -17,8 +17,8 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.commands import verbs
-from lmtool.config.index import read
 from lmtool.config.options import HOMES, conf_dir, yaml_files
+from lmtool.config.yaml_files import read
 from lmtool.system.process import NUMBERS
 from tests.conftest import ROOT
 

@@ -1,4 +1,4 @@
-"""The index of settings: types of the dataclasses, and what YAML files say."""
+"""Types of the dataclasses, and what YAML files say."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from lmtool.cli.line_settings import with_current_names
 from lmtool.commands import own_types, verbs
 from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config import settings
-from lmtool.config.index import SettingType, option_types, read, type_of
 from lmtool.config.options import HOMES, conf_dir, folder_in_use
 from lmtool.config.settings import error_line, saved_settings
+from lmtool.config.types import SettingType, option_types, type_of
+from lmtool.config.yaml_files import read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
