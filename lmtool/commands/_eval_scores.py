@@ -196,7 +196,7 @@ def evaluate_split(
     """Score text with a model.
 
     run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalised, detail: as in EvalConfig. cloze: results of the text's questions. dynamic: settings of dynamic
+    unnormalised, detail: as in Settings. cloze: results of the text's questions. dynamic: settings of dynamic
     evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
     Raises UserError for unnormalised scores of a model that has none.
     """

@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool import __version__
-from lmtool.commands._score_outputs import (
-    Part,
-    carries,
-    taken_names,
-)
+from lmtool.commands._score_outputs import Part, carries, taken_names
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
 from lmtool.data.choose_vocabulary import piece_writer
@@ -22,11 +18,7 @@ from lmtool.data.faults import STOP
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
 from lmtool.data.text_form import in_normal_form
-from lmtool.data.text_records import (
-    STANDARD,
-    RecordBlock,
-    record_blocks,
-)
+from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import RecordError, UserError
 from lmtool.evaluation.hashed_ngrams import NgramWeights

@@ -71,9 +71,8 @@ def _finished(settings: Settings, corpus: Corpus, session: Session) -> TrainedRu
     require_same({key: before.config.get(key) for key in values}, values, session.out)
     method = before.config.get("prune_method")  # without effect on networks, so that require_same does not compare it
     if settings.prune_to is not None and method != settings.prune_method:
-        raise UserError(
-            f"prune_method={settings.prune_method}: the training in {session.out} was started with {method}"
-        )
+        given = f"prune_method={settings.prune_method}"
+        raise UserError(f"{given}: the training in {session.out} was started with {method}")
     if before.store_fingerprint != corpus.fingerprint:
         raise UserError(
             f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
@@ -92,9 +91,7 @@ def _estimate(
     from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
 
-    assert settings.smoother is not None and settings.counts is not None, (
-        "each count-based conf/model/*.yaml chooses them"
-    )
+    assert settings.smoother is not None and settings.counts is not None, "each conf/model/*.yaml of counts has both"
     tuning_split = settings.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")

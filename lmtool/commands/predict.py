@@ -55,16 +55,15 @@ def run(settings: Settings, session: Session) -> None:
     header, answers = ["rank", "word", "probability", "log10 p"], []
     for number, text in enumerate(texts, start=1):
         try:
-            predicted = model.predict(
-                text, settings.top, sentence_start=settings.sentence_start, oov=settings.oov.value
-            )
+            start, oov = settings.sentence_start, settings.oov.value
+            predicted = model.predict(text, settings.top, sentence_start=start, oov=oov)
         except UserError as error:
             raise UserError(f"line {number}: {error}" if settings.text is None else str(error)) from None
         if settings.text is None:
             session.say(f"\n{text}")
         session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
         if settings.paths:
-            context = model.context(model.ids(text, settings.oov.value), sentence_start=settings.sentence_start)
+            context = model.context(model.ids(text, oov), sentence_start=start)
             paths = _paths(model, context, [word for word, _ in predicted])
             session.say(f"\n{_paths_text(paths)}")
             if session.keeps and can_plot():

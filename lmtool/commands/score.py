@@ -128,11 +128,8 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     require_outputs(settings, names)
     models, scorer = load_scorer(settings, names, session)
     target = session.out / "scores" if out is not None else Path(str(settings.to or settings.filter))
-    once = STANDARD in (
-        settings.text,
-        settings.to,
-        settings.filter,
-    )  # not resumed; each block is written once it is scored
+    # Not resumed; each block is written once it is scored.
+    once = STANDARD in (settings.text, settings.to, settings.filter)
     streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
     identity = None if once or scorer.one_text else identity_of(settings, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
