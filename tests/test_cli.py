@@ -16,6 +16,7 @@ from lmtool.cli.arguments import split_line
 from lmtool.cli.completion import candidates
 from lmtool.cli.help_pages import options_of
 from lmtool.commands import verbs
+from lmtool.config import compose
 from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
 from tests.conftest import fresh_process
@@ -113,15 +114,12 @@ def test_hydras_own_mode_is_heard(lmtool: Run) -> None:
 
 
 def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-    composed = []
-    load = ConfigLoaderImpl.load_configuration
-    monkeypatch.setattr(
-        ConfigLoaderImpl, "load_configuration", lambda self, *a, **k: composed.append(a) or load(self, *a, **k)
-    )
+    seen = []
+    original = compose.hydra_compose
+    monkeypatch.setattr(compose, "hydra_compose", lambda *a, **k: seen.append(a) or original(*a, **k))
+    compose._composed.cache_clear()
     lmtool("preprocess", "data=toy")
-    assert len(composed) == 1
+    assert len(seen) == 1
 
 
 def test_a_yaml_that_sweeps_is_heard(lmtool: Run, tmp_path: Path) -> None:

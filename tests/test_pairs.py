@@ -168,7 +168,7 @@ def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.Monk
         archive.writestr("data/.DS_Store", b"\xff\x00")
         archive.writestr("__MACOSX/data/._.DS_Store", b"\xff\x00")
     monkeypatch.setenv("LMTOOL_DATA", "corpora")
-    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "data=blimp")
+    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "text=blimp")
 
 
 @pytest.mark.parametrize(

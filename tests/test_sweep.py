@@ -372,18 +372,24 @@ def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
         os.kill(long, 0)
 
 
-def test_an_interruption_cancels_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_slurm_are_awaited_and_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("12_0", "12_1"):
         (tmp_path / ".submitit" / name).mkdir(parents=True)
-    program = tmp_path / "scancel"
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/cancelled\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, rest in (("scancel", ""), ("squeue", "rm running && echo 12_1")):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\ncd {tmp_path}\necho "$@" >> {name}.txt\n{rest}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(launcher_processes, "BETWEEN_LOOKS", 0.0)
+    (tmp_path / "running").touch()
     settings = SLURM | {"submitit_folder": f"{tmp_path}/.submitit/%j"}
+    launcher_processes.await_jobs(settings)
+    looks = (tmp_path / "squeue.txt").read_text().split()
+    assert len(looks) == 4 and looks[1] in ("--jobs=12_0,12_1", "--jobs=12_1,12_0")
     launcher_processes.end_processes(settings, interrupted=False)
-    assert not (tmp_path / "cancelled").exists()
+    assert not (tmp_path / "scancel.txt").exists()
     launcher_processes.end_processes(settings, interrupted=True)
-    assert sorted((tmp_path / "cancelled").read_text().split()) == ["12_0", "12_1"]
+    assert sorted((tmp_path / "scancel.txt").read_text().split()) == ["12_0", "12_1"]
 
 
 def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:

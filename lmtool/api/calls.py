@@ -178,7 +178,7 @@ def evaluate(
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
         return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
-    from lmtool.commands._evaluate import evaluate_split
+    from lmtool.commands._eval_scores import evaluate_split
 
     loaded = model_of(
         run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)

@@ -73,7 +73,8 @@ def of_composing(error: BaseException, request: Request, own: Mapping[str, Setti
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
-        return UserError(_wrong_group(request, own) or _joined(chain))
+        of_config = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
+        return UserError(_wrong_group(request, own) or (error_line(of_config) if of_config else _joined(chain)))
     if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
@@ -162,28 +163,29 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
                 except UserError as error:
                     place = _place_of_default(option, request)
                     return f"{place}: {error}" if place else str(error)
-    with suppress(HydraException):
-        usable, unusable = _usable(request, own)
+    with suppress(HydraException, OmegaConfBaseException, ValueError, RecursionError):
+        composition, left = usable(request, own)
         name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
         files = yaml_files(EXPERIMENT, request.folders)
         if name in files:
             try:
-                require_experiment(files[name], set(usable.groups))
+                require_experiment(files[name], set(composition.groups))
             except UserError as error:
                 return str(error)
-        for group, option in unusable.items():
-            return unused(group.lstrip("+"), option, usable)
+        for group, option in left.items():
+            if group not in composition.groups and group != f"+{EXPERIMENT}":
+                return unused(group.lstrip("+"), option, composition)
     return None
 
 
-def _usable(request: Request, own: Mapping[str, SettingType]) -> tuple[Composition, dict[str, str]]:
+def usable(request: Request, own: Mapping[str, SettingType]) -> tuple[Composition, dict[str, str]]:
     """Return a composition of the choices that go together, and the others."""
     kept: dict[str, str] = {}
     left = dict(request.choices)
     composition = Composition(replace(request, choices={}, removed=[], values={}), own)
     while left:
         for group, option in left.items():
-            with suppress(HydraException, OmegaConfBaseException):
+            with suppress(Exception):  # whatever it is, the choice cannot be used
                 trial = replace(request, choices=kept | {group: option}, removed=[], values={})
                 composition = Composition(trial, own)
                 break
@@ -219,8 +221,7 @@ def _place_of(key: str, composition: Composition) -> str | None:
     for path, prefix in files:
         line = line_of(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
         if line is not None:
-            is_theirs = any(path.is_relative_to(each) for each in folders)
-            return f"{os.path.relpath(path) if is_theirs else path}:{line}"
+            return f"{path}:{line}"
     return None
 
 
@@ -229,13 +230,13 @@ def _place_of_default(option: str, request: Request) -> str | None:
     for path in user_files(request):
         line = line_of(path, ["defaults", option])
         if line is not None:
-            return f"{os.path.relpath(path)}:{line}"
+            return f"{path}:{line}"
     return None
 
 
 def user_files(request: Request) -> Iterator[Path]:
     """Yield the YAML files of user folders."""
-    for top in [*(Path(os.path.relpath(each)) for each in request.folders), *(place.folder for place in places())]:
+    for top in [*request.folders, *(place.folder for place in places())]:
         yield from sorted(top.rglob("*.yaml"))
 
 

@@ -6,6 +6,7 @@ import atexit
 import logging
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.unknown_keys import unknown_key
 from lmtool.cli.words import flags_of, jobs_of, read_text, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import VERSION, Composition, choices_of, hydra_state, hydra_words, own_part
+from lmtool.config.compose import OPTIONAL, VERSION, Composition, choices_of, hydra_state, hydra_words, own_part
 from lmtool.config.grammar import key_of, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
@@ -154,14 +155,16 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
     with _as_current(settings):
         of_hydra = settings.hydra
         asked = with_parameters(request, of_hydra.sweeper.get("params") or {}, own)
-        of_hydra.sweep.dir = os.path.abspath(of_hydra.sweep.dir)
+        of_hydra.sweep.dir = str(of_hydra.sweep.dir)  # with the time of now
         require_folder("out", of_hydra.sweep.dir)
         jobs = jobs_of(asked, own)
         names = [key for key in asked.values if not is_hydras(key)]
         lacking = {key: [job.type_of(key) is None for job in jobs] for key in names}
+        unused = [group for group in asked.choices if not re.search(r"[/@+]", group)]
         for key in (key for key in names if all(lacking[key])):
             raise UserError(unknown_key(key, str(asked.values[key]), jobs, python=request.python))
         optional = {key for key in names if any(lacking[key])}
+        optional |= {group for group in unused if any(group not in job.groups for job in jobs)}
         with sweep.started(asked, of_hydra) as state:
             is_grid, seed = restart.is_grid(of_hydra), str(asked.values.get("seed", ""))
             seeds = [] if is_grid else [int(each) for each in swept("seed", seed) or []]
@@ -186,7 +189,8 @@ def _job(asked: Request, optional: set[str], seeds: list[int], sweep: Path | Non
     of a search. sweep: the folder of a sweep in which jobs may be equal; None if they are not.
     """
     of_hydra = HydraConfig.get()
-    words: Any = OmegaConf.to_container(of_hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
+    given: Any = OmegaConf.to_container(of_hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
+    words = [str(word).removeprefix(OPTIONAL) for word in given]
 
     def run(request: Request, folder: Path) -> float | None:
         if mistake is not None:

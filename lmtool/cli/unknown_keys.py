@@ -15,7 +15,7 @@ from lmtool.commands import own_types, verbs
 from lmtool.config.compose import Composition
 from lmtool.config.options import CHOSEN, EXPERIMENT, HOMES, conf_dir, kinds, yaml_files
 from lmtool.config.renamed import RENAMED
-from lmtool.config.request import Request
+from lmtool.config.request import OUT, Request
 from lmtool.config.settings import keys_beside
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import letters_of, option_file, read
@@ -64,8 +64,7 @@ SYNONYMS = {
     "to": "outfile outputfile",
     "prune_entropy": "prune",
     "symbol_table": "words readsymboltable",
-    "hydra.run.dir": "rundir out outdir outputdir dir savedir logdir outputpath",
-    "hydra.sweep.dir": "sweepdir",
+    "out": "rundir sweepdir outdir outputdir dir savedir logdir outputpath",
     "temperature": "temp",
     "count": "numsamples nsamples",
     "length": "maxlength maxtokens maxnewtokens",
@@ -123,8 +122,8 @@ def unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request)
         if key.startswith(f"hydra.{part}.") and f"hydra/{part}" not in request.choices:
             options = ", ".join(option for option, extra in PLUGINS[f"hydra/{part}"].items() if extra)
             return f"no key {key!r} with hydra/{part}=basic; choose one of {options} too"
-    if (other := _meant(key, ["hydra.run.dir", "hydra.sweep.dir"])) != key and other.startswith("hydra"):
-        return f"no key {key!r}; did you mean {other}?"
+    if _meant(key, [OUT]) == OUT:
+        return f"no key {key!r}; did you mean {OUT}?"
     hint = nearest(key.rpartition(".")[2], keys_beside(error))
     return f"no key {key!r}{hint or f'; to add it write +{key}={request.values.get(key)}'}"
 

@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import ChoiceSweep
 from lmtool.cli import mistakes
 from lmtool.cli.allowed import require_allowed_files, require_allowed_request
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.unknown_keys import unknown_key
+from lmtool.cli.unknown_keys import unknown_key, unused
 from lmtool.commands import own_types
 from lmtool.config.compose import HYDRA_TEXTS, SEARCH_PATH, Composition
 from lmtool.config.grammar import escaped, in_quotes, key_of, parsed, split, swept
@@ -60,35 +60,46 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     assert line.verb is not None, "a line without a verb requests nothing"
     own = own_types(line.verb)
     earlier = _earlier(line)
-    request = earlier or Request(line.verb, sweep=line.multirun)
-    request = request.updated(Request(line.verb, removed=_removed(line), **_places_of(line)))
-    folders = request.folders
+    request = (earlier or Request(line.verb)).updated(Request(line.verb, **_places_of(line)))
+    request, folders = replace(request, sweep=line.multirun), request.folders
+    removed = [word[1:].partition("=")[0] for word in line.overrides if word.startswith("~")]
     words = [_word(word, own, folders) for word in line.overrides if not word.startswith("~")]
     words = [word for word in words if earlier is None or word.key != RESUME]
     require_allowed_files(_yaml_folders(request, words), [word.key for word in words])
-    groups = [word for word in words if is_group(word.key, own, folders)]
+    groups = [word for word in words if is_group(word.key, own, folders) and not word.text.startswith("{")]
     if line.multirun and any(line.has_flag(flag) for flag in ONE_JOB):
         for word in words:
             if swept(word.key, word.text, folders):
                 raise UserError(f"{word.written}: --cfg and --info show one job: choose one value")
-    choices = dict(_choice(word, line.multirun, folders) for word in groups)
-    request = request.updated(Request(line.verb, choices))
-    jobs = jobs_of(request, own)
-    for word in groups:
-        if word.mark and word.key != EXPERIMENT and any(word.key in job.groups for job in jobs):
-            others = {key: name for key, name in choices.items() if key.lstrip("+") != word.key}
-            option = jobs_of(replace(request, choices=others), own)[0].groups.get(word.key)
-            raise UserError(f"{word.written}: {word.key}={option} is chosen already: write {word.written.lstrip('+')}")
-    for key in request.removed:
-        parent = jobs[0].type_of(key.rpartition(".")[0]) if "." in key else None
-        if not is_hydras(key) and not (parent is not None and parent.names and parent.is_free):
-            raise UserError(f"~{key}: a setting cannot be left out; give it another value, as {key}=...")
+    chosen = {word: _choice(word, line.multirun, folders) for word in groups}
+    added = [word for word in groups if word.mark and word.key != EXPERIMENT]
+    request = request.updated(Request(line.verb, dict(chosen[word] for word in groups if word not in added)))
+    _require_not_chosen(added, request, own)
+    _require_removable(removed, request, own)
+    request = request.updated(Request(line.verb, dict(chosen.values()), removed=removed))
+    jobs = jobs_of(request, own, optional or ())
     modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].options.hydra.mode)]
     is_sweep = line.multirun or modes[-1].endswith("MULTIRUN")
-    request = replace(request, sweep=is_sweep and optional is None)
+    request = replace(request, sweep=is_sweep) if optional is None else replace(jobs[0].request, sweep=False)
     lacking = [word for word in words if word.key in (optional or ()) and jobs[0].type_of(word.key) is None]
     values = dict(_value(word, jobs, request.sweep) for word in words if word not in groups + lacking)
     return request.updated(Request(line.verb, values=values))
+
+
+def _require_removable(keys: list[str], request: Request, own: Mapping[str, SettingType]) -> None:
+    """Raise UserError unless each key is a setting of Hydra's or an item of a dictionary."""
+    for key in keys:
+        parent = jobs_of(request, own)[0].type_of(key.rpartition(".")[0]) if "." in key else None
+        if not is_hydras(key) and not (parent is not None and parent.names and parent.is_free):
+            raise UserError(f"~{key}: a setting cannot be left out; give it another value, as {key}=...")
+
+
+def _require_not_chosen(words: list[Word], request: Request, own: Mapping[str, SettingType]) -> None:
+    """Raise UserError for a group that a word adds, but that has an option already."""
+    for word in words:
+        option = jobs_of(request, own)[0].groups.get(word.key)
+        if option is not None:
+            raise UserError(f"{word.written}: {word.key}={option} is chosen already: write {word.written.lstrip('+')}")
 
 
 def with_parameters(request: Request, parameters: Mapping[str, Any], own: Mapping[str, SettingType]) -> Request:
@@ -120,15 +131,11 @@ def _places_of(line: CommandLine) -> dict[str, Any]:
     return found | {"config_name": line.flag("--config-name", "-cn")}
 
 
-def _removed(line: CommandLine) -> list[str]:
-    return [word[1:].partition("=")[0] for word in line.overrides if word.startswith("~")]
-
-
 def _yaml_folders(request: Request, words: list[Word]) -> list[Path]:
     """Return the folders of YAML files that the user names. Raises UserError for a missing one of hydra.searchpath, of
     which Hydra only warns.
     """
-    folders = [Path(os.path.relpath(folder)) for folder in request.folders]
+    folders = request.folders
     for word in words:
         override = parsed(word.text) if word.key == SEARCH_PATH else None
         for entry in override.value() if override is not None and isinstance(override.value(), list) else []:
@@ -243,30 +250,49 @@ def _choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
     return ("+" if word.mark else "") + group, text
 
 
-def jobs_of(request: Request, own: Mapping[str, SettingType]) -> list[Composition]:
+def jobs_of(request: Request, own: Mapping[str, SettingType], optional: Collection[str] = ()) -> list[Composition]:
     """Compose as many of a sweep's jobs as it takes to have each option that any of its jobs uses; the first job first.
 
-    Raises UserError for options that do not go together.
+    A choice of a group that a job does not use is left out of it. optional: groups that no job needs to have. Raises
+    UserError for options that do not go together, and for a group that no job uses.
     """
-    folders = request.folders
-    tried = {group: swept(group.lstrip("+"), text, folders) for group, text in request.choices.items()}
-    if experiments := tried.get(f"+{EXPERIMENT}"):
-        several = [replace(request, choices=request.choices | {f"+{EXPERIMENT}": f"'{name}'"}) for name in experiments]
-        return [job for each in several for job in jobs_of(each, own)]
-    options = {group: names for group, names in tried.items() if names}
-    first = {group: names[0] for group, names in options.items()}
-
-    def composed(choices: dict[str, str]) -> Composition:
-        return mistakes.composed(replace(request, choices=request.choices | choices), own)
-
-    jobs = [composed(first)]
-    waiting = {group: names[1:] for group, names in options.items()}
-    for job in jobs:  # which grows by the other options of each group, in the first job that has the group
-        for group in list(waiting):
-            if group.lstrip("+") in job.groups or "/" in group:
-                chosen = {name: job.request.choices[name] for name in options}
-                jobs += [composed(chosen | {group: name}) for name in waiting.pop(group)]
+    experiment = f"+{EXPERIMENT}"
+    names = swept(EXPERIMENT, request.choices.get(experiment, ""), request.folders)
+    several = [replace(request, choices=request.choices | {experiment: name}) for name in names or []]
+    jobs = [job for each in several or [request] for job in _jobs(each, own, bool(several or optional))]
+    for group in request.choices:
+        if not (re.search(r"[/@+]", group) or group in optional or any(group in job.groups for job in jobs)):
+            raise UserError(unused(group, request.choices[group], jobs[0]))
     return jobs
+
+
+def _jobs(request: Request, own: Mapping[str, SettingType], several: bool) -> list[Composition]:
+    tried = {group: swept(group.lstrip("+"), text, request.folders) for group, text in request.choices.items()}
+    options = {group: names for group, names in tried.items() if names}
+    several = several or bool(options)
+    asked = [request.choices | {group: names[0] for group, names in options.items()}]
+    jobs = [_job_of(replace(request, choices=asked[0]), own, several)]
+    waiting = {group: names[1:] for group, names in options.items()}
+    for job, choices in zip(jobs, asked, strict=False):  # which grow by the other options of each group
+        for group in list(waiting):
+            if group in job.groups or "/" in group:  # in the first job that has the group
+                others = [choices | {group: name} for name in waiting.pop(group)]
+                asked += others
+                jobs += [_job_of(replace(request, choices=other), own, several) for other in others]
+    return jobs
+
+
+def _job_of(request: Request, own: Mapping[str, SettingType], several: bool) -> Composition:
+    """Compose a job. several: whether it may be one of several, so that groups that it does not use are left out."""
+    try:
+        return mistakes.composed(request, own)
+    except UserError:
+        if not several:
+            raise
+        usable, left = mistakes.usable(request, own)
+        if any(re.search(r"[/@+]", group) or group in usable.groups for group in left):
+            raise
+        return usable
 
 
 def value_of(word: Word, type_: SettingType) -> Any:
@@ -291,10 +317,10 @@ def value_of(word: Word, type_: SettingType) -> Any:
     if (type_.item is not None or type_.is_free) and text.startswith("[") and text.endswith("]"):
         return _items(word, text[1:-1], type_.item)
     simple = override is not None and isinstance(sweep := override.value(), ChoiceSweep) and sweep.simple_form
-    if type_.item is not None or (type_.is_free and simple):
-        return _items(word, text, type_.item)
     if override is None and text.startswith(("[", "{")):
         raise unreadable(word.written)
+    if type_.item is not None or (type_.is_free and simple):
+        return _items(word, text, type_.item)
     if override is not None and override.is_sweep_override():
         raise UserError(f"{word.written}: {SWEEP}")
     return read_text(text, null=False) if override is None else _plain(override.value())

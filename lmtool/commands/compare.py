@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
+from lmtool.results import SUM_UNKNOWN, Comparison
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
     from lmtool.commands._members import Member
-    from lmtool.results import Comparison
     from lmtool.session import Session
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
@@ -38,7 +38,6 @@ def run(settings: Settings, session: Session) -> Comparison:
     from lmtool.commands._members import scores_of
     from lmtool.evaluation.metrics import perplexity
     from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
-    from lmtool.results import Comparison
 
     members, tokens = scores_of(settings, session)
     offsets, block, size = resampled_units(tokens.offsets, settings.block)
@@ -106,7 +105,6 @@ def run(settings: Settings, session: Session) -> Comparison:
 def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
     """Note what makes some of the figures not comparable."""
     from lmtool.evaluation.metrics import DYNAMIC
-    from lmtool.results import SUM_UNKNOWN
     from lmtool.runs.run import fitted_note
 
     if len({member.scores.split for member in members}) > 1:

@@ -10,9 +10,9 @@ from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, VerbConfig, read_weights
 from lmtool.errors import UserError
+from lmtool.results import Written
 
 if TYPE_CHECKING:
-    from lmtool.results import Written
     from lmtool.session import Session
 
 
@@ -58,8 +58,8 @@ class Settings(VerbConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Read, mix, prune, quantize and write n-gram models; make networks smaller; write the counts of a run."""
-    from lmtool.commands._convert import mix_ngrams, read_into_run, smaller_run, write_smaller, written
-    from lmtool.commands._export import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based
+    from lmtool.commands._convert_models import mix_ngrams, read_into_run, smaller_run, write_smaller, written
+    from lmtool.commands._formats import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based
     from lmtool.commands._ngram_runs import load_ngram_model
     from lmtool.ngram.files.arpa_model import arpa_model
     from lmtool.runs.run import Run, run_folder

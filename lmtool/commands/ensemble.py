@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lmtool.config.rules import require, setting
 from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
 from lmtool.errors import UserError
+from lmtool.results import NOT_COMPARABLE
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
@@ -37,10 +38,9 @@ class Settings(MixtureConfig):
 
 def run(settings: Settings, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    from lmtool.commands._ensemble import mix_runs, mix_scores
+    from lmtool.commands._ensemble_mixing import mix_runs, mix_scores
     from lmtool.commands._members import is_run, require_one_unit, shares
     from lmtool.evaluation.token_scores import SCORES_FILE
-    from lmtool.results import NOT_COMPARABLE
     from lmtool.runs.run import Run
 
     out, read = session.out.resolve(), [Path(name).resolve() for name in settings.runs]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.data import BlankLines
 from lmtool.config.rules import MISSING, is_number, require, setting
 from lmtool.config.verbs import ModelUserConfig
+from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.results import Evaluation, Rescored
     from lmtool.session import Session
 
 
@@ -51,18 +51,16 @@ class Settings(ModelUserConfig):
 
 def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    from lmtool.commands._evaluate import evaluate_run, evaluate_text, rescore
+    from lmtool.commands._eval_scores import evaluate_run, evaluate_text, rescore
     from lmtool.evaluation.token_scores import SCORES_FILE
-    from lmtool.results import NOT_COMPARABLE
     from lmtool.runs.load import load_named
     from lmtool.runs.run import Run, run_folder
 
     if settings.text is None and settings.nbest is None:
         evaluation = evaluate_run(settings, Run.open(run_folder(settings.run)), session)
     else:
-        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir).reading(
-            settings.blank_lines
-        )
+        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+        loaded = loaded.reading(settings.blank_lines)
         if settings.nbest is not None:
             return rescore(settings, settings.nbest, loaded, session)
         evaluation = evaluate_text(settings, loaded, session)

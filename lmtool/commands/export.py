@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Vectors, VerbConfig
 from lmtool.errors import UserError
+from lmtool.results import Written
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.results import Written
     from lmtool.session import Session
 
 
@@ -50,7 +50,7 @@ class Settings(VerbConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    from lmtool.commands._export import (
+    from lmtool.commands._formats import (
         OF_COUNTS,
         OF_MODELS,
         format_of,
@@ -58,7 +58,6 @@ def run(settings: Settings, session: Session) -> Written:
         write_weights,
         write_word_vectors,
     )
-    from lmtool.results import Written
     from lmtool.runs.run import Run, run_folder
 
     to, folder = Path(settings.to), run_folder(settings.run)

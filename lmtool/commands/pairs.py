@@ -11,12 +11,12 @@ from lmtool.config.verbs import SeveralModelsConfig
 from lmtool.data.faults import SKIP, Faults
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.errors import UserError, named
+from lmtool.results import MinimalPairs
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.evaluation.minimal_pairs import Pair
     from lmtool.evaluation.text_scores import Rows
-    from lmtool.results import MinimalPairs
     from lmtool.session import Session
     from lmtool.text_model import TextModel
 
@@ -43,7 +43,6 @@ def run(settings: Settings, session: Session) -> MinimalPairs:
     from lmtool.data.text_records import require_separate
     from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
     from lmtool.evaluation.score_table import require_table, write_columns
-    from lmtool.results import MinimalPairs
     from lmtool.runs.load import load_each
 
     if settings.to is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lmtool.config.rules import MISSING, require
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
+from lmtool.results import Written
 
 if TYPE_CHECKING:
-    from lmtool.results import Written
     from lmtool.session import Session
 
 
@@ -31,7 +31,6 @@ class Settings(VerbConfig):
 def run(settings: Settings, session: Session) -> Written:
     """Upload a run, with its card, which is written unless the folder has one."""
     from lmtool.commands._card import write_card
-    from lmtool.results import Written
     from lmtool.runs.hub import CARD, upload
     from lmtool.runs.run import Run, run_folder
 

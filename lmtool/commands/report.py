@@ -13,13 +13,13 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import as_png
 from lmtool.report.page import Picture, Section, page
+from lmtool.results import Written
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import size_text
 
 if TYPE_CHECKING:
     from lmtool.report.find import ReportFolder
     from lmtool.report.sections import Names
-    from lmtool.results import Written
     from lmtool.session import Session
 
 PAGE = "report.html"
@@ -49,7 +49,6 @@ def run(settings: Settings, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
     from lmtool.report.find import find_folders
     from lmtool.report.sections import unique_names
-    from lmtool.results import Written
     from lmtool.runs.run import newest
 
     if not can_plot():

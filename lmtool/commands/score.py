@@ -16,10 +16,10 @@ from lmtool.config.verbs import ModelUserConfig
 from lmtool.data.faults import NULL, STOP
 from lmtool.data.text_files import text_files
 from lmtool.errors import UserError
+from lmtool.results import ScoredTexts
 from lmtool.system.terminal import table_output
 
 if TYPE_CHECKING:
-    from lmtool.results import ScoredTexts
     from lmtool.session import Session
 
 
@@ -122,7 +122,6 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     from lmtool.data.oov import text_warning
     from lmtool.data.text_records import STANDARD, record_blocks
     from lmtool.evaluation.text_scores import ScoreJournal
-    from lmtool.results import ScoredTexts
 
     out = table_output() if STANDARD in (settings.to, settings.filter) else None
     names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")

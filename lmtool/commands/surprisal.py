@@ -12,10 +12,10 @@ from lmtool.data.faults import NULL, Faults
 from lmtool.data.readers import read_stream
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
+from lmtool.results import Surprisals
 
 if TYPE_CHECKING:
     from lmtool.data.word_rows import WordRows
-    from lmtool.results import Surprisals
     from lmtool.session import Session
 
 
@@ -40,7 +40,7 @@ class Settings(SeveralModelsConfig):
 
 def run(settings: Settings, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
-    from lmtool.commands._surprisal import score_rows
+    from lmtool.commands._surprisal_rows import score_rows
     from lmtool.data.text_records import STANDARD, require_separate
     from lmtool.data.word_rows import read_word_rows, rows_of_lines
     from lmtool.runs.load import load_each
@@ -59,10 +59,8 @@ def run(settings: Settings, session: Session) -> Surprisals:
             session.note(*faults.notes())
 
         return score_rows(settings, session, parts(), models)
-    columns, files = (
-        (settings.word_column, settings.item_column, settings.sentence_column),
-        text_files(settings.text, "text"),
-    )
+    columns = settings.word_column, settings.item_column, settings.sentence_column
+    files = text_files(settings.text, "text")
     require_separate(settings.text, files, to=settings.to)
     rows = read_word_rows(files, *columns, settings.sentences, faults)
     session.note(*faults.notes())

@@ -14,12 +14,12 @@ from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
+from lmtool.results import BuiltTree
 from lmtool.system.files import write_json
 from lmtool.system.terminal import nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
-    from lmtool.results import BuiltTree
     from lmtool.session import Session
     from lmtool.trees.tree import Tree
 
@@ -42,7 +42,6 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     from lmtool.data.preprocess import preprocess
     from lmtool.data.text_form import TextForm
     from lmtool.plots.word_pictures import tree_figure
-    from lmtool.results import BuiltTree
     from lmtool.runs.load import tree_words
     from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
     from lmtool.trees.codes import write_tree

@@ -19,13 +19,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError
 
-from lmtool.config.grammar import as_text
+from lmtool.config.grammar import as_text, swept
 from lmtool.config.options import HOMES, conf_dir, places
 from lmtool.config.request import DICTIONARIES, OUT, Request, is_hydras
 from lmtool.config.types import SettingType, option_types
 
 VERSION = "1.3"  # version of Hydra's behavior
 SEARCH_PATH = "hydra.searchpath"
+OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
 # Hydra's settings that are paths or names; the types of its other settings are not known here.
 HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 _one_at_a_time = RLock()  # Hydra's state belongs to the process
@@ -69,7 +70,7 @@ class Composition:
         """Return the whole keys of all settings that hold no others, and of Hydra's folders."""
         options = {group: self.option(group) for group in self.groups}
         keys = [*SettingType(fields=dict(self.own)).leaves(), *SettingType(fields=options).leaves()]
-        return [key for key in keys if not key.endswith(".kind")] + list(HYDRA_TEXTS[:2])
+        return [key for key in keys if not key.endswith(".kind")] + [OUT]
 
     def settings(self) -> DictConfig:
         """Return the settings with the request's values, those of Hydra under `hydra`, all of which may be changed.
@@ -138,7 +139,10 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
     """Return a request as overrides for Hydra's own application, but the output folder of a sweep. optional: keys that
     some jobs of a sweep lack.
     """
-    words = [f"{group}={option}" for group, option in request.choices.items()]
+    words = []
+    for group, option in request.choices.items():
+        options = ",".join(swept(group, option, request.folders) or [option]) if group in optional else option
+        words.append(f"{OPTIONAL * (group in optional)}{group}={options}")
     for key, value in request.values.items():
         if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
             continue

@@ -4,6 +4,7 @@ saved run asks for.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -105,8 +106,8 @@ class Request:
 
     @property
     def folders(self) -> list[Path]:
-        """The folder of --config-dir, if there is one."""
-        return [Path(self.config_dir)] if self.config_dir else []
+        """The folder of --config-dir, from the current one, if there is one."""
+        return [Path(os.path.relpath(self.config_dir))] if self.config_dir else []
 
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""

@@ -161,7 +161,8 @@ def _defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
         pairs = item.value if item.id == "mapping" else [(None, item)]
         for key, value in pairs:
             option = value.value if isinstance(value.value, str) else "..."
-            yield None if key is None else str(key.value), option, item.start_mark.line + 1
+            if key is None or isinstance(key.value, str):  # else composing reports it
+                yield key and key.value, option, item.start_mark.line + 1
 
 
 def require_experiment(path: Path, used: Container[str]) -> None:

@@ -7,12 +7,29 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+
+from lmtool.config.rules import require
 from lmtool.errors import UserError
+
+CTRL_C = 2.0  # seconds in which processes end that a terminal interrupts, too
+BETWEEN_LOOKS = 10.0  # seconds between looks at SLURM's queue
+
+
+def require_plugins(hydra: Any) -> None:
+    """Raise UserError unless the launcher and the sweeper in Hydra's settings are installed plugins."""
+    for part, kind in ("launcher", Launcher), ("sweeper", Sweeper):
+        plugins = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(kind)]
+        rule = f"the class of an installed Hydra plugin; choose hydra/{part}=NAME"
+        require((name := hydra[part]["_target_"]) in plugins, f"hydra.{part}._target_", name, rule)
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:
@@ -49,14 +66,26 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
     elif interrupted and target.endswith("SlurmLauncher"):
         subprocess.run(["scancel", *_submitted(launcher)], capture_output=True, check=False)
     elif interrupted:
-        processes = list(running_processes(launcher))
-        for process in processes:
+        until = time.monotonic() + CTRL_C
+        while (left := list(_running(launcher))) and time.monotonic() < until:
+            time.sleep(0.05)
+        for process in left:
             os.kill(process, signal.SIGINT)
-        for process in processes:
+        for process in left:
             os.waitpid(process, 0)
 
 
-def running_processes(launcher: Mapping[str, Any]) -> Iterator[int]:
+def await_jobs(launcher: Mapping[str, Any]) -> None:
+    """Wait until submitit's jobs have ended; Hydra's plugin stops waiting at the first one whose process died."""
+    for process in _running(launcher):
+        os.waitpid(process, 0)
+    if str(launcher.get("_target_", "")).endswith("SlurmLauncher"):
+        line = ["squeue", "--noheader", f"--jobs={','.join(_submitted(launcher))}"]
+        while subprocess.run(line, capture_output=True, check=False).stdout.strip():
+            time.sleep(BETWEEN_LOOKS)
+
+
+def _running(launcher: Mapping[str, Any]) -> Iterator[int]:
     """Yield the processes of submitit's local jobs that run; none for other launchers."""
     if str(launcher.get("_target_", "")).endswith("submitit_launcher.LocalLauncher"):
         for name in _submitted(launcher):

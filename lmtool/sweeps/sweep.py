@@ -7,7 +7,6 @@ starts them.
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -41,6 +40,7 @@ class Sweep:
         """
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
         self.swept, is_grid = _swept(request, hydra), restart.is_grid(hydra)
+        launchers.require_plugins(hydra)
         launchers.require_launcher(self.launcher)
         for name in NUMBERS:
             value = OmegaConf.select(hydra, name)
@@ -89,14 +89,13 @@ class Sweep:
 
     def cut_off(self, error: Exception) -> bool:
         """Report a failure of the launcher, such as a killed process of a job, and print the tables once the other
-        local jobs have ended.
+        jobs have ended.
 
         Returns False if the error is not a launcher's.
         """
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
-        for process in launchers.running_processes(self.launcher):
-            os.waitpid(process, 0)
+        launchers.await_jobs(self.launcher)
         self.end()
         print(
             f"lmtool: a job's process ended before its job ({type(error).__name__}: {first_line(error)})",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmtool.commands._export import format_of, write_model
+from lmtool.commands._formats import format_of, write_model
 from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
 from lmtool.config.groups import CountModelConfig, EncoderConfig
