@@ -47,6 +47,8 @@ LINES = {
     "train resume=r": ["resume=runs/"],
     "train options=o": ["options=own/"],
     "train hydra.run.dir=r": ["hydra.run.dir=runs/"],
+    "train ou": ["out=", "output=", "output."],
+    "train out=r": ["out=runs/"],
     "train -m hydra.sweep.dir=r": ["hydra.sweep.dir=runs/"],
     "train --config-dir o": ["own/"],
     "train --config-dir=o": ["--config-dir=own/"],

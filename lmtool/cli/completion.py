@@ -13,19 +13,12 @@ import shlex
 import sys
 from contextlib import suppress
 
+from lmtool.cli import help_pages
 from lmtool.cli.arguments import USUAL_FLAGS
-from lmtool.cli.help_pages import (
-    CONFIG_DIR,
-    HYDRA_TEXTS,
-    MULTIRUN,
-    PLUGINS,
-    chosen_groups,
-    completion_page,
-    folders_of,
-    types_of_line,
-)
+from lmtool.cli.help_pages import chosen_groups, folders_of, types_of_line
 from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
+from lmtool.config.request import OUT
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, read
 from lmtool.errors import UserError
@@ -87,7 +80,7 @@ def run(words: list[str]) -> int:
         sys.stdout.write(SCRIPTS[words[0]])
         return 0
     if words[:1] in (["--help"], ["-h"]):
-        print(completion_page())
+        print(help_pages.completion_page())
         return 0
     raise UserError(f"{' '.join(['completion', *words])}: name a shell, one of {', '.join(SCRIPTS)}")
 
@@ -115,9 +108,9 @@ def _last_word(line: str) -> str:
 def _whole_words(words: list[str], last: str) -> list[str]:
     verb = next((word for word in words if word in verbs()), None)
     flag, equals, value = last.partition("=")
-    if words and words[-1] in CONFIG_DIR:
+    if words and words[-1] in help_pages.CONFIG_DIR:
         return _paths(last)
-    if flag in CONFIG_DIR and equals:
+    if flag in help_pages.CONFIG_DIR and equals:
         return [f"{flag}={path}" for path in _paths(value)]
     if last.startswith("-"):
         return list(USUAL_FLAGS)
@@ -134,9 +127,9 @@ def _whole_words(words: list[str], last: str) -> list[str]:
 
 def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
-    names = [name for group in groups for name in (f"{group}=", f"{group}.")]
+    names = [f"{OUT}=", *(name for group in groups for name in (f"{group}=", f"{group}."))]
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
-    names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
+    names += [f"{key}=" for key in (*help_pages.HYDRA_TEXTS, *help_pages.PLUGINS)] if last.startswith("h") else []
     files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
     inside = [group for group in groups if last.startswith(f"{group}.")]
     files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
@@ -152,12 +145,12 @@ def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> l
     name, folders = key.lstrip("+"), folders_of(words)
     own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
     type_ = types_of_line(verb, own, folders).below(name.split(".")) or SettingType()
-    several = value.startswith("[") or type_.item is not None or any(flag in words for flag in MULTIRUN)
+    several = value.startswith("[") or type_.item is not None or any(flag in words for flag in help_pages.MULTIRUN)
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
     group = next((group for group, setting in CHOSEN.items() if setting == name), name)
     known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
-    found = list(PLUGINS.get(group) or yaml_files(group, folders) or known)
-    if not found and (type_.may_be_text or name in HYDRA_TEXTS):
+    found = list(help_pages.PLUGINS.get(group) or yaml_files(group, folders) or known)
+    if not found and (type_.may_be_text or name in (OUT, *help_pages.HYDRA_TEXTS)):
         found = _paths(value[start:])
     return [f"{key}={value[:start]}{each}" for each in found]
 

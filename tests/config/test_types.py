@@ -17,7 +17,8 @@ from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.renamed import RENAMED
 from lmtool.config.settings import error_line
 from lmtool.config.types import SettingType, option_types, type_of
-from lmtool.config.yaml_files import line_of, read
+from lmtool.config.yaml_files import chosen, line_of, read
+from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
@@ -158,3 +159,19 @@ def test_renamed_settings_have_a_present_name() -> None:
         group, _, setting = name.rpartition(".")
         options = [{each.name for each in fields(kind)} for kind in SETTINGS[group].values()]
         assert any(setting in names and earlier.rpartition(".")[2] not in names for names in options), name
+
+
+def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:
+    def of(**choices: str) -> dict[str, str]:
+        return chosen("train", choices, [tmp_path])
+
+    assert (of()["model"], of()["output"], of(model="nce")["output"]) == ("nplm", "softmax", "nce")
+    assert "output" not in of(model="ngram") and of(model="ngram")["smoother"] == "modified_kneser_ney"
+    experiment = {"+experiment": "mikolov2010"}
+    assert of(**experiment)["output"] == "classes" and of(**experiment, output="softmax")["output"] == "softmax"
+    with pytest.raises(UserError, match=r"^no smoother=kn; did you mean kneser_ney"):
+        of(model="ngram", smoother="kn")
+    (tmp_path / "model").mkdir()
+    for name, other in (("a", "b"), ("b", "a")):  # in a circle, of which Hydra tells
+        (tmp_path / "model" / f"{name}.yaml").write_text(f"defaults: [{other}, tree: huffman]\nkind: nplm\n")
+    assert of(model="a")["tree"] == "huffman"
