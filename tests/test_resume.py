@@ -254,7 +254,7 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "model.hidden_dim=13" in refused and "started with 12" in refused
     assert "optim=sgd" in lmtool("train", "resume=cut", "optim=sgd", code=2)
     assert "another store" in lmtool("train", "resume=cut", "data.vocabulary.min_count=2", code=2)
-    assert "leave hydra.run.dir out" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
+    assert "leave out= out" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
     shutil.copytree("cut", "other")
     said = lmtool("train", "resume=other", "threads=1")
     assert "threads=1, was None: sums round differently" in said
@@ -381,19 +381,14 @@ def test_what_a_killed_training_was_writing_goes(lmtool: Run) -> None:
     assert not Path("run", ".tmpab12CD").exists() and Path("run", ".tmp-mine").exists()
 
 
-def test_overrides_that_hydra_was_killed_while_it_wrote_are_not_taken_for_all(lmtool: Run) -> None:
+def test_a_training_that_was_killed_before_its_request_was_accepted(lmtool: Run) -> None:
     lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
-    Path("run", "begun.json").unlink()  # a training that was killed before its line was accepted
-    whole = Path("run", ".hydra", "overrides.yaml").read_text()
-    for cut in ("", whole[: whole.index("\n") + 1]):
-        Path("run", ".hydra", "overrides.yaml").write_text(cut)
+    Path("run", "begun.json").unlink()
+    request = Path("run", ".hydra", "request.json")
+    whole = request.read_text()
+    for damaged in ("", whole[:20], "3", "{}", '{"verb": 3}'):
+        request.write_text(damaged)
         said = lmtool("train", "resume=run", code=2)
-        assert "is damaged" in said and "train from scratch in another folder" in said
-    settings = Path("run", ".hydra", "hydra.yaml").read_text()
-    for damaged in ("3\n", "hydra: {}\n", "hydra: [\n"):
-        Path("run", ".hydra", "hydra.yaml").write_text(damaged)
-        said = lmtool("train", "resume=run", code=2)
-        assert "run/.hydra is damaged (" in said and "Error" not in said and said.count("\n") == 1
-    Path("run", ".hydra", "hydra.yaml").write_text(settings)
-    Path("run", ".hydra", "overrides.yaml").write_text(whole)
+        assert "request.json is damaged" in said and "train from scratch instead" in said and said.count("\n") == 1
+    request.write_text(whole)
     lmtool("train", "resume=run", "training.epochs=2")

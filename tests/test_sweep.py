@@ -65,16 +65,16 @@ def test_a_sweep_ends_with_a_table_best_first(lmtool: Run) -> None:
     # Another sweep is not let in.
     said = lmtool(*NGRAM, "model.order=1,2,3", DIR, code=2)
     assert "sweep holds another sweep (lmtool train -m model=ngram data=toy model.order=1,3)" in said
-    assert said.count("\n") == 1 and "choose another hydra.sweep.dir" in said
+    assert said.count("\n") == 1 and "choose another out=" in said
     with folder_lock(Path("sweep")):
         assert f"sweep is in use by process {os.getpid()}" in lmtool("train", "-m", "resume=sweep", code=2)
     assert "leave it out" in lmtool("train", "-m", "resume=sweep", "model.order=3", code=2)
     assert "a sweep of lmtool train" in lmtool("eval", "-m", "resume=sweep", code=2)
     assert "holds no sweep" in lmtool("train", "-m", "resume=sweep/0", code=2)
-    Path("sweep/multirun.yaml").write_text("hydra: [")  # Hydra's own is not written whole
+    Path("sweep/multirun.yaml").write_text("hydra: [")  # Hydra's own is not read
     assert "2 of these were finished before and not run again" in lmtool("train", "resume=sweep", "-m")
-    Path("sweep/.multirun.yaml").write_text("hydra: [")
-    assert ".multirun.yaml is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
+    Path("sweep/sweep.json").write_text("{")
+    assert "sweep.json is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
 
 
 def test_started_again_what_is_whole_stays_and_the_rest_is_done(lmtool: Run) -> None:
@@ -88,7 +88,7 @@ def test_started_again_what_is_whole_stays_and_the_rest_is_done(lmtool: Run) -> 
     Path("sweep/2/run.json").unlink()  # cut off before its last file; 3 after it, before its note
     for cut_off in (2, 3):
         record = status(cut_off)
-        started = {key: record[key] for key in ("verb", "overrides")} | {"status": "running"}
+        started = {"request": record["request"], "status": "running"}
         Path(f"sweep/{cut_off}/job.json").write_text(json.dumps(started))
     models = [Path(f"sweep/{job}/model.h5").stat().st_mtime_ns for job in (0, 2, 3)]
     lmtool(*line, code=2)
@@ -140,7 +140,7 @@ def test_jobs_that_write_elsewhere_occupy_the_folder_of_their_sweep(lmtool: Run)
     assert "sweep holds another sweep (lmtool convert -m" in lmtool(*line, "to=1.arpa,3.arpa", code=2)
     for cut_off in ({"status": "running"}, {"status": "failed", "value": None, "error": "KeyError()", "code": 1}):
         for job in (0, 1):
-            record = {key: before[key] for key in ("verb", "overrides")} | cut_off
+            record = {"request": before["request"]} | cut_off
             Path(f"sweep/{job}/job.json").write_text(json.dumps(record))
         assert "sweep holds another sweep" in lmtool(*line, "to=1.arpa,3.arpa", code=2)
     assert not Path("3.arpa").exists()
@@ -155,15 +155,15 @@ def test_jobs_do_not_share_a_file(lmtool: Run) -> None:
 
 def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
     said = lmtool(*NGRAM, "model.order=1,2", DIR, "hydra.sweep.subdir=one", code=2)
-    assert (
-        "sweep/one holds another job (model=ngram data=toy model.order=1)" in said
-        and status("one")["overrides"][-1] == "model.order=1"
-    )
+    assert "sweep/one holds another job (model=ngram data=toy model.order=1)" in said and status("one")["request"][
+        "values"
+    ] == {"model.order": 1}
     assert table()[0]["status"] == "done" and "another job" in table()[1]["status"]
     assert len(table()) == 2
     # A job that outlived the process that started it.
     Path("other/1").mkdir(parents=True)
-    begun = {"verb": "train", "overrides": ["model=ngram", "data=toy", "model.order=2"], "status": "running"}
+    asked = {"verb": "train", "choices": {"model": "ngram", "data": "toy"}, "values": {"model.order": 2}}
+    begun = {"request": asked, "status": "running"}
     Path("other/1/job.json").write_text(json.dumps(begun))
     with folder_lock(Path("other/1"), ".job.lock"):
         lmtool(*NGRAM, "model.order=1,2", "hydra.sweep.dir=other", code=2)
@@ -210,7 +210,7 @@ def job(folder: Path, number: int, value: float | None, **settings: object) -> N
     """A job as it stands in its folder."""
     place = folder / str(number)
     place.mkdir()
-    record = {"verb": "train", "overrides": [f"{key}={value}" for key, value in settings.items()]}
+    record: dict[str, Any] = {"request": {"verb": "train", "values": settings}}
     done = value is not None
     record |= {"status": "done", "made": ["result.json"]} if done else {"status": "failed", "error": "no", "code": 1}
     (place / "job.json").write_text(json.dumps(record))
@@ -514,17 +514,17 @@ def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.M
 def test_number_of_jobs() -> None:
     from omegaconf import OmegaConf
 
+    from lmtool.config.request import Request
     from lmtool.sweeps.sweep import _number_of_jobs, _swept
 
-    def number(sweeper: dict[str, Any], *task: str) -> int | None:
-        hydra = {"sweeper": sweeper, "overrides": {"task": list(task)}, "runtime": {"config_sources": []}}
-        config = OmegaConf.create({"hydra": hydra})
-        return _number_of_jobs(config, _swept(config))
+    def number(sweeper: dict[str, Any], *words: str) -> int | None:
+        hydra = OmegaConf.create({"sweeper": sweeper})
+        request = Request("train", values=dict(word.split("=", 1) for word in words), sweep=True)
+        return _number_of_jobs(hydra, _swept(request, hydra))
 
     basic = {"max_batch_size": None, "params": None}
     assert number(basic, "a=1,2", "b=range(3)", "c=4") == 6
     assert number(basic | {"max_batch_size": 4}, "a=1,2", "b=range(3)") == 4
-    assert number(basic | {"params": {"a": "1,2"}}, "b=3,4") == 4
     assert number(basic, "smoother=glob(*kneser_ney)") == 2
     assert number({"n_trials": 20, "n_jobs": 2}, "a=interval(0,1)") == 2
     assert number({}) is None

@@ -26,8 +26,6 @@ SWEEPS = (
     "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR resumes a sweep.",
 )
 
-# Hydra settings that are paths or names; the types of other Hydra settings are not known here.
-HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 # Options of Hydra's plugins, each with lmtool's extra that installs it.
 PLUGINS: dict[str, dict[str, str | None]] = {
     "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
 from lmtool.cli.unknown_keys import unknown_hydra_key, unknown_key, unused
-from lmtool.config.compose import Composition
+from lmtool.config.compose import Composition, UnknownKeyError
 from lmtool.config.options import EXPERIMENT, conf_dir, places, yaml_files
 from lmtool.config.request import Request, is_hydras
 from lmtool.config.settings import SettingError, error_line, whole_key
@@ -93,12 +93,11 @@ def of_sweep(error: Exception, request: Request, own: Mapping[str, SettingType])
 def of_values(error: Exception, composition: Composition) -> UserError | None:
     """Return the one-line form of an error in setting a request's values; None for any other error."""
     request = composition.request
-    if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        key = whole_key(error)
-        given = next((name for name in request.values if f"{name}.".lstrip("+").startswith(f"{key}.")), None)
-        if given is not None and not is_hydras(given):
-            return UserError(unknown_key(given, str(request.values[given]), [composition], python=request.python))
-        return UserError(unknown_hydra_key(given or key, error, request))
+    if isinstance(error, UnknownKeyError):
+        key = str(error)
+        if is_hydras(key):
+            return UserError(unknown_hydra_key(key, error.__cause__, request))
+        return UserError(unknown_key(key, str(request.values[key]), [composition], python=request.python))
     if isinstance(error, OmegaConfBaseException):
         return UserError(placed(error_line(error), whole_key(error), composition))
     return None

@@ -116,7 +116,7 @@ def _of_group(key: str, value: str, job: Composition) -> str:
     return f"no key {key!r}{nearest(rest, job.option(group).fields)}"
 
 
-def unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request) -> str:
+def unknown_hydra_key(key: str, error: BaseException | None, request: Request) -> str:
     """Describe a key that Hydra's settings, or a YAML file, lack."""
     for part in ("launcher", "sweeper"):
         if key.startswith(f"hydra.{part}.") and f"hydra/{part}" not in request.choices:
@@ -124,7 +124,8 @@ def unknown_hydra_key(key: str, error: OmegaConfBaseException, request: Request)
             return f"no key {key!r} with hydra/{part}=basic; choose one of {options} too"
     if _meant(key, [OUT]) == OUT:
         return f"no key {key!r}; did you mean {OUT}?"
-    hint = nearest(key.rpartition(".")[2], keys_beside(error))
+    beside = keys_beside(error) if isinstance(error, OmegaConfBaseException) else []
+    hint = nearest(key.rpartition(".")[2], beside)
     return f"no key {key!r}{hint or f'; to add it write +{key}={request.values.get(key)}'}"
 
 

@@ -21,10 +21,10 @@ from lmtool.cli.allowed import require_allowed_files, require_allowed_request
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.unknown_keys import unknown_key, unused
 from lmtool.commands import own_types
-from lmtool.config.compose import HYDRA_TEXTS, SEARCH_PATH, Composition
+from lmtool.config.compose import SEARCH_PATH, Composition
 from lmtool.config.grammar import escaped, in_quotes, key_of, parsed, split, swept
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import OUT, Request, is_hydras
+from lmtool.config.request import HYDRA_TEXTS, OUT, Request, is_hydras
 from lmtool.config.rules import as_written, require_folder, require_text
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, require_experiment
@@ -242,7 +242,10 @@ def _choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
         raise UserError(f"{word.written}: choose one option; to try several, -m {group}={word.text[1:-1]}")
     if override is not None and override.is_sweep_override() and not multirun:
         raise UserError(f"{word.written}: {SWEEP}")
-    options = swept(group, word.text, folders) or [text]
+    options = swept(group, word.text, folders)
+    if options == []:
+        raise UserError(f"{word.written}: nothing to try: glob() matches options of a group")
+    options = options or [text]
     for option in options if not ("/" in group or "@" in group) else []:
         option_file(group, option, folders)
         if group == EXPERIMENT:

@@ -17,19 +17,21 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigKeyError
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from lmtool.config.grammar import as_text, swept
 from lmtool.config.options import HOMES, conf_dir, places
-from lmtool.config.request import DICTIONARIES, OUT, Request, is_hydras
+from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, Request, is_hydras
 from lmtool.config.types import SettingType, option_types
 
 VERSION = "1.3"  # version of Hydra's behavior
 SEARCH_PATH = "hydra.searchpath"
 OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
-# Hydra's settings that are paths or names; the types of its other settings are not known here.
-HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 _one_at_a_time = RLock()  # Hydra's state belongs to the process
+
+
+class UnknownKeyError(Exception):
+    """A key that composed settings lack; its only argument."""
 
 
 class Composition:
@@ -75,12 +77,15 @@ class Composition:
     def settings(self) -> DictConfig:
         """Return the settings with the request's values, those of Hydra under `hydra`, all of which may be changed.
 
-        Raises ConfigKeyError for a key that does not exist.
+        Raises UnknownKeyError for a key that does not exist.
         """
         settings, values = copy.deepcopy(self.options), self.request.values
         for key, value in values.items():
             if key not in (SEARCH_PATH, OUT):
-                _set(settings, key, value)
+                try:
+                    _set(settings, key, value)
+                except (ConfigAttributeError, ConfigKeyError) as error:
+                    raise UnknownKeyError(key) from error
         hydra = settings.hydra
         if OUT in values:
             (hydra.sweep if hydra.mode == RunMode.MULTIRUN else hydra.run).dir = values[OUT]

@@ -12,6 +12,10 @@ from lmtool.config.options import yaml_files
 from lmtool.config.rules import as_written
 
 OPENING, CLOSING = "([{", ")]}"
+SPECIAL, BACKSLASH = (
+    re.compile(r"[\\()\[\]{}:=, \t]"),
+    r"\\\g<0>",
+)  # what the key of a dictionary has a backslash before
 
 
 @lru_cache
@@ -87,5 +91,5 @@ def as_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(as_text, value))}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{as_text(name)}:{as_text(item)}' for name, item in value.items())}}}"
+        return f"{{{','.join(f'{SPECIAL.sub(BACKSLASH, name)}:{as_text(item)}' for name, item in value.items())}}}"
     return as_written(value)

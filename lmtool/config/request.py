@@ -18,6 +18,8 @@ from lmtool.config.rules import as_written
 from lmtool.errors import UserError
 
 OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
+# Hydra's settings that are paths or names; the types of its other settings are not known here.
+HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 # Settings that are dictionaries with keys of the user's own.
 DICTIONARIES = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights", "counts.options"}
 
@@ -62,7 +64,7 @@ class Request:
                 choices[f"+{key}"] = value
             elif key in HOMES and isinstance(value, str):
                 choices[key] = value
-            elif key in HOMES and not isinstance(value, Mapping):
+            elif key in HOMES and isinstance(value, list | tuple):
                 hint = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
                 kind = type(value).__name__
                 raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {kind}: pass {hint}")

@@ -283,7 +283,7 @@ def test_refused_from_a_file_beside_a_run_that_is_resumed(lmtool: Run) -> None:
     experiment(OPEN["logging factory"][0])
     said = lmtool(*begun({}, {"+experiment": "evil"}, config_dir=str(Path("theirs").resolve())), code=2)
     assert "hydra.job_logging.formatters.x.()=os.mkdir" in said and not Path(CANARY).exists()
-    with pytest.raises(lmtool_package.UserError, match="hydra.job_logging.formatters"):
+    with pytest.raises(lmtool_package.UserError, match=r"hydra\.job_logging\.formatters"):
         lmtool_package.train(resume="theirs")
 
 
