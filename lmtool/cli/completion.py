@@ -18,7 +18,7 @@ from lmtool.cli.arguments import USUAL_FLAGS
 from lmtool.cli.help_pages import chosen_groups, folders_of, types_of_line
 from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
-from lmtool.config.request import OUT
+from lmtool.config.request import HYDRA_TEXTS, OUT
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, read
 from lmtool.errors import UserError
@@ -129,7 +129,7 @@ def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> lis
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
     names = [f"{OUT}=", *(name for group in groups for name in (f"{group}=", f"{group}."))]
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
-    names += [f"{key}=" for key in (*help_pages.HYDRA_TEXTS, *help_pages.PLUGINS)] if last.startswith("h") else []
+    names += [f"{key}=" for key in (*HYDRA_TEXTS, *help_pages.PLUGINS)] if last.startswith("h") else []
     files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
     inside = [group for group in groups if last.startswith(f"{group}.")]
     files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
@@ -150,7 +150,7 @@ def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> l
     group = next((group for group, setting in CHOSEN.items() if setting == name), name)
     known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
     found = list(help_pages.PLUGINS.get(group) or yaml_files(group, folders) or known)
-    if not found and (type_.may_be_text or name in (OUT, *help_pages.HYDRA_TEXTS)):
+    if not found and (type_.may_be_text or name in (OUT, *HYDRA_TEXTS)):
         found = _paths(value[start:])
     return [f"{key}={value[:start]}{each}" for each in found]
 

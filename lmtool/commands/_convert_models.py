@@ -219,7 +219,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
         if run.mixture.get("vocabulary") == UNION and not alone:
             raise UserError(
                 f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
-                f"lmtool convert runs=[{name}] hydra.run.dir=ONE, and mix that"
+                f"lmtool convert runs=[{name}] out=ONE, and mix that"
             )
         parts = zip(run.members, run.weights, strict=True)
         return [member for each, share in parts for member in _members_of(each, weight * share)]

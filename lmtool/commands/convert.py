@@ -84,7 +84,7 @@ def run(settings: Settings, session: Session) -> Written:
         raise UserError(
             "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B] weights=[.6,.4]: say what to make of it, by "
             "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to=, quantize= or renormalize=true (into "
-            "hydra.run.dir=)"
+            "out=)"
         )
     source = Run.open(run_folder(settings.run))
     if to is None or form is None:

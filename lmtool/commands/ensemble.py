@@ -45,7 +45,7 @@ def run(settings: Settings, session: Session) -> MixedRun:
 
     out, read = session.out.resolve(), [Path(name).resolve() for name in settings.runs]
     if out in read or out / SCORES_FILE in read or ((out / "run.json").is_file() and Run.open(out).kind != "ensemble"):
-        raise UserError(f"{session.out} is a run, which the mixture would replace: choose another hydra.run.dir=PATH")
+        raise UserError(f"{session.out} is a run, which the mixture would replace: choose another out=PATH")
     require_one_unit(settings.runs, settings.text)
     if settings.method is MixMethod.linear:
         settings = replace(settings, weights=shares(settings.weights, session))

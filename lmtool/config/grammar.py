@@ -12,10 +12,8 @@ from lmtool.config.options import yaml_files
 from lmtool.config.rules import as_written
 
 OPENING, CLOSING = "([{", ")]}"
-SPECIAL, BACKSLASH = (
-    re.compile(r"[\\()\[\]{}:=, \t]"),
-    r"\\\g<0>",
-)  # what the key of a dictionary has a backslash before
+# Characters that have a backslash before them in the key of a dictionary.
+SPECIAL, BACKSLASH = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 
 
 @lru_cache
