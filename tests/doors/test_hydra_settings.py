@@ -250,7 +250,7 @@ def test_a_single_run_is_as_hydras_own(lmtool: Run, monkeypatch: pytest.MonkeyPa
 def begun(words: list[str], config_dir: str | None = None) -> list[str]:
     """A folder of somebody else's that was started with these words."""
     Path("theirs").mkdir(exist_ok=True)
-    Path("theirs/begun.json").write_text(json.dumps({"overrides": words, "config_dir": config_dir}))
+    Path("theirs/begun.json").write_text(json.dumps({"overrides": words, "config_dir": config_dir, "started_in": ""}))
     return ["train", "resume=theirs"]
 
 

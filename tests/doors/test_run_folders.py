@@ -14,7 +14,6 @@ import pytest
 
 from lmtool import UserError, load
 from lmtool.system.files import read_json, write_json
-from tests.conftest import ROOT
 
 Run = Callable[..., str]
 
@@ -133,7 +132,7 @@ def test_mixtures_of_each_other(theirs: Path, lmtool: Run) -> None:
     assert "mix is a member of itself" in lmtool("predict", "run=mix", "the", "device=cpu", code=2)
 
 
-def test_links_out_of_the_folder_are_not_shown(theirs: Path, lmtool: Run) -> None:
+def test_links_out_of_the_folder_are_not_shown(runs: Path, theirs: Path, lmtool: Run) -> None:
     """What they name is read as the file whose name they have, and is none."""
     Path("secret").write_text("the password is 1234567\n" * 3)
     for name in ("vocabulary.txt", "model.h5", "run.json"):
@@ -142,7 +141,7 @@ def test_links_out_of_the_folder_are_not_shown(theirs: Path, lmtool: Run) -> Non
         said = lmtool("predict", "run=mle", "the", code=2)
         assert "1234567" not in said and said.count("\n") == 1
         Path("mle", name).unlink()
-        shutil.copy(ROOT / "tests" / "data_of_050" / "bigram" / name, Path("mle", name))
+        shutil.copy(runs / "mle" / name, Path("mle", name))
 
 
 @pytest.mark.parametrize("name", ["run.json", "vocabulary.txt", "model.h5"])
