@@ -13,6 +13,7 @@ from lmtool.cli.help_pages import EXPERIMENT, VERBS
 from lmtool.cli.line_settings import LineSettings
 from lmtool.config.options import CHOSEN, letters_of
 from lmtool.config.overrides import key_of
+from lmtool.config.renamed import RENAMED
 from lmtool.system.terminal import close_words, nearest
 
 SHOWN = 3  # maximum number of options or verbs in a hint
@@ -146,9 +147,8 @@ def _meant(key: str, known: list[str]) -> str:
 
 def _same_name(key: str, known: list[str], settings: LineSettings) -> list[str]:
     """Return the outermost known keys that end in the same name or had it earlier."""
-    types = [(name, settings.type_of(name)) for name in known]
-    earlier = {name: type_.rule.was for name, type_ in types if type_ is not None and type_.rule is not None}
-    keys = [name for name in known if _last(key) in (_last(name), letters_of(earlier.get(name) or ""))]
+    earlier = {name: _last(was) for was, name in RENAMED.items()}
+    keys = [name for name in known if _last(key) in (_last(name), earlier.get(name))]
     return [name for name in keys if name.count(".") == min(each.count(".") for each in keys)]
 
 
