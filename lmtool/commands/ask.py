@@ -32,7 +32,7 @@ def predict(config: PredictConfig, session: Session) -> None:
     texts: Iterable[str] = [str(config.text)]
     if config.text is None:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=config.flush == "line")
-    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    model = load_named(config.run, config.arpa, config.device)
     session.say(f"run {model.name}")
     header, answers = ["rank", "word", "probability", "log10 p"], []
     for number, text in enumerate(texts, start=1):
@@ -114,7 +114,7 @@ def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
 
 def generate(config: GenerateConfig, session: Session) -> None:
     """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
-    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    model = load_named(config.run, config.arpa, config.device)
     seed = random_seed() if config.seed is None else config.seed
     texts = model.generate(
         config.text,
@@ -135,7 +135,7 @@ def generate(config: GenerateConfig, session: Session) -> None:
 def neighbors(config: NeighborsConfig, session: Session) -> None:
     """Print the nearest neighbors of each word, by the vectors of a neural run."""
     folder, by = run_folder(config.run), config.by.value
-    loaded = load(folder, "cpu", store_dir=config.store_dir)
+    loaded = load(folder, "cpu")
     found = {word: loaded.neighbors(word, config.top, by=by, of=config.of.value) for word in config.words}
     session.say(f"run {folder}")
     for word, near in found.items():

@@ -123,7 +123,7 @@ def _smaller_run(config: ConvertConfig, source: Run, session: Session) -> Writte
         raise UserError(
             f"{source.folder} is a mixture, which is not made smaller itself: prune or quantize its members"
         )
-    vocabulary = run_vocabulary(source, config.store_dir)
+    vocabulary = run_vocabulary(source)
     changes = config.changes()
     pruned = [f"{name}={value}" for name, value in changes.items() if name in (*PRUNING, "renormalize")]
     if isinstance(settings, CountModelConfig):

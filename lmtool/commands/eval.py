@@ -63,7 +63,7 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     if config.text is None and config.nbest is None:
         evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
     else:
-        loaded = load_named(config.run, config.arpa, config.device, config.store_dir).reading(config.blank_lines)
+        loaded = load_named(config.run, config.arpa, config.device).reading(config.blank_lines)
         if config.nbest is not None:
             return _rescore(config, config.nbest, loaded, session)
         evaluation = _of_text(config, loaded, session)

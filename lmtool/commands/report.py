@@ -86,9 +86,9 @@ def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -
     parts += [sections.sweep_section(source, sweeps[source.folder], names) for source in kinds[Kind.sweep]]
     parts.append(sections.curves(entries, names))
     parts.append(sections.weights(entries, names))
-    tops = maps.tree_tops(neural, config.levels, config.store_dir) if neural else []  # which imports torch
+    tops = maps.tree_tops(neural, config.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree], names))
     if neural and config.map is not MapKind.none:
-        parts.append(maps.word_maps(neural, config.map, config.words, config.seed, config.store_dir, names))
+        parts.append(maps.word_maps(neural, config.map, config.words, config.seed, names))
     parts.append(sections.range_tests(kinds[Kind.rates], names))
     return [section for section in parts if section.parts]

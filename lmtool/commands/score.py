@@ -102,9 +102,9 @@ def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tup
         if not weights.sizes[0]:
             raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
         return [], weights
-    models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
+    models = [load_named(config.run, config.arpa, config.device)]
     if config.run_out is not None:
-        models.append(load(config.run_out, config.device, store_dir=config.store_dir))
+        models.append(load(config.run_out, config.device))
     models = [model.reading(config.blank_lines) for model in models]
     one_text = config.across_sentences and config.column is None  # all lines; scores depend on those before
     scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)

@@ -149,8 +149,7 @@ def test_devices_and_pipes_are_not_waited_for(name: str, theirs: Path, lmtool: R
     for make in (lambda path: os.mkfifo(path), lambda path: os.symlink("/dev/zero", path)):
         Path("mle", name).unlink()
         make(Path("mle", name))
-        # Without a vocabulary the run's store is read.
-        lmtool("predict", "run=mle", "the", "store_dir=none", code=0 if name == "vocabulary.txt" else 2)
+        lmtool("predict", "run=mle", "the", code=2)
 
 
 def test_brackets_in_brackets(theirs: Path, lmtool: Run) -> None:
@@ -161,9 +160,8 @@ def test_brackets_in_brackets(theirs: Path, lmtool: Run) -> None:
 def test_a_run_that_names_code_at_an_address(theirs: Path, lmtool: Run) -> None:
     """fsspec's `reference` is a program of templates, not an address."""
     pytest.importorskip("fsspec")
-    Path("mle/vocabulary.txt").unlink()
     changed(Path("mle"), store="reference::file:///evil.json")
-    said = lmtool("predict", "run=mle", "the", code=2)
+    said = lmtool("eval", "run=mle", code=2)
     assert "reference" in said and "is not the address of a file" in said and said.count("\n") == 1
 
 
