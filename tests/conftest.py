@@ -20,7 +20,8 @@ import pytest
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.groups import OutputConfig
 from lmtool.data.corpus import Corpus
-from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.encoders.options import NplmModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.outputs.softmax import Precision
 from lmtool.system import parallel
@@ -93,7 +94,7 @@ def nplm(**changes: object) -> NplmModel:
 
 def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, **changes: object) -> object:
     """A small neural model over the words of a corpus."""
-    from lmtool.neural.model import build_neural
+    from lmtool.neural.build import build_neural
 
     return build_neural(nplm(**changes), output, corpus.vocabulary, tree)  # type: ignore[arg-type]
 

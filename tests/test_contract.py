@@ -17,8 +17,9 @@ from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import ClassMixture, Mixture
 from lmtool.mixtures.log_linear import LogLinear
 from lmtool.mixtures.vocabularies import OverVocabulary
-from lmtool.neural.encoders.options import CbowModel, Cell, LblModel, LstmModel
-from lmtool.neural.model import build_neural
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel, LstmModel
+from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.outputs.options import (
     AdaptiveOutput,
     ClassesOutput,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lmtool.data.corpus import Corpus
 from lmtool.neural import FullSoftmax, NCELoss, SampledSoftmax
 from lmtool.neural.devices import WORKSPACE
-from lmtool.neural.encoders.options import Cell
+from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.nce import Noise
 from tests.neural.test_recurrent import network

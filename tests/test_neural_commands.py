@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lmtool.cli.help_pages import options_of
-from lmtool.commands.ask import _drawn
+from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations

@@ -86,7 +86,7 @@ def test_accuracies_by_hand(files: Run) -> None:
 
 
 def test_means_per_token(files: Run) -> None:
-    files("pairs", "arpa=de.arpa", "data=pairs.jsonl", "criterion=mean", "to=out.tsv")  # also by its other name
+    files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "criterion=mean", "to=out.tsv")
     found = table("out.tsv", "\t")
     assert found["paradigm", "two"][1] == 0.5 and found["overall", "mean over pairs"][1] == 0.7
 
@@ -168,7 +168,7 @@ def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.Monk
         archive.writestr("data/.DS_Store", b"\xff\x00")
         archive.writestr("__MACOSX/data/._.DS_Store", b"\xff\x00")
     monkeypatch.setenv("LMTOOL_DATA", "corpora")
-    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "data=blimp")
+    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "text=blimp")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
+from lmtool.neural.build import build_neural
 from lmtool.neural.encoders.options import CbowModel, LblModel
-from lmtool.neural.model import build_neural
 from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.outputs.options import (

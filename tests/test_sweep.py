@@ -22,7 +22,7 @@ import yaml
 
 from lmtool import session
 from lmtool.cli import command_line
-from lmtool.sweeps import result_table
+from lmtool.sweeps import launcher_processes, result_table
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
 
@@ -177,10 +177,10 @@ def test_failures_of_our_own_give_code_1_and_ctrl_c_stops_all(
     lmtool: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from lmtool.commands import train
-    from lmtool.config.verbs import TrainConfig
+    from lmtool.commands.train import Settings as TrainSettings
     from lmtool.results import RateTest
 
-    def run(config: TrainConfig, session: session.Session) -> RateTest:
+    def run(config: TrainSettings, session: session.Session) -> RateTest:
         if config.seed == 2:
             raise failure
         return RateTest([], [], [], 0.0)  # whose metric is not a number
@@ -339,6 +339,57 @@ def test_a_killed_worker_leaves_a_table_and_a_second_process_is_refused(
     assert "Traceback" not in err
     assert [(row["data.tokens"], row["status"]) for row in table()] == [("1000", "done"), ("9000000000", "cut off")]
     assert "cut off" in out
+
+
+def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
+    lmtool: Run, killed_afterwards: list[int]
+) -> None:
+    words = ("preprocess", "-m", "data=synthetic", "data.tokens=9000000000,1000", "hydra/launcher=submitit_local")
+
+    def started(folder: str) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lmtool", *words, "hydra.launcher.timeout_min=2", f"hydra.sweep.dir={folder}"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        long = holder(Path(folder, "0/.job.lock"))
+        killed_afterwards.extend([process.pid, long])
+        while not Path(folder, "1/job.json").exists():
+            time.sleep(0.05)
+        return process, long
+
+    process, long = started("sweep")
+    os.kill(long, signal.SIGKILL)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and "Traceback" not in err
+    assert "UncompletedJobError" in err and "resume it with: lmtool preprocess -m resume=sweep" in err
+    assert [(row["job"], row["status"]) for row in table()] == [("0", "cut off"), ("1", "done")]
+
+    process, long = started("stopped")
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "resume it with: lmtool preprocess -m resume=stopped" in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(long, 0)
+
+
+def test_jobs_of_slurm_are_awaited_and_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("12_0", "12_1"):
+        (tmp_path / ".submitit" / name).mkdir(parents=True)
+    for name, rest in (("scancel", ""), ("squeue", "rm running && echo 12_1")):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\ncd {tmp_path}\necho "$@" >> {name}.txt\n{rest}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(launcher_processes, "BETWEEN_LOOKS", 0.0)
+    (tmp_path / "running").touch()
+    settings = SLURM | {"submitit_folder": f"{tmp_path}/.submitit/%j"}
+    launcher_processes.await_jobs(settings)
+    looks = (tmp_path / "squeue.txt").read_text().split()
+    assert len(looks) == 4 and looks[1] in ("--jobs=12_0,12_1", "--jobs=12_1,12_0")
+    launcher_processes.end_processes(settings, interrupted=False)
+    assert not (tmp_path / "scancel.txt").exists()
+    launcher_processes.end_processes(settings, interrupted=True)
+    assert sorted((tmp_path / "scancel.txt").read_text().split()) == ["12_0", "12_1"]
 
 
 def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
-from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.settings import Activation
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.outputs.options import (
     AdaptiveOutput,

@@ -17,8 +17,9 @@ from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural import forms
-from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
-from lmtool.neural.model import build_neural
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.optimizers import rows
 from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, NceOutput, SampledOutput, SoftmaxOutput
 from lmtool.runs.run import METRICS

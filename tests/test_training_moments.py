@@ -18,7 +18,8 @@ from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.build import build_neural
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights

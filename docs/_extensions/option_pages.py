@@ -25,9 +25,9 @@ from option_text import (
 )
 
 from lmtool.cli.help_pages import options_of
-from lmtool.config.index import YamlFile
 from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class, yaml_files
 from lmtool.config.rules import MISSING
+from lmtool.config.yaml_files import YamlFile
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

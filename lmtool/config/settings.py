@@ -26,9 +26,11 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.data import DataConfig
-from lmtool.config.index import type_of, types_of
-from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
-from lmtool.config.overrides import escaped
+from lmtool.config.grammar import escaped
+from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
+from lmtool.config.training import TrainingConfig
+from lmtool.config.types import TRAINING, type_of, types_of
+from lmtool.config.yaml_files import meant
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 
@@ -55,7 +57,7 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
+            target[group] = _option(values.pop(group), group, beside=beside)
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -145,24 +147,6 @@ def _plain(value: Any) -> Any:
     return value.name if isinstance(value, Enum) else value
 
 
-def config_dir_of(hydra: Any) -> str | None:
-    """Return the absolute folder of --config-dir in Hydra's own settings, or None if it is not given."""
-    return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
-
-
-def choices_of(hydra: Any) -> dict[str, str]:
-    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
-    return {group: name for group, name in chosen if group in HOMES}
-
-
-def _config_dir() -> Path | None:
-    from hydra.core.hydra_config import HydraConfig
-
-    folder = config_dir_of(HydraConfig.get()) if HydraConfig.initialized() else None
-    return Path(folder) if folder else None
-
-
 def _option(
     values: Any,
     group: str,
@@ -207,9 +191,9 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise _setting_error(error, group) from error
-    data = getattr(settings, "data", settings)
-    if isinstance(data, DataConfig):
-        data.complete(option_named)
+    for part in (settings, getattr(settings, "data", None), getattr(settings, TRAINING, None)):
+        if isinstance(part, DataConfig | TrainingConfig):
+            part.complete(option_named)
     return settings
 
 

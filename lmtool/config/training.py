@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -68,7 +69,7 @@ class TrainingConfig(Settings):
     deterministic: bool = False
     memory: str | None = setting(check=size_in_bytes)
     save_every: float = setting(min=0)
-    trackers: Any = setting(list, said="a list of options of tracker=")
+    trackers: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -83,17 +84,16 @@ class TrainingConfig(Settings):
         self.epochs, self.minutes = (None if x is None else float(x) for x in (self.epochs, self.minutes))
         if self.forms is Forms.plain and self.precision is Precision.bf16:
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
-        self.chosen_trackers()
 
-    def chosen_trackers(self) -> list[Any]:
-        """Return the options of training.trackers."""
-        from lmtool.config.settings import option_named
-
-        named = self.trackers if isinstance(self.trackers, list) else [self.trackers]
-        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in enumerate(named)]
+    def complete(self, option_named: Callable[[str, Any, str], Any]) -> None:
+        """Replace the trackers by their settings. Raises UserError if two are of one kind. option_named: as in
+        DataConfig.complete.
+        """
+        named = enumerate(self.trackers)
+        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in named]
         differ = len({option.kind for option in options}) == len(options)
-        require(differ, "training.trackers", named, "options of tracker= that differ")
-        return options
+        require(differ, "training.trackers", self.trackers, "options of tracker= that differ")
+        self.trackers = options
 
 
 def default_batch_size(tokens: int, *, most: int = BATCH_SIZE, length: int = 1) -> int:

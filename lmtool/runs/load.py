@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
-from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require_path
-from lmtool.config.verbs import UNION, require_device
+from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import is_kenlm_binary
 from lmtool.data.text_files import text_file
@@ -187,7 +186,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
     Raises UserError if a file is missing or damaged.
     """
-    from lmtool.neural.model import build_neural
+    from lmtool.neural.build import build_neural
     from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
 
     run.require_whole()

@@ -1,22 +1,20 @@
-"""Resume a training: the command line that started it, and the settings that must not change."""
+"""Resume a training: the request that started it, and the settings that must not change."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from lmtool.config.overrides import key_of
+from lmtool.config.request import Request, first_change, flat
 from lmtool.config.settings import converted, saved_settings
 from lmtool.errors import UserError
 from lmtool.errors import named as errors_of
 from lmtool.runs.run import METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
-from lmtool.system.schemas import require_kind
 
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
@@ -25,55 +23,26 @@ FREE = {
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
-# File of the last accepted command line; Hydra's own file may contain a rejected one.
+# File of the last accepted request.
 BEGUN = "begun.json"
-HYDRAS = ".hydra"
+REQUEST = "request.json"  # beside Hydra's files
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingStart:
-    """The command line that a training was started with. config_dir: the absolute folder of --config-dir. started_in:
-    the folder to which relative paths refer, empty if it is not known.
+def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
+    """Write a request into a folder, for a later resume=. Raises UserError if it cannot be written."""
+    write_json(folder / name, request.as_json() | {"started_in": request.started_in or os.getcwd()})
+
+
+def saved_request(folder: Path) -> Request:
+    """Read the request that started the training in a run folder: the last one that was accepted, or, if the training
+    ended before that, the only one. Raises UserError if there is none, or its file is damaged.
     """
-
-    overrides: list[str]
-    config_dir: str | None = None
-    started_in: str = field(default_factory=os.getcwd)
-
-    def save(self, folder: Path) -> None:
-        """Write the command line into a run folder for a later resume=. Raises UserError if it cannot be written."""
-        write_json(folder / BEGUN, asdict(self))
-
-    @classmethod
-    def open(cls, folder: Path) -> TrainingStart:
-        """Read it from a run folder, or from Hydra's copy if training ended before the command line was accepted.
-
-        Raises UserError if the folder has neither, or the file is damaged.
-        """
-        if not (folder / BEGUN).is_file() and _is_quantised(folder):
-            raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
-        if not (folder / BEGUN).is_file() and (folder / HYDRAS / "overrides.yaml").is_file():
-            return cls._of_hydra(folder / HYDRAS)
-        if not (folder / BEGUN).is_file():
-            raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
-        remedy = f"train from scratch instead of resume={folder}"
-        saved = read_json(folder / BEGUN, remedy, schemas.BEGUN)
-        return cls(**{each.name: saved[each.name] for each in fields(cls)})
-
-    @classmethod
-    def _of_hydra(cls, folder: Path) -> TrainingStart:
-        remedy = "train from scratch in another folder"
-        try:
-            overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
-            settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
-            require_kind(settings, schemas.HYDRA, "hydra.yaml")
-            sources = settings["hydra"]["runtime"]["config_sources"]
-            config_dirs = [source["path"] for source in sources if source["provider"] == "command-line"]
-            if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
-                raise ValueError("overrides.yaml differs from hydra.yaml")
-            return cls(overrides, config_dirs[0] if config_dirs else None, "")
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
+    path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
+    if (path is None or path.name == REQUEST) and _is_quantised(folder):
+        raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
+    if path is None:
+        raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
+    return Request.of_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
 
 
 def remove_run(folder: Path) -> None:
@@ -90,14 +59,13 @@ def _is_quantised(folder: Path) -> bool:
     return Run.open(folder).config.get("quantize") is not None
 
 
-def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
-    """Restore the values that a training was started with, except overridden ones: YAML files may have changed since.
+def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) -> None:
+    """Restore the values that a training was started with, except those of given keys: YAML files may have changed.
 
     config: the settings of a training, changed in place. before: plain values of the settings it was started with.
     Raises UserError if these are of another version, which had other settings.
     """
-    chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
-    named = {key_of(word) for word in overrides if word not in chosen}
+    named = set(given)
     if named & {"training.epochs", "training.steps"}:
         named.add("training.minutes")  # epochs or steps may have switched it off
     for group in GROUPS_OF_TRAINING:
@@ -122,15 +90,12 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     for any other change.
     """
     old, new = flat(before), flat(now)
-    # A changed option is reported before its settings.
-    for key in sorted(old.keys() | new.keys(), key=lambda key: (not key.endswith(".kind"), key)):
-        free = key in FREE or key.split(".")[0] == "data"
-        if not free and old.get(key) != new.get(key):
-            name = key.removesuffix(".kind")
-            raise UserError(
-                f"{name}={new.get(key)}: the training in {folder} was started with {old.get(key)}, which cannot "
-                "change; set it to that, or train from scratch in another folder"
-            )
+    free = {*FREE, *(key for key in (*old, *new) if key.split(".")[0] == "data")}
+    if (key := first_change(old, new, free)) is not None:
+        raise UserError(
+            f"{key.removesuffix('.kind')}={new.get(key)}: the training in {folder} was started with {old.get(key)}, "
+            "which cannot change; set it to that, or train from scratch in another folder"
+        )
     notes = []
     for key in ("threads", "device"):
         if old.get(key) != new.get(key):
@@ -143,14 +108,3 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             "of the new budget"
         )
     return notes
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their whole keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.overrides import plain_value
+from lmtool.config.request import Request
+from lmtool.config.rules import as_written
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
@@ -37,12 +38,12 @@ class Row:
     """
 
     job: str
-    settings: dict[str, Any]  # text as it is written, until `with_values`
-    metric: str | None
-    value: float | None
-    seconds: float | None
-    status: str
-    code: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    metric: str | None = None
+    value: float | None = None
+    seconds: float | None = None
+    status: str = "done"
+    code: int = 0
     split: str = ""
     cloze: dict[str, float] = field(default_factory=dict)
     normalised: bool | None = True
@@ -50,11 +51,15 @@ class Row:
     parameters: int | None = None
 
 
-def rows_of(sweep: Path) -> list[Row]:
+def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     """Read a sweep's jobs from their folders: lowest metric first within a split, failed jobs after them, models whose
     scores do not sum to one last.
+
+    numbered: the number of jobs whose folders are numbers from 0; one without a folder has not begun.
     """
     rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
+    missing = (str(number) for number in range(numbered) if not (sweep / str(number)).exists())
+    rows += [Row(job, status="not begun", code=1) for job in missing]
     splits = list(dict.fromkeys(row.split for row in rows))
 
     def rank(row: Row) -> tuple[bool, bool, int, float]:
@@ -63,9 +68,9 @@ def rows_of(sweep: Path) -> list[Row]:
     return sorted(rows, key=rank)
 
 
-def with_values(row: Row) -> Row:
-    """Return a job with its settings as numbers, truth values, null and text, instead of as they are written."""
-    return replace(row, settings={key: plain_value(f"{key}={text}") for key, text in row.settings.items()})
+def as_typed(row: Row) -> Row:
+    """Return a job with its settings as they are written on the command line."""
+    return replace(row, settings={key: as_written(value) for key, value in row.settings.items()})
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -75,22 +80,21 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record["overrides"] != refused["overrides"]):
+        if record is not None and (refused is None or record["request"] != refused["request"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
-        rows.append(Row(job, {}, None, None, None, str(error), 1))
+        rows.append(Row(job, status=str(error), code=1))
     return rows
 
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    pairs = (str(item).split("=", 1) for item in record["overrides"] if "=" in str(item))
-    settings = {key.lstrip("+"): value for key, value in pairs}
+    given = Request.of_json(record["request"]).settings
+    settings = {key: as_written(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
-        return Row(job, settings, None, None, None, "cut off", 1)
+        return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":
-        return Row(
-            job, settings, None, None, record.get("seconds"), record.get("error") or "failed", record.get("code", 1)
-        )
+        error, code = record.get("error") or "failed", record.get("code", 1)
+        return Row(job, settings, seconds=record.get("seconds"), status=error, code=code)
     has_result = "result.json" in record.get("made", [])
     result = read_json(folder / "result.json", "start the sweep again", RESULT) if has_result else {}
     cloze = {key: math.inf if value is None else value for key, value in (result.get("cloze") or {}).items()}
@@ -102,13 +106,11 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         metric,
         math.inf if metric and value is None else value,  # JSON has no inf
         result.get("seconds", record.get("seconds")),
-        "done",
-        0,
-        str(result.get("split", "")),
-        cloze,
-        result.get("normalised", True),
-        result.get("tied"),
-        result.get("parameters"),
+        split=str(result.get("split", "")),
+        cloze=cloze,
+        normalised=result.get("normalised", True),
+        tied=result.get("tied"),
+        parameters=result.get("parameters"),
     )
 
 
@@ -125,21 +127,21 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     settings whose several values were tried, which are shown even if all jobs got the same one.
     """
     varied, metric = varied_settings(rows, swept), metric_of(rows)
-    split = SPLIT not in varied and any(row.split for row in rows)
-    cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
-    apart = not all(row.normalised for row in rows)
-    unlike = "model.tied" not in varied and {row.tied for row in rows} >= {True, False}
-    lines: list[list[Cell]] = []
-    for row in rows:
-        line: list[Cell] = [row.job, *(row.settings.get(key) for key in varied)]
-        line += [None if row.tied is None else "yes" if row.tied else "no", row.parameters] if unlike else []
-        line += [row.split or None] * split
-        line.append(row.value if row.metric in (metric, None) else None)
-        line += [row.cloze.get(key) for key in cloze]
-        lines.append([*line, *_normalised(apart, row.normalised), row.seconds, row.status])
-    extra = [f"cloze_{key}" for key in cloze] + [NORMALISED] * apart
-    both = ["tied", "parameters"] if unlike else []
-    return ["job", *varied, *both, *[SPLIT] * split, metric, *extra, "seconds", "status"], lines
+    columns: dict[str, list[Cell]] = {"job": [row.job for row in rows]}
+    columns |= {key: [row.settings.get(key) for row in rows] for key in varied}
+    if "model.tied" not in varied and {row.tied for row in rows} >= {True, False}:
+        columns["tied"] = [None if row.tied is None else _in_words(row.tied) for row in rows]
+        columns["parameters"] = [row.parameters for row in rows]
+    if SPLIT not in varied and any(row.split for row in rows):
+        columns[SPLIT] = [row.split or None for row in rows]
+    columns[metric] = [row.value if row.metric in (metric, None) else None for row in rows]
+    for key in CLOZE:
+        if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
+            columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]
+    if not all(row.normalised for row in rows):
+        columns[NORMALISED] = [_in_words(row.normalised) for row in rows]
+    columns |= {"seconds": [row.seconds for row in rows], "status": [row.status for row in rows]}
+    return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
 
 def seeds_table(rows: list[Row]) -> Table | None:
@@ -161,14 +163,14 @@ def seeds_table(rows: list[Row]) -> Table | None:
         mean = statistics.fmean(values) if values else None
         spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
         normalised = next((sums for sums in (False, None) if sums in {row.normalised for row in group}), True)
-        line: list[Cell] = [*settings, len(values), mean, spread, *_normalised(apart, normalised)]
+        line: list[Cell] = [*settings, len(values), mean, spread, *[_in_words(normalised)] * apart]
         ranked.append(((not normalised, mean is None, mean or 0.0), line))
     header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALISED] * apart]
     return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _normalised(shown: bool, normalised: bool | None) -> list[Cell]:
-    return [{True: "yes", False: "no", None: "unknown"}[normalised]] if shown else []
+def _in_words(value: bool | None) -> str:
+    return {True: "yes", False: "no", None: "unknown"}[value]
 
 
 def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[str]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import bz2
 import errno
 import glob
-import gzip
 import json
-import lzma
 import math
 import os
 import re
-import socket
 import sys
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -34,6 +31,8 @@ _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and 
 
 def process_tag() -> str:
     """Return HOST.NUMBER, which identifies this process among all machines, for the names of its temporary files."""
+    import socket  # a help page would wait for it, and for the modules below
+
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
 
@@ -144,10 +143,12 @@ def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
     """
     match PurePosixPath(name).suffix:
         case ".gz":
+            import gzip
+
             with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as zipped:
                 yield zipped  # type: ignore[misc]
         case ".xz" | ".bz2" as suffix:
-            with (lzma.open if suffix == ".xz" else bz2.open)(path, "wb") as packed:
+            with import_module("lzma" if suffix == ".xz" else "bz2").open(path, "wb") as packed:
                 yield packed
         case ".zst":
             try:

@@ -63,11 +63,10 @@ RATES = {
 }
 METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
-BEGUN = {"overrides": [str], "config_dir": TEXT, "started_in": str}
-SOURCES = {"config_sources": [{"path": str, "provider": str}]}
-HYDRA = {"hydra": {"runtime": SOURCES, "overrides": {"task": [str]}}}
-SWEEP = {"hydra": {"job": {"config_name": str}, "runtime": SOURCES, "overrides": {"task": [str], "hydra": [str]}}}
-JOB = {"status": ("running", "done", "failed"), "verb": str, "overrides": [str], "made?": [str], "code?": COUNT}
+ASKED = each("config_dir? config_name? config_path?", str) | {"choices?": {str: str}, "values?": {str: object}}
+ASKED |= {"verb": str, "removed?": [str], "sweep?": bool}
+REQUEST = ASKED | {"started_in": str}
+JOB = {"status": ("running", "done", "failed"), "request": ASKED, "made?": [str], "code?": COUNT}
 JOB |= {"error?": TEXT} | each("value? seconds?", NUMBER)
 JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
 PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses": [float], "clock": RATE}

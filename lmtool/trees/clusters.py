@@ -19,6 +19,7 @@ from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, as_array, described, word_counts
 from lmtool.trees.builders import arranged
+from lmtool.trees.division import require_division
 from lmtool.trees.tree import Tree
 
 compiled = numba.njit(cache=True, nogil=True)
@@ -47,8 +48,6 @@ def clusters_tree(
     a seed below 0, and vectors that are not finite; ValueError if `counts` are not counts, or vectors have another type
     or a shape that does not fit.
     """
-    from lmtool.trees.options import require_division
-
     require_division(split, method, epsilon)
     require_whole("tree.seed", seed, 0)
     counts = word_counts("clusters_tree: counts", counts)

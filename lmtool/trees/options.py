@@ -11,6 +11,7 @@ from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
+from lmtool.trees.division import Division, Method, require_division
 
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
@@ -170,20 +171,6 @@ class Representation(Enum):
     embeddings = "embeddings"
 
 
-class Division(Enum):
-    """Ways to divide a set of words in two."""
-
-    balanced = "balanced"
-    adaptive = "adaptive"
-
-
-class Method(Enum):
-    """Models of the two halves of a set of words."""
-
-    kmeans = "kmeans"
-    gaussians = "gaussians"
-
-
 @dataclass(slots=True)
 class ClustersTree(TreeConfig):
     r"""Words with similar vectors together: a set of words is repeatedly divided in two by their vectors.
@@ -237,18 +224,6 @@ class ClustersTree(TreeConfig):
             vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)
         how = {"split": self.split.value, "method": self.method.value}
         return trees.clusters_tree(vectors, words.counts, **how, epsilon=self.epsilon, seed=self.seed)
-
-
-def require_division(split: str, method: str, epsilon: float) -> None:
-    """Raise UserError for settings of tree=clusters that are unknown, out of range, or contradict each other."""
-    require(split in Division.__members__, "tree.split", split, f"one of {', '.join(Division.__members__)}")
-    require(method in Method.__members__, "tree.method", method, f"one of {', '.join(Method.__members__)}")
-    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5")
-    if epsilon and (split, method) != ("adaptive", "gaussians"):
-        raise UserError(
-            f"tree.epsilon={epsilon}: several codes per word need tree.split=adaptive and tree.method=gaussians; "
-            "choose these, or tree.epsilon=0"
-        )
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ import lmtool
 from fuzzing.campaign import Generator, try_all
 from fuzzing.child import draw_no_curves
 from lmtool import States
-from lmtool.config.index import SettingType, option_types
 from lmtool.config.options import kinds
+from lmtool.config.types import SettingType, option_types
 from lmtool.ngram.files.arpa_model import write_arpa
 from lmtool.system import parallel
 

@@ -38,6 +38,7 @@ MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
 OTHER_MEANINGS = {
     ("data", "text"): "eval's text=, and keys of saved files",
     ("data", "texts"): "what generate samples",
+    ("model", "lstm"): "a recurrent cell",
     ("optim", "sgd"): "a rule of dynamic evaluation",
     ("output", "adaptive"): "how tree=clusters divides",
     ("output", "classes"): "a method of mixing",

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from lmtool.config.training import Precision
 from lmtool.neural import FullSoftmax, HierarchicalSoftmax, clip_gradients
 from lmtool.neural.encoders.nplm import NPLM
-from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.encoders.options import NplmModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import only_plain, used
 from lmtool.trees import huffman_tree
 

@@ -17,9 +17,11 @@ from torch.nn import functional as F
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.neural import dynamic
+from lmtool.neural.build import build_neural
 from lmtool.neural.dynamic import gradient_scales, score_dynamically
-from lmtool.neural.encoders.options import Cell, LblModel, LstmModel
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.encoders.options import LblModel, LstmModel
+from lmtool.neural.encoders.settings import Cell
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import Bootstrap, read_entry

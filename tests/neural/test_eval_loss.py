@@ -24,7 +24,8 @@ from lmtool.neural import (
     OutputLayer,
     SampledSoftmax,
 )
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.build import build_neural
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.recurrent import RecurrentModel
 from lmtool.trees import huffman_tree
 from tests.conftest import nplm

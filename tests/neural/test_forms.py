@@ -32,7 +32,8 @@ from lmtool.neural import (
     forms,
 )
 from lmtool.neural.encoders.nplm import NPLM
-from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import Form, chosen, hidden_units, only_plain, registered, tiles, used
 from lmtool.neural.forms.network_step import network_step
 from lmtool.neural.model import NeuralModel

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
-from lmtool.neural.encoders.options import Activation
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import chosen, only_plain
 from lmtool.neural.forms import hidden_units as file
 from lmtool.neural.forms.hidden_units import NUMBERS, activated, hashed_dropout, hidden_units

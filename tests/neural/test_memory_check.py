@@ -7,7 +7,7 @@ import torch
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.errors import UserError
-from lmtool.neural import model as neural_model
+from lmtool.neural import build
 from lmtool.neural.encoders.options import CbowModel, LblModel
 from tests.conftest import nplm
 
@@ -35,14 +35,14 @@ def test_weights_of_each_encoder(model: EncoderConfig, count: int) -> None:
 
 def test_too_many_weights_are_refused_by_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nplm(layers=2, projection_dim=5)
-    monkeypatch.setattr(neural_model, "memory_available", lambda: 4 * 308)
-    neural_model.require_memory(model, 10)
-    monkeypatch.setattr(neural_model, "memory_available", lambda: 4 * 308 - 1)
+    monkeypatch.setattr(build, "memory_available", lambda: 4 * 308)
+    build.require_memory(model, 10)
+    monkeypatch.setattr(build, "memory_available", lambda: 4 * 308 - 1)
     said = (
         "model.embedding_dim=6, model.context_size=3, model.layers=2, model.hidden_dim=8, model.projection_dim=5: 308 "
     )
     with pytest.raises(UserError, match=said + "parameters with a vocabulary of 10 words"):
-        neural_model.require_memory(model, 10)
+        build.require_memory(model, 10)
 
 
 def test_initialise_changes_nothing_by_default() -> None:

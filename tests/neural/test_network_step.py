@@ -15,12 +15,14 @@ from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.neural import devices
+from lmtool.neural.build import build_neural
 from lmtool.neural.encoders.nplm import FUNCTIONS
-from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.encoders.options import NplmModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, only_plain, softmax_chunks, tiles
 from lmtool.neural.forms import network_step as file
 from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
-from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm, SoftmaxOutput
 from lmtool.system import parallel
 from lmtool.training.optim import AdamOptim, SgdOptim

@@ -10,10 +10,11 @@ import torch
 from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
+from lmtool.neural.build import build_neural
 from lmtool.neural.encoders.linear import CBOW, LBL
 from lmtool.neural.encoders.nplm import NPLM
-from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
-from lmtool.neural.model import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from lmtool.trees import balanced_tree
 from tests.conftest import SOFTMAX, neural, nplm
@@ -114,11 +115,11 @@ def test_a_projection_is_a_linear_map_of_all() -> None:
 
 def test_lbl_by_hand() -> None:
     # r = C_1 r_w1 + C_2 r_w2
-    full = LBL(LblModel("lbl", 2, 2, True, 0.0, False), 3)
+    full = LBL(LblModel("lbl", 2, 2, True, 0.0, False), 3, diagonal=False)
     set_to(full.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
     set_to(full.positions, [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]])
     assert full(torch.tensor([[0, 1]])).tolist() == [[1.0 + 4.0, 4.0 + 3.0]]
-    diagonal = LBL(LblModel("lbl", 2, 2, True, 0.0, True), 3)
+    diagonal = LBL(LblModel("lbl", 2, 2, True, 0.0, True), 3, diagonal=True)
     set_to(diagonal.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
     set_to(diagonal.positions, [[1.0, 2.0], [0.5, -1.0]])
     assert diagonal(torch.tensor([[0, 1]])).tolist() == [[1.0 + 1.5, 4.0 - 4.0]]

@@ -25,9 +25,10 @@ from lmtool.evaluation.metrics import split_accuracy
 from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, sums
 from lmtool.mixtures.linear import Mixture
 from lmtool.mixtures.log_linear import LogLinear
-from lmtool.neural.encoders.options import Cell, LstmModel
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import LstmModel
 from lmtool.neural.encoders.recurrent import Recurrent
-from lmtool.neural.model import build_neural
+from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.recurrent import RecurrentModel
 from lmtool.training.batches import Streams

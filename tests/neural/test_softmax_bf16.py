@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.neural import devices
-from lmtool.neural.encoders.options import Activation
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import network_step, softmax_bf16, softmax_chunks, tiles, used
 from lmtool.neural.forms.network_step import Network, NetworkStep
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax

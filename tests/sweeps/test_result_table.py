@@ -133,3 +133,13 @@ def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> N
     assert whole[0] == "0" and str(damaged[-1]).startswith(f"{path} is damaged (")
     assert str(damaged[-1]).endswith(f"): remove {path.parent} and start the sweep again")
     assert header == ["job", "valid_perplexity", "seconds", "status"]  # its lost settings are no columns
+
+
+def test_jobs_that_have_not_begun(tmp_path: Path) -> None:
+    job(tmp_path, 1, "smoother=mle", valid_perplexity=3.0)
+    (tmp_path / "2").mkdir()  # one that equals another job
+    assert [row[:1] + row[-1:] for row in jobs_table(rows_of(tmp_path, 4))[1]] == [
+        ["1", "done"],
+        ["0", "not begun"],
+        ["3", "not begun"],
+    ]

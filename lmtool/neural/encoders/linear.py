@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from lmtool.config.groups import EncoderConfig
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.encoders.options import LblModel
 
 
 class CBOW(Encoder):
@@ -27,18 +27,16 @@ class LBL(Encoder):
     starts as the mean of the context. dropout acts on the embeddings.
     """
 
-    config: LblModel
-
-    def __init__(self, config: LblModel, vocabulary_size: int, *, sparse: bool = False) -> None:
+    def __init__(self, config: EncoderConfig, vocabulary_size: int, *, diagonal: bool, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
         size, dim = config.context_size, config.embedding_dim
-        start = torch.ones(size, dim) if config.diagonal else torch.eye(dim).repeat(size, 1, 1)
+        start = torch.ones(size, dim) if diagonal else torch.eye(dim).repeat(size, 1, 1)
         self.positions = nn.Parameter((start + torch.randn_like(start) * dim**-0.5) / size)  # [C, E, E] or [C, E]
 
     def of_embeddings(self, x: Tensor) -> Tensor:
         """Compute r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
         x = self.with_dropout(x, self.config.dropout)
-        if self.config.diagonal:
+        if self.positions.dim() == 2:  # diagonal
             return (x * self.positions).sum(1)
         return x.flatten(1) @ self.positions.flatten(0, 1)

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.encoders.settings import Activation, NplmSettings
 from lmtool.neural.forms import Formed
 from lmtool.neural.rows import rows_of
 
@@ -84,9 +84,9 @@ class NPLM(Encoder):
     words, more than the context, contexts are `[B, T]`.
     """
 
-    config: NplmModel
+    config: NplmSettings
 
-    def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
+    def __init__(self, config: NplmSettings, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
         """vocabulary_size: V. tied: whether D must be E. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
         far = config.history_words()

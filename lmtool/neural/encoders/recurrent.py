@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.encoders.options import Cell, LstmModel
+from lmtool.neural.encoders.settings import Cell, LstmSettings
 
 MODULES: dict[Cell, Callable[..., nn.RNNBase]] = {Cell.lstm: nn.LSTM, Cell.gru: nn.GRU, Cell.rnn: nn.RNN}
 FUNCTIONS: dict[Cell, Callable[..., tuple[Tensor, ...]]] = {
@@ -52,10 +52,10 @@ class Recurrent(Encoder):
     2018). penalty: of the hidden states read last, to be added to the training loss; None outside training.
     """
 
-    config: LstmModel
+    config: LstmSettings
     penalty: Tensor | None = None
 
-    def __init__(self, config: LstmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
+    def __init__(self, config: LstmSettings, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
         """vocabulary_size: V. tied: whether D must be E. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
         self.context_size = None

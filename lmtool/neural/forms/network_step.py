@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from lmtool.config.training import Precision
 from lmtool.neural.checks import all_below
 from lmtool.neural.encoders.nplm import NPLM
-from lmtool.neural.encoders.options import Activation
+from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, allowed, tiles
 from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes

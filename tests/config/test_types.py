@@ -1,4 +1,4 @@
-"""The index of settings: types of the dataclasses, and what YAML files say."""
+"""Types of the dataclasses, and what YAML files say."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
-from lmtool.cli.help_pages import VERBS
-from lmtool.config.index import SettingType, option_types, read, type_of, verb_types
+from lmtool.commands import own_types, verbs
 from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.renamed import RENAMED
 from lmtool.config.settings import error_line
+from lmtool.config.types import SettingType, option_types, type_of
+from lmtool.config.yaml_files import line_of, read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
@@ -42,21 +43,21 @@ def test_an_options_types_are_its_dataclasss(group: str, name: str) -> None:
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_a_verbs_types_are_its_dataclasss(verb: str) -> None:
-    types, settings = verb_types(verb), VERB_SETTINGS[verb]
+    types, settings = own_types(verb), VERB_SETTINGS[verb]
     assert set(types) == {field.name for field in fields(settings)} - {*HOMES, "training"}
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
 def test_what_the_types_say() -> None:
-    train = verb_types("train")
+    train = own_types("train")
     assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
     assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert own_types("eval")["nbest_weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -83,14 +84,15 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
     deep = types["inner"].below(["deep"])
     assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
     settings = {".".join(setting.path): setting for setting in read(folder / "smoother" / "mine.yaml").settings}
-    assert settings["size"].meaning == "words at most" and settings["size"].line == 3 and settings["size"].value == "3"
-    assert settings["inner.deep"].value == "x" and settings["inner.deep"].line == 10
+    assert settings["size"].meaning == "words at most" and settings["size"].value == "3"
+    assert settings["inner.deep"].value == "x"
+    assert [line_of(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
-    for verb in VERBS:
+    for verb in verbs():
         keys = {entry.path[0] for entry in read(ROOT / "conf" / f"{verb}.yaml").settings}
-        assert keys <= verb_types(verb).keys(), verb
+        assert keys <= own_types(verb).keys(), verb
 
 
 class Colour(Enum):
