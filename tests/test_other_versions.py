@@ -64,8 +64,8 @@ def test_a_checkpoint_and_its_line(lmtool: Run, monkeypatch: pytest.MonkeyPatch)
         values = {key: value for key, value in state.values.items() if key != "format"}
         save_state(replace(state, values=values), Path("net"))
     refused(lmtool("train", "resume=net", code=2), f"net/state.safetensors {OTHER}train from scratch")
-    of_another_version(Path("net/begun.json"), "config_dir")
-    refused(lmtool("train", "resume=net", code=2), "net/begun.json is damaged ('config_dir' is missing): train from")
+    of_another_version(Path("net/begun.json"), "verb", overrides=["model=nplm", "data=toy"])
+    refused(lmtool("train", "resume=net", code=2), "net/begun.json is damaged ('verb' is missing): train from")
 
 
 def test_a_store_is_made_again(lmtool: Run) -> None:
@@ -82,6 +82,7 @@ def test_a_store_is_made_again(lmtool: Run) -> None:
 def test_a_sweep(lmtool: Run) -> None:
     line = ("train", "-m", "model=ngram", "model.order=1,2", "data=toy", "hydra.sweep.dir=sweep")
     lmtool(*line)
-    Path("sweep/.multirun.yaml").unlink()
-    for again in (line, ("train", "-m", "resume=sweep")):
-        refused(lmtool(*again, code=2), "sweep holds a sweep of another version of lmtool: start it again in another")
+    of_another_version(Path("sweep/0/job.json"), "request", overrides=["model=ngram", "data=toy", "model.order=1"])
+    assert "sweep/0/job.json is damaged ('request' is missing): remove " in lmtool(*line, code=1)
+    Path("sweep/sweep.json").unlink()
+    refused(lmtool("train", "-m", "resume=sweep", code=2), "sweep holds no sweep (it has no sweep.json)")
