@@ -185,14 +185,14 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     with h5py.File(store, "r+") as file:
         file.attrs["format"] = 0
     seal(store)
-    assert "store format 0, not 3" in lmtool("eval", "run=run", code=2)
+    assert "store format 0, not 4" in lmtool("eval", "run=run", code=2)
     store.write_bytes(whole)
     said = lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run", code=2)
     assert "already holds a trained model" in said
     Path("run/model.h5").rename("elsewhere")
     assert "model.h5 is missing" in lmtool("eval", "run=run", code=2)
     Path("elsewhere").rename("run/model.h5")
-    write("run/run.json", '{"format": 1}')
+    write("run/run.json", '{"format": 2}')
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
     write("run/run.json", "{")
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)

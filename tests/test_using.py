@@ -187,12 +187,6 @@ def test_a_run_needs_no_store(name: str, runs: Path, tmp_path: Path) -> None:
     assert package.load(folder).predict("the cat", 3) == want
     shutil.rmtree(tmp_path / "copy" / "stores")
     assert package.load(folder).predict("the cat", 3) == want
-    (folder / "vocabulary.txt").unlink()  # as in runs of 0.4 and before: the store is made again
-    assert package.load(folder, store_dir=tmp_path / "other").predict("the cat", 3) == want
-    assert len(list((tmp_path / "other").glob("toy-*.h5"))) == 1
-    assert package.load(folder).predict("the cat", 3) == want
-    assert package.load(folder).predict("the cat", 3) == want  # and read where it was made
-    assert len(list((tmp_path / "copy" / "stores").glob("toy-*.h5"))) == 1
 
 
 def test_what_cannot_be_loaded(runs: Path, tmp_path: Path) -> None:

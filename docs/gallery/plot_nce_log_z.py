@@ -20,7 +20,7 @@ for noise in (10, 500):
     run = lmtool.train(
         {"kind": "nce", "embedding_dim": 50, "hidden_dim": 64, "fofe_window": 0, "dropout": 0},
         corpus,
-        output={"kind": "nce", "noise": noise},
+        output={"kind": "nce", "num_noise": noise},
         training={"steps": 300, "batch_size": 256, "minutes": None, "accuracy_tokens": 0},
         optim={"lr": 0.005},
     )

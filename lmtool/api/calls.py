@@ -180,9 +180,7 @@ def evaluate(
         return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
     from lmtool.commands._eval_scores import evaluate_split
 
-    loaded = model_of(
-        run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)
-    )
+    loaded = model_of(run, settings.pop("device", "auto"), settings.pop("options", None))
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
     known = {"accuracy", "unnormalised"}
     if settings.keys() - known:

@@ -34,13 +34,13 @@ T = TypeVar("T")
 _shown: set[tuple[str, str]] = set()
 
 
-def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
+def model_of(run: RunLike, device: str, options: Any) -> TextModel:
     """Return the model of a run given in any form of RunLike."""
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
 
-    return load(folder_of(run), device, store_dir=store_dir or store_dir_of(run), options=options)
+    return load(folder_of(run), device, options=options)
 
 
 def call(
@@ -160,14 +160,9 @@ def folders_of(runs: Sequence[RunLike]) -> list[str]:
     return [str(folder_of(run)) for run in runs]
 
 
-def store_dir_of(run: RunLike) -> str | None:
-    """Return the folder of the store that a run was made with, or None if it is unknown."""
-    return run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
-
-
 def named_run(run: RunLike) -> dict[str, Any]:
     """Return the setting run=, and store_dir= if the folder of the run's store is known."""
-    made_in = store_dir_of(run)
+    made_in = run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
     return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
 
 

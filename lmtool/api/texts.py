@@ -25,7 +25,6 @@ def score_texts(
     run_out: RunLike | None = None,
     across_sentences: bool = False,
     device: str = "auto",
-    store_dir: str | PathLike[str] | None = None,
     options: str | PathLike[str] | None = None,
 ) -> Iterator[TextScore]:
     """Yield the score of each text in order, as in `lmtool score`: tokens, oov, log_prob, perplexity, difference.
@@ -34,7 +33,7 @@ def score_texts(
     a separate text whose lines are sentences; it is read some megabytes ahead of the scores. run_out: a second run, of
     general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts continue from line to line
     of a text, for networks trained this way; if False, each line is read separately. device: for neural models.
-    store_dir, options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
+    options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
     a non-string item when it is reached.
     """
     from lmtool.commands._score_texts import scorer_of
@@ -44,7 +43,7 @@ def score_texts(
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     given = [run] if run_out is None else [run, run_out]
-    models = [model_of(each, device, store_dir, options) for each in given]
+    models = [model_of(each, device, options) for each in given]
     return scores_of(_checked(texts), scorer_of(models, across=across_sentences))
 
 

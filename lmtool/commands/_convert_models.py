@@ -95,7 +95,7 @@ def smaller_run(settings: Settings, source: Run, session: Session) -> Written:
         raise UserError(
             f"{source.folder} is a mixture, which is not made smaller itself: prune or quantize its members"
         )
-    vocabulary = run_vocabulary(source, settings.store_dir)
+    vocabulary = run_vocabulary(source)
     changes = settings.changes()
     pruned = [f"{name}={value}" for name, value in changes.items() if name in (*PRUNING, "renormalize")]
     if isinstance(model, CountModelConfig):
@@ -213,8 +213,8 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
         return _members_of_scores(name, weight, mixed)
     run = Run.open(Path(name))
     if run.kind == "ensemble":
-        if run.mixture.get("method", "linear") != "linear" or "cache" in run.mixture:
-            how = f"method={run.mixture['method']}" + (" with a cache" if "cache" in run.mixture else "")
+        if (method := run.mixture.get("method")) != "linear" or "cache" in run.mixture:
+            how = f"method={method}" + (" with a cache" if "cache" in run.mixture else "")
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
         if run.mixture.get("vocabulary") == UNION and not alone:
             raise UserError(

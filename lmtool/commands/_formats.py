@@ -71,7 +71,7 @@ def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Se
         sizes = _write_counts(run, store_dir, to, form, session)
         return f"counts of {_in_words(sizes)}", {"ngrams": sizes}
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
-    vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
+    vocabulary = run_vocabulary(run) if run.kind == "train" else None
     model = load_ngram_model(run, vocabulary, refusal)
     about = write_model(model, to, form, session)
     if model.table.missing:

@@ -109,7 +109,7 @@ def open_members(
     vocabulary = common_vocabulary(words, union)
     session.note(*union_note(words, vocabulary))
     if corpus is None:
-        forms = [text_form(run, run_vocabulary(run, settings.store_dir), settings.store_dir) for run in runs]
+        forms = [text_form(run, run_vocabulary(run)) for run in runs]
         if len({(form.unit, form.rules, form.tags, form.blank_lines) for form in forms}) > 1:
             raise UserError(
                 f"runs={names}: their data has other rules for words (unit, case, form, spaces, tags, blank lines)"

@@ -53,9 +53,9 @@ def load_scorer(settings: Settings, names: list[str], session: Session) -> tuple
         if not weights.sizes[0]:
             raise UserError(f"target={settings.target}: it has no words: name text like that to be selected")
         return [], weights
-    models = [load_named(settings.run, settings.arpa, settings.device, settings.store_dir)]
+    models = [load_named(settings.run, settings.arpa, settings.device)]
     if settings.run_out is not None:
-        models.append(load(settings.run_out, settings.device, store_dir=settings.store_dir))
+        models.append(load(settings.run_out, settings.device))
     models = [model.reading(settings.blank_lines) for model in models]
     one_text = settings.across_sentences and settings.column is None  # all lines; scores depend on those before
     scorer = scorer_of(models, across=settings.across_sentences, one_text=one_text)

@@ -59,7 +59,7 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     if settings.text is None and settings.nbest is None:
         evaluation = evaluate_run(settings, Run.open(run_folder(settings.run)), session)
     else:
-        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+        loaded = load_named(settings.run, settings.arpa, settings.device)
         loaded = loaded.reading(settings.blank_lines)
         if settings.nbest is not None:
             return rescore(settings, settings.nbest, loaded, session)

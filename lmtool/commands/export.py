@@ -77,7 +77,7 @@ def run(settings: Settings, session: Session) -> Written:
     else:
         from lmtool.runs.load import load
 
-        loaded = load(folder, "cpu", store_dir=settings.store_dir)
+        loaded = load(folder, "cpu")
         if form == "safetensors":
             about, result = write_weights(loaded, folder, to, BITS_OF[settings.dtype])
         else:

@@ -31,7 +31,7 @@ def run(settings: Settings, session: Session) -> None:
     from lmtool.runs.load import load_named
     from lmtool.text_model import random_seed
 
-    model = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+    model = load_named(settings.run, settings.arpa, settings.device)
     seed = random_seed() if settings.seed is None else settings.seed
     texts = model.generate(
         settings.text,

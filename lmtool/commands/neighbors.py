@@ -38,7 +38,7 @@ def run(settings: Settings, session: Session) -> None:
     from lmtool.runs.run import run_folder
 
     folder, by = run_folder(settings.run), settings.by.value
-    loaded = load(folder, "cpu", store_dir=settings.store_dir)
+    loaded = load(folder, "cpu")
     found = {word: loaded.neighbors(word, settings.top, by=by, of=settings.of.value) for word in settings.words}
     session.say(f"run {folder}")
     for word, near in found.items():

@@ -50,7 +50,7 @@ def run(settings: Settings, session: Session) -> None:
     texts: Iterable[str] = [str(settings.text)]
     if settings.text is None:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
-    model = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+    model = load_named(settings.run, settings.arpa, settings.device)
     session.say(f"run {model.name}")
     header, answers = ["rank", "word", "probability", "log10 p"], []
     for number, text in enumerate(texts, start=1):

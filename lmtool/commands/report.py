@@ -116,9 +116,9 @@ def _sections(settings: Settings, folders: list[ReportFolder], names: Names) -> 
     parts += [sections.sweep_section(source, sweeps[source.folder], names) for source in kinds[Kind.sweep]]
     parts.append(sections.curves(entries, names))
     parts.append(sections.weights(entries, names))
-    tops = maps.tree_tops(neural, settings.levels, settings.store_dir) if neural else []  # which imports torch
+    tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree], names))
     if neural and settings.map is not MapKind.none:
-        parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed, settings.store_dir, names))
+        parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed, names))
     parts.append(sections.range_tests(kinds[Kind.rates], names))
     return [section for section in parts if section.parts]

@@ -97,7 +97,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
     if not run.config.get("tree"):
         raise UserError(f"run={name} has no tree: choose a run with a hierarchical softmax")
     run.require_whole(TREE)
-    form = text_form(run, run_vocabulary(run, settings.store_dir), settings.store_dir)
+    form = text_form(run, run_vocabulary(run))
     return str(run.config["tree"]["kind"]), form, load_tree(run.folder / TREE)
 
 

@@ -19,9 +19,7 @@ from lmtool.trees.analysis import DrawnNode, top_of
 MIN_WORDS = 3  # minimum number of words of a map
 
 
-def word_maps(
-    entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, store_dir: str, names: Names
-) -> Section:
+def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, names: Names) -> Section:
     """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words.
 
     Raises UserError if a word is in no run's vocabulary, or a file is missing or damaged.
@@ -33,7 +31,7 @@ def word_maps(
     unknown = set(words) if isinstance(words, list) else set()
     form = None
     for entry in entries:
-        loaded = load(entry.source.folder, "cpu", store_dir=store_dir)
+        loaded = load(entry.source.folder, "cpu")
         assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
@@ -72,7 +70,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
     return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, description)
 
 
-def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, DrawnNode]]:
+def tree_tops(entries: Sequence[Entry], levels: int) -> list[tuple[str, DrawnNode]]:
     """Return the top levels of the tree of each run that has one, with the name of the run."""
     from lmtool.runs.load import run_vocabulary, text_form
     from lmtool.runs.weights import TREE, load_tree
@@ -81,11 +79,11 @@ def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tup
     for entry in entries:
         if entry.run is None or not (entry.run.folder / TREE).exists():
             continue
-        vocabulary = run_vocabulary(entry.run, store_dir)
+        vocabulary = run_vocabulary(entry.run)
         tree = load_tree(entry.run.folder / TREE)
         if tree.words != len(vocabulary) - 1:
             raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")
-        labels = text_form(entry.run, vocabulary, store_dir).labels(vocabulary.words[:-1])
+        labels = text_form(entry.run, vocabulary).labels(vocabulary.words[:-1])
         tops.append((entry.name, top_of(tree, labels, vocabulary.counts[:-1], levels)))
     return tops
 

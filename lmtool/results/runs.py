@@ -36,7 +36,7 @@ class RunResult(Result):
         """The run's model, loaded on first use."""
         from lmtool.runs.load import load
 
-        return load(self.folder, store_dir=self.store_dir)
+        return load(self.folder)
 
 
 @dataclass(repr=False)

@@ -58,13 +58,12 @@ def tokeniser_in(folder: Path) -> str | None:
 
 def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
     """Read the tokenizer of a vocabulary. Raises UserError if it is damaged or its pieces are not the vocabulary."""
-    remedy = "delete it, and the run's store is read instead"
     try:
         subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
+        raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
     if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
-        raise UserError(f"{path} has other pieces than its run: {remedy}")
+        raise UserError(f"{path} has other pieces than its run: {REMEDY}")
     return subwords
 
 
@@ -88,14 +87,12 @@ def load_vocabulary(path: Path) -> Vocabulary:
     except (OSError, ValueError, OverflowError) as error:
         # The invalid text is not shown, as the file may be a link to another.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text with counts"
-        raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
+        raise UserError(f"{path} is damaged ({reason}): {REMEDY}") from error
     if "\\" in text:
         words = [_ESCAPE.sub(lambda match: _MEANT[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
     if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
-        raise UserError(
-            f"{path} is damaged (it is cut off, or was edited): delete it, and the run's store is read instead"
-        )
+        raise UserError(f"{path} is damaged (it is cut off, or was edited): {REMEDY}")
     return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
 
 

@@ -15,11 +15,8 @@ from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require_path
 from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import is_kenlm_binary
-from lmtool.data.remote import as_path
-from lmtool.data.store import Store
-from lmtool.data.text_files import also_below, text_file
+from lmtool.data.text_files import text_file
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
@@ -42,28 +39,25 @@ def load(
     path: str | Path,
     device: str = "auto",
     *,
-    store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
     """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of a run on
     the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
 
-    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: folder
-    in which to rebuild a missing store for a run from before version 0.5, whose folder has no vocabulary (None: its
-    original folder). options: a folder with custom options that the run uses; its Python files are executed. Raises
-    UserError if the run is missing, unfinished or damaged, or uses an option that is not in use here.
+    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder
+    with custom options that the run uses; its Python files are executed. Raises UserError if the run is missing,
+    unfinished or damaged, or uses an option that is not in use here.
     """
     require_path("path", path, null=False)
-    require_path("store_dir", store_dir)
     require_device(device)
     with of_paths(), folder_in_use(options):
         path = local_run(str(path))
         if Path(path).is_file():
             return load_arpa(str(path))
         run = Run.open(Path(path))
-        vocabulary = run_vocabulary(run, store_dir)
+        vocabulary = run_vocabulary(run)
         model = load_model(run, vocabulary, device)
-        return text_model_of(run, model, vocabulary, store_dir)
+        return text_model_of(run, model, vocabulary)
 
 
 def load_arpa(path: str) -> TextModel:
@@ -78,13 +72,13 @@ def load_arpa(path: str) -> TextModel:
     return TextModel(model, TextForm(model.vocabulary), path)
 
 
-def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -> TextModel:
+def load_named(run: str | None, arpa: str | None, device: str) -> TextModel:
     """Load the model that a command line names: from the run folder run=, the ARPA file arpa=, or the newest run.
 
     Raises UserError as `load` does.
     """
     if arpa is None:
-        return load(run_folder(run), device, store_dir=store_dir)
+        return load(run_folder(run), device)
     return load_arpa(text_file(arpa, "arpa"))
 
 
@@ -96,10 +90,7 @@ def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
     short = [_short_name(path) for path in config.runs or ()]
     names = dict(zip(config.runs or (), short if len(set(short)) == len(short) else config.runs or (), strict=True))
     for path in [None] if config.runs is None else config.runs:
-        if path is None:
-            model = load_named(config.run, config.arpa, config.device, config.store_dir)
-        else:
-            model = load(path, config.device, store_dir=config.store_dir)
+        model = load_named(config.run, config.arpa, config.device) if path is None else load(path, config.device)
         own = model.form.rules
         if config.lowercase and not (config.lowercase is True and own.lowercase):  # which may follow a language
             rules = replace(own, lowercase=config.lowercase)
@@ -112,58 +103,35 @@ def _short_name(path: str) -> str:
     return next((name.removesuffix(end) for end in ARPA_NAMES if name.endswith(end)), name.removesuffix(".gz"))
 
 
-def text_model_of(
-    run: Run, model: LanguageModel, vocabulary: Vocabulary, store_dir: str | Path | None = None
-) -> TextModel:
-    """Return the model of a run with the rules that split the run's data into words. store_dir: as in `load`.
+def text_model_of(run: Run, model: LanguageModel, vocabulary: Vocabulary) -> TextModel:
+    """Return the model of a run with the rules that split the run's data into words.
 
     Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
-    return TextModel(model, text_form(run, vocabulary, store_dir), str(run.folder))
+    return TextModel(model, text_form(run, vocabulary), str(run.folder))
 
 
-def text_form(run: Run, vocabulary: Vocabulary, store_dir: str | Path | None = None) -> TextForm:
-    """Return the rules that split the run's data into words. store_dir, errors: as in text_model_of."""
+def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
+    """Return the rules that split the run's data into words. Raises UserError as text_model_of does."""
     if not run.config.get("data"):  # a mixture of ARPA files
         return TextForm(vocabulary)
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
     if rules.unit.is_subword:
-        path = run.folder / TOKENIZER
-        if path.is_file():
-            run.require_whole(TOKENIZER)
-            subwords = load_subwords(path, vocabulary)
-        else:
-            with _store_again(run, store_dir) as corpus:
-                subwords = corpus.subwords
+        run.require_whole(TOKENIZER)
+        subwords = load_subwords(run.folder / TOKENIZER, vocabulary)
     text_rules, blank_lines = TextRules.of(data), data.takes_blank_lines()
     return TextForm(vocabulary, rules.unit, text_rules, data.drops_tags(), subwords, blank_lines)
 
 
-def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
-    """Read the vocabulary of a run from its folder, or else from its store.
-
-    Raises UserError if the vocabulary file does not belong to the run.
-    """
+def run_vocabulary(run: Run) -> Vocabulary:
+    """Read the vocabulary of a run. Raises UserError if it is damaged or does not belong to the run."""
     path = run.folder / VOCABULARY
-    if path.is_file():
-        run.require_whole(VOCABULARY)
-        vocabulary = load_vocabulary(path)
-        if vocabulary.fingerprint() != run.vocabulary_fingerprint:
-            raise UserError(f"{path} has other words than its run: delete it, and the run's store is read instead")
-        return vocabulary
-    with _store_again(run, store_dir) as corpus:
-        return corpus.vocabulary
-
-
-def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
-    """Open the store of a run; rebuild it if it is missing."""
-    store = Store.find(run.store)
-    if store is None:
-        folder = store_dir if store_dir is not None else as_path(run.store).parent
-        with also_below(run.started_in):
-            store = preprocess(run.settings("data"), folder, progress=False)
-    return Corpus(store)
+    run.require_whole(VOCABULARY)
+    vocabulary = load_vocabulary(path)
+    if vocabulary.fingerprint() != run.vocabulary_fingerprint:
+        raise UserError(f"{path} has other words than its run: {REMEDY}")
+    return vocabulary
 
 
 def load_model(

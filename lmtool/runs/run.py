@@ -80,10 +80,12 @@ class Run:
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
 
-        names: the files to check, by default all. Missing files are not checked.
+        names: the files to check, none of which may be missing; by default all that there are.
         """
         for name in names or self.checksums:
             path = self.folder / name
+            if names and not path.is_file():
+                raise UserError(f"{path} is missing: {REMEDY}")
             if name not in self.checksums or not path.is_file():
                 continue
             try:

@@ -237,8 +237,8 @@ def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None =
     if written is not None and written != _checksum_of(value):
         by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
         raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
-    if version is not None and isinstance(value, dict) and value.get("format") != version:
-        raise UserError(f"{path} is of another version of lmtool (format {value.get('format')}): {remedy}")
+    if version is not None and isinstance(value, dict) and value.get("format", version) != version:
+        raise UserError(f"{path} is of another version of lmtool (format {value['format']}): {remedy}")
     try:
         require_kind(value, kind)
     except ValueError as error:

@@ -117,13 +117,13 @@ CASTS = ["", "", "", ".double()", ".eval()"]
 NOT_PROMISED = ("close", "reading", "first_places")  # for lmtool itself
 VERB_OF = {
     "evaluate": "eval", "rescore": "eval", "report_page": "report", "merge": "convert", "distill": "distil",
-    "mix": "ensemble", "sweep": "train",
+    "sweep": "train",
 }
 # Arguments that keep a call short, or without which there is nothing to do.
 ALWAYS = {
     "train": {"training": "training", "data": "corpus"}, "sweep": {"model": "'ngram'", "data": "corpus"},
     "tree": {"data": "corpus"}, "preprocess": {"data": "'toy'"}, "report_page": {"map": "'none'"},
-    "compare": {"resamples": "100"}, "distill": {"tokens": "200"}, "distil": {"tokens": "200"},
+    "compare": {"resamples": "100"}, "distill": {"tokens": "200"},
 }
 # fmt: on
 

@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "merge": ({"runs": ["RUN", "RUN"], "weights": [1, 1], "out": "merged"}, ("runs", "weights", "to", "out")),
     "distill": ({"run": "RUN", "like": "RUN", "out": "small"}, ("run", "like", "out", "tokens")),
     "report_page": ({"paths": ["RUN"], "out": "page"}, ("paths", "out", "map", "words")),
-    "load": ({"path": "RUN"}, ("path", "device", "store_dir", "options")),
+    "load": ({"path": "RUN"}, ("path", "device", "options")),
     "Corpus.open": ({"path": "store"}, ("path",)),
     "Corpus.from_texts": ({"train": ["a b"] * 3}, ("train", "valid", "name", "sentences", "unit", "size", "store_dir")),
     "score": ({"sentences": ["the cat"]}, ("sentences", "across_sentences")),

@@ -209,18 +209,3 @@ def test_of_a_large_text_samples_are_compared(folder: Path, monkeypatch: pytest.
     path.write_bytes(b"0123456789ab")  # three blocks: all of it
     assert file_stamps([str(path)])[0][3] == hashlib.sha256(b"0123456789ab").hexdigest()
     assert file_stamps([str(path)] * 9)[0][3] == hashlib.sha256(b"012389ab").hexdigest()  # two samples of each at least
-
-
-def test_a_store_of_before_0_7_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "train.txt").write_text("a a b\n")
-    (folder / "valid.txt").write_text("b a\n")
-    data = text(train="train.txt", valid="valid.txt")
-    with monkeypatch.context() as patch:
-        whole = text_files_module.file_stamp
-        patch.setattr(text_files_module, "file_stamp", lambda name, samples: whole(name, samples)[:3])
-        path = preprocess(data, folder / "stores", progress=False).path
-    with Corpus.open(path) as corpus:
-        assert len(corpus.provenance["stamp"]["train"]) == 3
-    assert not preprocess(data, folder / "stores", progress=False).created
-    rewritten(folder / "train.txt", b"b b a\n")
-    assert preprocess(data, folder / "stores", progress=False).created

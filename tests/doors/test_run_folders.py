@@ -14,7 +14,6 @@ import pytest
 
 from lmtool import UserError, load
 from lmtool.system.files import read_json, write_json
-from tests.conftest import ROOT
 
 Run = Callable[..., str]
 
@@ -133,7 +132,7 @@ def test_mixtures_of_each_other(theirs: Path, lmtool: Run) -> None:
     assert "mix is a member of itself" in lmtool("predict", "run=mix", "the", "device=cpu", code=2)
 
 
-def test_links_out_of_the_folder_are_not_shown(theirs: Path, lmtool: Run) -> None:
+def test_links_out_of_the_folder_are_not_shown(runs: Path, theirs: Path, lmtool: Run) -> None:
     """What they name is read as the file whose name they have, and is none."""
     Path("secret").write_text("the password is 1234567\n" * 3)
     for name in ("vocabulary.txt", "model.h5", "run.json"):
@@ -142,7 +141,7 @@ def test_links_out_of_the_folder_are_not_shown(theirs: Path, lmtool: Run) -> Non
         said = lmtool("predict", "run=mle", "the", code=2)
         assert "1234567" not in said and said.count("\n") == 1
         Path("mle", name).unlink()
-        shutil.copy(ROOT / "tests" / "data_of_050" / "bigram" / name, Path("mle", name))
+        shutil.copy(runs / "mle" / name, Path("mle", name))
 
 
 @pytest.mark.parametrize("name", ["run.json", "vocabulary.txt", "model.h5"])
@@ -150,8 +149,7 @@ def test_devices_and_pipes_are_not_waited_for(name: str, theirs: Path, lmtool: R
     for make in (lambda path: os.mkfifo(path), lambda path: os.symlink("/dev/zero", path)):
         Path("mle", name).unlink()
         make(Path("mle", name))
-        # Without a vocabulary the run's store is read.
-        lmtool("predict", "run=mle", "the", "store_dir=none", code=0 if name == "vocabulary.txt" else 2)
+        lmtool("predict", "run=mle", "the", code=2)
 
 
 def test_brackets_in_brackets(theirs: Path, lmtool: Run) -> None:
@@ -162,9 +160,8 @@ def test_brackets_in_brackets(theirs: Path, lmtool: Run) -> None:
 def test_a_run_that_names_code_at_an_address(theirs: Path, lmtool: Run) -> None:
     """fsspec's `reference` is a program of templates, not an address."""
     pytest.importorskip("fsspec")
-    Path("mle/vocabulary.txt").unlink()
     changed(Path("mle"), store="reference::file:///evil.json")
-    said = lmtool("predict", "run=mle", "the", code=2)
+    said = lmtool("eval", "run=mle", code=2)
     assert "reference" in said and "is not the address of a file" in said and said.count("\n") == 1
 
 

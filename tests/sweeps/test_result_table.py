@@ -17,7 +17,7 @@ def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
     """The folder of a job that is done."""
     folder = sweep / str(number)
     folder.mkdir()
-    record = {"overrides": settings.split(), "status": "done", "made": ["result.json"], "seconds": 1.0}
+    record = {"verb": "train", "overrides": settings.split(), "status": "done", "made": ["result.json"], "seconds": 1.0}
     (folder / "job.json").write_text(json.dumps(record))
     (folder / "result.json").write_text(json.dumps({"seconds": 1.5} | result))
 
