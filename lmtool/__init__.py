@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
     from lmtool.api.calls import ensemble as ensemble
     from lmtool.api.calls import evaluate as evaluate
-    from lmtool.api.calls import mix as mix
     from lmtool.api.calls import pairs as pairs
     from lmtool.api.calls import preprocess as preprocess
     from lmtool.api.calls import rescore as rescore
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from lmtool.api.texts import score_texts as score_texts
     from lmtool.api.texts import surprisal as surprisal
     from lmtool.api.writing import convert as convert
-    from lmtool.api.writing import distil as distil
     from lmtool.api.writing import distill as distill
     from lmtool.api.writing import export as export
     from lmtool.api.writing import merge as merge
@@ -45,9 +43,9 @@ use_writable_cache()
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "api.calls": "compare ensemble evaluate mix pairs preprocess rescore sweep train tree",
+        "api.calls": "compare ensemble evaluate pairs preprocess rescore sweep train tree",
         "api.texts": "score_texts surprisal",
-        "api.writing": "convert distil distill export merge push report_page",
+        "api.writing": "convert distill export merge push report_page",
         "data.corpus": "Corpus",
         "errors": "UserError",
         "runs.load": "load",

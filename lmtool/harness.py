@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.api.running import compose, line_of
-from lmtool.config.model_verbs import PairsConfig
+from lmtool.commands import settings_for
 from lmtool.config.rules import require
-from lmtool.config.settings import typed
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
@@ -57,7 +55,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         """Raises UserError for a mistake in a setting, and for a model with a cache."""
         super().__init__()
         require(eos in (True, False, "auto"), "eos", eos, "True, False or auto")
-        config = typed(compose(line_of("pairs", [], settings))[0], PairsConfig, None)
+        config = settings_for("pairs", **settings)
         _, model = next(load_each(config))
         self.text_model, self._eos, self._seeds = model, eos, count()
         require_no_cache(model.model, model.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lmtool.config.overrides import key_of
-from lmtool.config.settings import choices_of, config_dir_of
+from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
-from lmtool.runs.resume import TrainingStart, remove_run
+from lmtool.runs.resume import remove_run
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
 from lmtool.system.files import write_json
@@ -38,8 +36,8 @@ Again = Literal["overwrite", "resume"] | None
 class Session:
     """The environment of one command, everything but its settings.
 
-    out: the output folder. begun: the command line that resume= would start from. choices: the option chosen in each
-    group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the sweep's launcher;
+    out: the output folder. request: what was asked for, from which resume= would start. choices: the option chosen in
+    each group, presets by their own name: {"model": "hsoftmax", ...}. launcher: settings of the launcher of a sweep;
     None outside a sweep. progress: whether to show bars. quiet: whether `say` prints nothing, as in Python, where the
     result is displayed instead. keeps: whether `out` is kept; pictures are drawn only then. on_evaluation: called with
     each line of metrics.jsonl; if it returns True, the training ends. again: what to do if `out` holds a run already.
@@ -47,7 +45,7 @@ class Session:
     """
 
     out: Path
-    begun: TrainingStart = field(default_factory=lambda: TrainingStart([]))
+    request: Request = field(default_factory=lambda: Request(""))
     choices: dict[str, str] = field(default_factory=dict)
     launcher: Mapping[str, Any] | None = None
     progress: bool = False
@@ -58,35 +56,10 @@ class Session:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    @classmethod
-    def of_hydra(cls, *, quiet: bool = False, progress: bool | None = None) -> Session:
-        """Return the session of the command line that Hydra is running. progress: None: on a terminal."""
-        from hydra.core.hydra_config import HydraConfig
-        from hydra.types import RunMode
-        from omegaconf import OmegaConf
-
-        hydra = HydraConfig.get()
-        words = OmegaConf.to_container(hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
-        assert isinstance(words, list)
-        sweeps = hydra.mode == RunMode.MULTIRUN
-        return cls(
-            out=Path(hydra.runtime.output_dir),
-            begun=TrainingStart([str(word) for word in words], config_dir_of(hydra)),
-            choices=choices_of(hydra),
-            launcher=hydra.launcher if sweeps else None,
-            progress=on_terminal() if progress is None else progress,
-            quiet=quiet,
-            keeps=sweeps or hydra.runtime.output_dir == os.path.join(hydra.runtime.cwd, hydra.run.dir),
-        )
-
     @property
     def in_sweep(self) -> bool:
         """Whether this is one of the jobs of a sweep."""
         return self.launcher is not None
-
-    def given(self, *groups: str) -> list[str]:
-        """Return the words of the command line that choose or change options of groups."""
-        return [word for word in self.begun.overrides if re.split("[.@]", key_of(word))[0] in groups]
 
     def say(self, text: str = "", *, exact: bool = False) -> None:
         """Print for the user of the command line, with escapes instead of control characters.
@@ -124,13 +97,11 @@ class Session:
             return
         python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
-            raise UserError(
-                f"{self.out} already holds a trained model: choose another folder with hydra.run.dir=PATH{python}"
-            )
+            raise UserError(f"{self.out} already holds a trained model: choose another folder, as out=PATH{python}")
         if has_state(self.out) and not self.in_sweep:
             raise UserError(
                 f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "
-                f"folder with hydra.run.dir=PATH{python}"
+                f"folder, as out=PATH{python}"
             )
 
     def begin_writing(self) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from lmtool.config.data import BlankLines, Oov
-from lmtool.config.model_verbs import Likeness, Sampling, Vectors
 from lmtool.config.rules import require, require_flags, require_whole
+from lmtool.config.verbs import Likeness, Sampling, Vectors
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lmtool.api.running import compose
 from lmtool.cli.arguments import CommandLine
+from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config.settings import typed
-from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.neural.build import build_neural
 from lmtool.neural.forms import only_plain
@@ -59,7 +59,7 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
 
 def settings_of(*words: str) -> Any:
     """Return the settings of `lmtool train` with words, as typed."""
-    return typed(compose(CommandLine("train", [], list(words)))[0], TrainConfig)
+    return typed(compose(CommandLine("train", [], list(words)))[0], TrainSettings)
 
 
 def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:

@@ -90,9 +90,7 @@ def test_consecutive_examples_stay_together(toy: Corpus) -> None:
         together = np.diff(order) % 21 == 1
         assert together.reshape(5, 4)[:, :3].all() and together.sum() < 20  # five pieces of four and one of one
     assert set(first[:4].tolist()) != set(second[:4].tolist())
-    np.testing.assert_array_equal(
-        shuffled(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9)
-    )  # the order of earlier versions
+    np.testing.assert_array_equal(shuffled(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9))
     split = toy.split("train").as_stream(across_sentences=True)
     batches = Batches(split, 16, 6, seed=1, consecutive=4)
     drawn = take(batches, batches.per_epoch)

@@ -129,7 +129,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("line", "said"), MISTAKES)
 def test_mistakes(line: str, said: str, lmtool: Run, runs: Path) -> None:
-    from lmtool.commands.export import write_arpa
+    from lmtool.commands._formats import write_arpa
 
     model = model_of(str(runs / "kn3"))
     write_arpa(model.table, model.vocabulary, Path("kn3.arpa"))

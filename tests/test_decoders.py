@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = TEXT.splitlines() * 3
     corpus = lmtool.Corpus.from_texts(train=lines, valid=lines[:2])
     runs = [lmtool.train({"kind": "ngram", "order": n}, corpus, out=folder / f"kn{n}") for n in (3, 2)]
-    lmtool.mix(runs, out=folder / "mix", weights=[0.5, 0.5], split="valid")
+    lmtool.ensemble(runs, out=folder / "mix", weights=[0.5, 0.5], split="valid")
     lmtool.export(folder / "kn3", folder / "kn3.arpa")
     return folder
 

@@ -169,11 +169,11 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
             np.testing.assert_allclose(held, wanted, atol=2e-6)
             assert not np.allclose(held, table.log_prob, atol=0.01)
     # Another teacher, over the first tokens alone; the result mixes like any other run.
-    again = package.distil(runs / "mix", runs / "kn3", tokens=20, out="again", store_dir=str(runs / "stores"))
+    again = package.distill(runs / "mix", runs / "kn3", tokens=20, out="again", store_dir=str(runs / "stores"))
     assert again.examples == 20 and again.valid_perplexity != pytest.approx(found["valid_perplexity"])
-    more = package.distil(runs / "nplm", runs / "kn3", likely=3, out="more", store_dir=str(runs / "stores"))
+    more = package.distill(runs / "nplm", runs / "kn3", likely=3, out="more", store_dir=str(runs / "stores"))
     assert more.parameters > found["parameters"] and more.ngrams[0] == like["ngrams"][0]
-    few = package.distil(
+    few = package.distill(
         runs / "nplm", runs / "kn3", likely=3, prune_to=found["parameters"], out="few", store_dir=str(runs / "stores")
     )
     assert 0.9 * found["parameters"] < few.parameters <= found["parameters"]

@@ -10,7 +10,7 @@ import pytest
 
 from lmtool.runs.run import Run as Folder
 from lmtool.runs.run import fitted_by, fitted_note
-from lmtool.system.files import read_json, write_json
+from lmtool.system.files import read_json
 from tests.conftest import NEURAL
 
 Run = Callable[..., str]
@@ -78,15 +78,6 @@ def test_models_made_of_others_inherit(both: Run) -> None:
     both("ensemble", "runs=[kn,uni]", "hydra.run.dir=mix")
     both("convert", "runs=[mix]", "hydra.run.dir=one")
     assert Folder.open(Path("one")).fitted_on == {"valid": ["weights"]}
-
-
-def test_older_runs_are_read_by_their_settings(both: Run) -> None:
-    both("ensemble", "runs=[kn,net]", "hydra.run.dir=mix")
-    for name, fitted in (("kn", {}), ("net", {"valid": ["checkpoint"]}), ("mix", {"valid": ["weights"]})):
-        saved = read_json(Path(name) / "run.json", "-")
-        del saved["fitted_on"]
-        write_json(Path(name) / "run.json", saved)
-        assert Folder.open(Path(name)).fitted_on == fitted
 
 
 def test_what_settings_choose_on_valid() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import lmtool
 from lmtool.cli.arguments import split_line
 from lmtool.cli.command_line import main
-from lmtool.cli.help_pages import VERBS
+from lmtool.commands import verbs
 from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, of_paths
 from tests.conftest import ROOT
@@ -316,7 +316,7 @@ def test_all_runs_each_campaign_in_a_process(
 def test_every_verb_and_function_is_tried(fuzzing: Any) -> None:
     from fuzzing import library, lines
 
-    assert set(lines.RIGHT) == set(VERBS)
+    assert set(lines.RIGHT) == set(verbs())
     known = library.targets()
     assert {f"lmtool.{name}" for name in ("train", "ensemble", "distill", "merge", "sweep", "rescore")} < known.keys()
     assert {"kn.score", "net.advance", "mix.words", "tree.paths", "lmtool.Corpus.from_texts"} < known.keys()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtool.commands import verbs
 from tests.conftest import ROOT
 
 # For each part of the package, what of lmtool it may import, within functions too; api, cli, harness, kenlm and srilm
@@ -122,6 +123,13 @@ for words in {lines!r}:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder, check=True)
     return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("MODULES ")]
+
+
+def test_verbs_import_nothing_heavy(tmp_path: Path) -> None:
+    """Help pages read the settings of each verb."""
+    script = f"import sys, {', '.join(f'lmtool.commands.{verb}' for verb in verbs())}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert not set(done.stdout.split()) & {*HEAVY, "pandas"}
 
 
 LINES = ["", "--help", "--version", "train --help", "eval --help", "train model=nce --help", "completion bash"]

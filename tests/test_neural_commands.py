@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lmtool.cli.help_pages import options_of
-from lmtool.commands.ask import _drawn
+from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations
@@ -208,7 +208,7 @@ def test_runs_that_do_not_fit(lmtool: Run) -> None:
     del saved["config"]["output"]
     Path("old").mkdir()
     write_json(Path("old/run.json"), saved)
-    assert "older version" in lmtool("eval", "run=old", code=2)
+    assert "no settings of its output" in lmtool("eval", "run=old", code=2)
     assert "this model has no scores that sum to one without a sum over all words" in lmtool(
         "eval", "run=run", "unnormalised=true", code=2
     )

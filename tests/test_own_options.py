@@ -78,7 +78,7 @@ def test_every_group_from_a_folder(lmtool: Run, jsonl: list[str]) -> None:
 
 def test_a_custom_optimizer_with_both_kinds_of_gradients(lmtool: Run) -> None:
     words = ["data=toy", *SMALL, "model.hidden_dim=6"]
-    lmtool("train", OPTIONS, "optim=lion", *words, "output=nce", "output.noise=2", "hydra.run.dir=lion")
+    lmtool("train", OPTIONS, "optim=lion", *words, "output=nce", "output.num_noise=2", "hydra.run.dir=lion")
     lmtool("train", "resume=lion", OPTIONS, "training.epochs=2")
     assert result("lion")["epochs"] == pytest.approx(2)
     assert "optim.beta1=2.0: must be from 0 to below 1" in lmtool(

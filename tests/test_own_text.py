@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
+from lmtool.commands.preprocess import Settings as PreprocessSettings
 from lmtool.config.options import conf_dir
 from lmtool.config.settings import data_settings, typed
-from lmtool.config.verbs import PreprocessConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
@@ -33,7 +33,7 @@ def own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def composed(*words: str) -> TextData:
     """The settings of data=text that a command line makes."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        data = typed(compose("preprocess", [*TEXT, *words]), PreprocessConfig).data
+        data = typed(compose("preprocess", [*TEXT, *words]), PreprocessSettings).data
     assert isinstance(data, TextData)
     return data
 

@@ -86,7 +86,7 @@ def test_accuracies_by_hand(files: Run) -> None:
 
 
 def test_means_per_token(files: Run) -> None:
-    files("pairs", "arpa=de.arpa", "data=pairs.jsonl", "criterion=mean", "to=out.tsv")  # also by its other name
+    files("pairs", "arpa=de.arpa", "text=pairs.jsonl", "criterion=mean", "to=out.tsv")
     found = table("out.tsv", "\t")
     assert found["paradigm", "two"][1] == 0.5 and found["overall", "mean over pairs"][1] == 0.7
 
@@ -168,7 +168,7 @@ def test_blimp_is_read_from_the_data_folder(files: Run, monkeypatch: pytest.Monk
         archive.writestr("data/.DS_Store", b"\xff\x00")
         archive.writestr("__MACOSX/data/._.DS_Store", b"\xff\x00")
     monkeypatch.setenv("LMTOOL_DATA", "corpora")
-    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "data=blimp")
+    assert "blimp: 5 pairs" in files("pairs", "arpa=de.arpa", "text=blimp")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,6 @@ def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Pa
         ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
         ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
         ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
-        ("text=pairs.jsonl data=blimp", "data=blimp: data is the earlier name of text, which is set too"),
         ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
         ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
     ],

@@ -188,8 +188,7 @@ def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.Traine
     in_memory = lmtool.evaluate(bigram, text=["c d e", " ", [], ["a", "z"]])  # a sentence without words is skipped
     of_file = lmtool.evaluate(bigram, text=tmp_path / "x=y ü.txt", out=tmp_path / "out")
     assert in_memory.log_probs.tolist() == of_file.log_probs.tolist()
-    assert in_memory.report is not None and of_file.report is not None
-    assert in_memory.report.bits_per_character == of_file.report.bits_per_character
+    assert in_memory.bits_per_character == of_file.bits_per_character
     assert in_memory.oov_positions.tolist() == of_file.oov_positions.tolist() == [5]
     assert (tmp_path / "out" / "scores.h5").is_file()
     assert lmtool.evaluate(bigram.model, text=["c d e", "a z"]).perplexity == in_memory.perplexity
@@ -228,12 +227,11 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
     assert [row["status"] for row in table.rows] == ["done", "done"] and table.best["model.order"] == 2
     assert table.run(str(table.best["job"])).joinpath("run.json").is_file()
     assert (root.handlers, root.level) == before
-    # A column has the name that the caller gave, also an earlier one.
     small = {"kind": "nplm", "hidden_dim": 4, "embedding_dim": 4}
     table = lmtool.sweep(
-        {"model.history": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "old"
+        {"model.fofe_window": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "network"
     )
-    assert sorted(row["model.history"] for row in table.rows) == [0, 2] and table.seeds is None
+    assert sorted(row["model.fofe_window"] for row in table.rows) == [0, 2] and table.seeds is None
     assert capfd.readouterr() == ("", "")
 
 
@@ -333,10 +331,9 @@ def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus
 
 
 def test_public_names() -> None:
-    """`__all__` has what the reference documents, and earlier names of functions in it."""
+    """`__all__` has what the reference documents."""
     reference = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\.\. auto\w+:: lmtool\.(\w+)$", reference, flags=re.M)
-    assert set(lmtool.__all__) == {*documented, "mix", "distil"} - {"results"}
-    assert all(f"lmtool.{name}` is an" in str(getattr(lmtool, name).__doc__) for name in ("mix", "distil"))
+    assert set(lmtool.__all__) == set(documented) - {"results"}
     for name in lmtool.__all__:
         assert getattr(lmtool, name).__doc__ and name in dir(lmtool)

@@ -161,8 +161,8 @@ def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
     assert set(spared) <= set(names.values())
 
 
-def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
-    # Matrices, then the rest, in the order of the model: those of 0.5 and 0.6 go on with their own running means.
+def test_the_order_of_parameters_in_checkpoints(toy: Corpus) -> None:
+    # Matrices, then the rest, in the order of the model.
     output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
     model: Any = neural(toy, output, tree_of(toy), fofe_window=5)
     dense, rows = make_optimizers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))

@@ -110,9 +110,9 @@ def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
         file["a"][1] = 7
     with pytest.raises(DamagedFile):
         open_hdf5(path)
-    with h5py.File(tmp_path / "older.h5", "w") as file:
+    with h5py.File(tmp_path / "other.h5", "w") as file:
         file["a"] = 1
-    assert open_hdf5(tmp_path / "older.h5")["a"][()] == 1
+    assert open_hdf5(tmp_path / "other.h5")["a"][()] == 1
     (tmp_path / "empty.h5").touch()
     with pytest.raises(DamagedFile, match="it does not begin as an HDF5 file"):
         open_hdf5(tmp_path / "empty.h5")

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lmtool.config.model_verbs import Likeness
+from lmtool.config.verbs import Likeness
 from lmtool.errors import UserError
 from lmtool.mixtures.cache import UnigramCache
 from lmtool.neural import (

@@ -76,7 +76,7 @@ def test_a_resumed_training_continues_its_run(lmtool: Run) -> None:
 
 
 def test_a_training_that_diverges_ends_its_run_without_a_result(lmtool: Run) -> None:
-    lmtool(*LINE, OPTIONS, ONE, "optim.lr=1e30", "training.trackers=diary", code=2)
+    lmtool(*LINE, OPTIONS, ONE, "optim.lr=1e30", "training.trackers=[diary]", code=2)
     assert [what for _, what, _ in diary()] == ["begun", "cut off"]
 
 
@@ -93,9 +93,9 @@ def test_a_tracker_that_fails_is_told_once(lmtool: Run, fails: str) -> None:
     assert Path("net/run.json").is_file()
 
 
-def test_the_earlier_setting_is_tensorboard(lmtool: Run) -> None:
+def test_tensorboard_gets_settings_numbers_and_result(lmtool: Run) -> None:
     pytest.importorskip("tensorboard")
-    lmtool(*LINE, ONE, "training.tensorboard=true", "hydra.run.dir=net")
+    lmtool(*LINE, ONE, "training.trackers=[tensorboard]", "hydra.run.dir=net")
     (events,) = Path("net/tensorboard").iterdir()
     assert all(text in events.read_bytes() for text in (b"valid_perplexity", b"result/parameters", b"| model.kind |"))
 

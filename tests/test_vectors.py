@@ -13,8 +13,8 @@ import pytest
 from safetensors import safe_open
 
 import lmtool as package
-from lmtool.commands.export import write_vectors
-from lmtool.config.model_verbs import Likeness
+from lmtool.commands._formats import write_vectors
+from lmtool.config.verbs import Likeness
 from lmtool.neural.word_vectors import nearest
 from tests.conftest import answer
 

@@ -261,14 +261,6 @@ def test_a_run_finds_its_text_from_another_folder(lmtool: Run, tmp_path: Path) -
         lmtool("train", "resume=../net", "training.epochs=3")  # begun.json still says where it was started
         assert list(Path("../stores").iterdir()) and not Path("stores").exists()
     assert result("net")["epochs"] == 3
-    saved = json.loads(Path("kn/run.json").read_text())
-    assert saved.pop("started_in") == str(tmp_path)
-    del saved["checksum"]
-    Path("kn/run.json").write_text(json.dumps(saved))  # of before 0.7
-    lmtool("eval", "run=kn", "hydra.run.dir=again")
-    shutil.rmtree("stores")
-    with contextlib.chdir("elsewhere"):
-        assert "no file valid.txt for data.valid" in lmtool("eval", "run=../kn", "store_dir=other", code=2)
 
 
 def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:

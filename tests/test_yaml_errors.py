@@ -56,7 +56,7 @@ MISTAKES = {
         "own/model/mine.yaml:3: no key 'model.hiden_dim'; did you mean hidden_dim?",
     ),
     "no list": ("defaults: nplm\n", "model/mine', defaults must be a list"),
-    "two keys": ("defaults: [{a: b, c: d}]\n", "In model/mine: Too many keys in default item"),
+    "two keys": ("defaults: [{a: b, c: d}]\n", "own/model/mine.yaml:1: no group 'a', of a=b; there are"),
     "circle": ("defaults: [mine]\n", "lead in a circle"),
     "kind": ("kind: mine\n", "model.kind=mine: no option of lmtool answers to it"),
     "empty": ("", "model.kind=None: no option of lmtool answers to it"),
@@ -96,7 +96,7 @@ EXPERIMENTS = {
     "defaults:\n  - override hydra/launcher: joblib\n": "own/experiment/e.yaml:3: override hydra/launcher: joblib:"
     " write override /hydra/launcher: joblib",
     "defaults:\n  - ? [a]\n    : b\n": "own/experiment/e.yaml:3: while constructing a mapping, found unhashable key",
-    "defaults:\n  - override /model: {a: b}\n": "no model=...; there are cbow",
+    "defaults:\n  - override /model: {a: b}\n": "Unsupported item value in defaults",
     "defaults: {a: b}\n": "Invalid defaults list in 'experiment/e', defaults must be a list",
     "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": "own/experiment/e.yaml:5: no group 'modl', of modl=x; did",
     "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",

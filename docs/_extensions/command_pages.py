@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
-from lmtool.config.options import HOMES, conf_dir
-from lmtool.config.yaml_files import Setting, read
+from lmtool.commands import bare_setting, verbs
+from lmtool.config.options import EXPERIMENT, HOMES, conf_dir
+from lmtool.config.yaml_files import Setting, chosen, read
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -41,13 +42,13 @@ def keys(settings: Iterable[Setting]) -> list[str]:
 
 def verb_section(verb: str) -> list[str]:
     """Return the section of a verb: what it does, examples, groups with their default option, keys."""
-    argument = help_pages.VERBS[verb]
+    bare = bare_setting(verb)
     text = read(conf_dir() / f"{verb}.yaml")
-    groups = help_pages.chosen_groups(verb, [])
+    groups = chosen(verb, {})
     lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(text.title)}.", ""]
     lines += ["```sh", *text.examples, "```", "", prose(text.description), ""]
-    if argument:
-        lines += [f"Words without `=` are `{argument.removesuffix('...')}`.", ""]
+    if bare:
+        lines += [f"Words without `=` are `{bare[0]}`.", ""]
     if groups:
         rows = [(f"[`{group}=`](#group-{group})", code(option)) for group, option in groups.items() if group in HOMES]
         rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in HOMES]
@@ -58,7 +59,7 @@ def verb_section(verb: str) -> list[str]:
 def commands() -> str:
     """Return the sections of all verbs, as Markdown, and the keys that all have."""
     lines: list[str] = []
-    for verb in help_pages.VERBS:
+    for verb in verbs():
         lines += verb_section(verb)
     lines += ["### Keys of every verb", "", *keys(read(conf_dir() / "common.yaml").settings)]
     return "\n".join(lines)
@@ -67,7 +68,7 @@ def commands() -> str:
 def groups() -> str:
     """Return the options of each group, as Markdown."""
     lines: list[str] = []
-    for group in [*HOMES, help_pages.EXPERIMENT]:
+    for group in [*HOMES, EXPERIMENT]:
         given = group if group in HOMES else f"+{group}"
         lines += [f"(group-{group})=", f"### {given}=", ""]
         lines += table(

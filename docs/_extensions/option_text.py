@@ -1,7 +1,7 @@
 """What is known of an option, for its page: its docstring, its settings, the figures that were measured with it.
 
 Nothing is written here: the docstring is that of the option's Python file, of which it has to have a formula, a source
-and the complexity; the settings, their meaning, types and ranges are those of the index that the help pages read, too.
+and the complexity; the settings, their meaning, types and ranges are those that the help pages show, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from lmtool.config.options import HOMES, conf_dir, settings_class, yaml_files
 from lmtool.config.types import SettingType, types_of
-from lmtool.config.yaml_files import YamlFile, read
+from lmtool.config.yaml_files import YamlFile, option_file, read
 
 ROOT = conf_dir().parent
 FIGURES = ROOT / "scripts" / "results" / "options.toml"
@@ -98,8 +98,7 @@ def option_text(docstring: str) -> OptionText:
 
 def file_of(group: str, name: str, *, own: bool = False) -> YamlFile:
     """Return the YAML file of an option or preset, with the settings that it starts from unless `own`."""
-    files = yaml_files(group)
-    return read(files[name], None if own else files)
+    return read(yaml_files(group)[name]) if own else option_file(group, name)
 
 
 def settings(group: str, name: str, *, own: bool = False) -> list[Row]:

@@ -16,7 +16,7 @@ import lmtool
 corpus = lmtool.preprocess("pydoc")
 model = {"kind": "ngram", "order": 4}
 ways = {
-    "prune, by counts": [{"prune": counts} for counts in ([0, 0, 1], [0, 1], [0, 3])],
+    "prune, by counts": [{"prune_counts": counts} for counts in ([0, 0, 1], [0, 1], [0, 3])],
     "prune_entropy": [{"prune_entropy": share} for share in (5e-7, 3e-6, 2e-5)],
     "prune_to, by expected gain": [{"prune_to": share} for share in ("50%", "20%", "8%")],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,22 +14,21 @@ from lmtool.api.running import (
     call,
     folder_of,
     folders_of,
-    line_of,
-    literal,
     logging_restored,
     model_of,
     named_model,
     named_models,
     new_folder,
-    said_in_python,
+    plain,
     shows_progress,
     warn_once,
-    word_of,
 )
-from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import VERBS
-from lmtool.config.options import folder_in_use
+from lmtool.commands import verbs
+from lmtool.config.grammar import as_text, escaped
+from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
+from lmtool.config.request import OUT, Request, plain_value
 from lmtool.config.rules import require, require_flags, require_path
+from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
 from lmtool.results import (
     BuiltTree,
@@ -178,7 +178,7 @@ def evaluate(
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
         return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
-    from lmtool.commands.eval import evaluate_split
+    from lmtool.commands._eval_scores import evaluate_split
 
     loaded = model_of(
         run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)
@@ -209,7 +209,7 @@ def rescore(
 def ensemble(
     runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> MixedRun:
-    """Mix runs into a new run, like `lmtool ensemble`; `lmtool.mix` is an older alias.
+    """Mix runs into a new run, like `lmtool ensemble`.
 
     runs: run folders, or results of `train`, `ensemble` and `load`; with text=, ARPA files too. out: the run folder;
     None: a new one below ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, weights,
@@ -289,39 +289,37 @@ def sweep(
     verb: the command. progress: as in `preprocess`. settings: settings of the command, shared by all jobs. Raises
     UserError for a key without values, and for a mistake in a shared setting; a failed job is a row of the table.
     """
-    from lmtool.cli.hydra_run import hydra_state, run_verb
-    from lmtool.cli.line_settings import LineSettings
-    from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table, with_values
+    from lmtool.cli.running import run_sweep
+    from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     if resume := settings.get("resume"):
         raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
     require_path("out", out)
-    require(verb in list(VERBS), "verb", verb, f"one of {', '.join(VERBS)}")
+    require(verb in verbs(), "verb", verb, f"one of {', '.join(verbs())}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
-    words = line_of(verb, ["-m"], settings).overrides
+    shared = Request.of_arguments(verb, plain(settings))
+    choices = shared.choices | ({} if launcher is None else {"hydra/launcher": launcher})
+    texts = {key: as_text(value) for key, value in shared.values.items()}
     for key, values in over.items():
         require(isinstance(key, str), "over", f"{key!r:.40}", "the values of each key, e.g. {'seed': [1, 2]}")
-        listed = [] if isinstance(values, str) or not isinstance(values, Iterable) else values
-        if not (swept := [word_of(key, value).partition("=")[2] for value in listed]):
+        listed = [] if isinstance(values, str) or not isinstance(values, Iterable) else [*values]
+        if not listed:
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
-        words.append(f"{key}={','.join(swept)}")
-    words += [f"hydra.sweep.dir={literal(folder, 'out')}", "hydra/hydra_logging=none"]
-    words += ["hydra.job_logging.root.handlers=[file]"]
-    words += [] if launcher is None else [f"hydra/launcher={launcher}"]
-    line = CommandLine(verb, ["-m"], words)
-    with said_in_python(), folder_in_use(settings.get("options")):
-        given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
-        with hydra_state(), logging_restored():  # Hydra sets up logging for the whole process
-            run_verb(line, quiet=True, progress=shows_progress(progress))
-    rows = [with_values(row) for row in rows_of(folder)]
+        if key in (*HOMES, TRAINING, EXPERIMENT):
+            choices[f"{'+' * (key == EXPERIMENT)}{key}"] = ",".join(map(str, listed))
+        else:
+            texts[key] = ",".join(as_text(plain_value(value, key)) for value in listed)
+    quiet = {"hydra/hydra_logging": "none"}
+    of_hydra = {OUT: escaped(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
+    request = replace(shared, choices=choices | quiet, values=texts | of_hydra, sweep=True)
+    with folder_in_use(settings.get("options")), logging_restored():  # Hydra sets up logging for the whole process
+        run_sweep(request, quiet=True, progress=shows_progress(progress))
+    rows = rows_of(folder)
 
     def shown(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
-        return SweepTable(folder, metric, by_seed, header=[given.get(name, name) for name in table[0]], table=table[1])
+        return SweepTable(folder, metric, by_seed, header=table[0], table=table[1])
 
     seeds, metric = seeds_table(rows), metric_of(rows)
     return shown(jobs_table(rows), metric, shown(seeds, f"mean {metric}") if seeds is not None else None)
-
-
-mix = ensemble  # the name before 0.7

@@ -37,7 +37,7 @@ def score_texts(
     store_dir, options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
     a non-string item when it is reached.
     """
-    from lmtool.commands.score import scorer_of
+    from lmtool.commands._score_texts import scorer_of
     from lmtool.evaluation.text_scores import scores_of
 
     if isinstance(texts, str) or not isinstance(texts, Iterable):
@@ -77,7 +77,7 @@ def surprisal(
     except ImportError:
         remedy = "pip install pandas, or write a table by lmtool surprisal to=FILE"
         raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
-    from lmtool.commands.surprisal import score_rows
+    from lmtool.commands._surprisal_rows import score_rows
     from lmtool.data.word_rows import columns_of_sentences, rows_of_table
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):

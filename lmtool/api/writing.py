@@ -81,8 +81,7 @@ def distill(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun:
-    """Distill the probabilities of a network or mixture into the n-grams of an n-gram run, like `lmtool distil`;
-    `lmtool.distil` is an older alias.
+    """Distill the probabilities of a network or mixture into the n-grams of an n-gram run, like `lmtool distil`.
 
     run: the run that provides the probabilities. like: the run that provides the n-grams. out: the run folder; None: a
     new one. overwrite: as in `train`. settings: tokens, device.
@@ -101,6 +100,3 @@ def report_page(
     new one. settings: map, words, levels.
     """
     return call(Written, "report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
-
-
-distil = distill  # the name before 0.7

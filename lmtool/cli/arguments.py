@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
-from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
-from lmtool.config.overrides import key_of, quoted
+from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, keys_of
+from lmtool.commands import bare_setting, verbs
+from lmtool.config.grammar import key_of, quoted
 from lmtool.errors import UserError
 from lmtool.system.terminal import close_words, nearest
 
@@ -49,6 +50,19 @@ class CommandLine:
         """Whether the line asks for a sweep."""
         return any(flag in MULTIRUN for flag in self.flags) or "hydra.mode=MULTIRUN" in self.overrides
 
+    def flag(self, *names: str) -> str | None:
+        """Return the value of the first of these flags, which may be the next word; None if none is given."""
+        for flag, after in zip_longest(self.flags, self.flags[1:], fillvalue=""):
+            name, equals, value = flag.partition("=")
+            if name in names:
+                return value if equals else after
+        return None
+
+    def has_flag(self, name: str) -> bool:
+        """Return whether a flag is given, and is not the value of another."""
+        pairs = pairwise(["", *self.flags])
+        return any(flag.partition("=")[0] == name for before, flag in pairs if before not in FLAGS_WITH_VALUE)
+
     def given(self, key: str) -> str | None:
         """Return a line's last override of a key."""
         return next((word for word in reversed(self.overrides) if key_of(word) == key and "=" in word), None)
@@ -84,10 +98,10 @@ def split_line(words: list[str]) -> CommandLine:
             overrides.append(word)
     if waiting is not None:
         raise UserError(f"{waiting} needs a value after it")
-    known = (*VERBS, "help", "completion")
+    known = (*verbs(), "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
-    return CommandLine(verb, flags, as_settings(verb, overrides) if verb else overrides)
+    return CommandLine(verb, flags, as_settings(verb, overrides) if verb in verbs() else overrides)
 
 
 def _flag_value(flag: str, value: str) -> str:
@@ -112,7 +126,7 @@ def _instead_of(word: str, after: str) -> str:
 
 def _as_text(word: str, verb: str | None) -> str:
     """Return how to write text that begins with a dash, if the verb reads it."""
-    is_read = verb is not None and VERBS.get(verb) == "text"
+    is_read = verb in verbs() and bare_setting(verb) == ("text", False)
     return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
@@ -122,10 +136,10 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
     is not UTF-8.
     """
-    declared = VERBS.get(verb)
-    if declared is None:
+    bare = bare_setting(verb)
+    if bare is None:
         return words
-    key = declared.removesuffix("...")
+    key, several = bare
     known = keys_of(verb)
     settings = [word for word in words if _is_setting(word, known)]
     free = [_as_utf8(word) for word in words if not _is_setting(word, known)]
@@ -134,7 +148,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     for word in free:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python keeps bytes that it cannot decode
             raise UserError(f"{key}: {word!r} is not UTF-8 text")
-    if key != declared:
+    if several:
         return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
     if len(free) > 1:
         raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two texts: put quotes around both together, as "a b"')

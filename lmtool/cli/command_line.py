@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
+from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
 from lmtool.system.process import StopRequest, preserve_interrupts
@@ -75,7 +76,7 @@ def _dispatch(words: list[str]) -> int:
         elif not line.words or "--help" in line.flags or "-h" in line.flags:
             print(help_pages.overview())
         else:
-            raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(help_pages.VERBS)}")
+            raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(verbs())}")
         return 0
     options = line.given("options")
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
@@ -83,10 +84,6 @@ def _dispatch(words: list[str]) -> int:
             page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
             print(for_terminal(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words)))
             return 0
-        from lmtool.cli.hydra_run import run_verb
-        from lmtool.cli.line_checks import require_possible
-        from lmtool.cli.value_quoting import as_typed
+        from lmtool.cli.running import run_line
 
-        line = as_typed(line)
-        require_possible(line)
-        return run_verb(line)
+        return run_line(line)

@@ -6,24 +6,28 @@ without Hydra, which takes a tenth of a second.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
 import sys
+from contextlib import suppress
 
-from lmtool.cli.arguments import USUAL_FLAGS, CommandLine
+from lmtool.cli.arguments import USUAL_FLAGS
 from lmtool.cli.help_pages import (
     CONFIG_DIR,
-    EXPERIMENT,
+    HYDRA_TEXTS,
     MULTIRUN,
     PLUGINS,
-    VERBS,
+    chosen_groups,
     completion_page,
+    folders_of,
+    types_of_line,
 )
-from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
-from lmtool.config.options import CHOSEN, conf_dir, folder_in_use
+from lmtool.commands import bare_setting, verbs
+from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import Setting, read
+from lmtool.config.yaml_files import option_file, read
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -109,7 +113,7 @@ def _last_word(line: str) -> str:
 
 
 def _whole_words(words: list[str], last: str) -> list[str]:
-    verb = next((word for word in words if word in VERBS), None)
+    verb = next((word for word in words if word in verbs()), None)
     flag, equals, value = last.partition("=")
     if words and words[-1] in CONFIG_DIR:
         return _paths(last)
@@ -118,72 +122,48 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     if last.startswith("-"):
         return list(USUAL_FLAGS)
     if verb is None:
-        return [*VERBS, "completion"]
-    overrides = [word for word in words if word != verb]
+        return [*verbs(), "completion"]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
-    try:
-        with folder_in_use(options or None):
-            settings = LineSettings(CommandLine(verb, [], overrides))
-            return _with_value(settings, last) if equals else _keys(settings, last)
-    except UserError:  # a mistake earlier on the line, which running it will report
-        return []
+    groups: dict[str, str] = {}
+    with suppress(UserError), folder_in_use(options or None):
+        with suppress(UserError):  # a mistake earlier on the line, which running it will report
+            groups = chosen_groups(verb, words)
+        return (_values if equals else _keys)(verb, groups, words, last)
+    return []
 
 
-def _keys(settings: LineSettings, last: str) -> list[str]:
+def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
-    names = [name for group in settings.groups for name in (f"{group}=", f"{group}.")]
-    if settings.verb == "train":
-        names.append(f"+{EXPERIMENT}=")
-    if last.startswith("h"):
-        names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)]
-    for prefix, found in _settings(settings, last):
-        parents = {setting.path[:-1] for setting in found}
-        names += [prefix + ".".join(setting.path) + "=" for setting in found if setting.path not in parents]
-    return names + (_paths(last) if VERBS[settings.verb] == "paths..." else [])
+    names = [name for group in groups for name in (f"{group}=", f"{group}.")]
+    names += [f"+{EXPERIMENT}="] if verb == "train" else []
+    names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
+    files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
+    inside = [group for group in groups if last.startswith(f"{group}.")]
+    files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
+    for prefix, file in files:
+        parents = {setting.path[:-1] for setting in file.settings}
+        names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
+    return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
-def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:
-    """Return (key prefix, YAML settings) of the top level and of each group whose prefix the last word has."""
-    top = [item for name in ("common", settings.verb) for item in read(conf_dir() / f"{name}.yaml").settings]
-    chosen = [(group, option) for group, option in settings.groups.items() if last.startswith(f"{group}.")]
-    return [("", top), *((f"{group}.", list(settings.text(group, option).settings)) for group, option in chosen)]
-
-
-def _with_value(settings: LineSettings, last: str) -> list[str]:
+def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
     """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
-    group = key.lstrip("+")
-    type = settings.type_of(group) or SettingType()
-    several = value.startswith("[") or type.item is not None or any(flag in settings.words for flag in MULTIRUN)
+    name, folders = key.lstrip("+"), folders_of(words)
+    own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
+    type_ = types_of_line(verb, own, folders).below(name.split(".")) or SettingType()
+    several = value.startswith("[") or type_.item is not None or any(flag in words for flag in MULTIRUN)
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
-    if group in PLUGINS:
-        values = list(PLUGINS[group])
-    elif settings.is_group(group):
-        values = list(settings.files(group))
-    elif group in CHOSEN.values():
-        values = [name for name, setting in CHOSEN.items() if setting == group for name in settings.files(name)]
-    else:
-        values = _values(group, type, value[start:])
-    return [f"{key}={value[:start]}{name}" for name in values]
-
-
-def _values(key: str, type: SettingType, text: str) -> list[str]:
-    """Return a setting's values, or paths that begin with a text."""
-    names = NAMES.get(key.rpartition(".")[2])
-    if names or type.values:
-        return list(names or type.values)
-    if "bool" in type.names:
-        return ["true", "false"]
-    return _paths(text) if type.may_be_text else []
+    group = next((group for group, setting in CHOSEN.items() if setting == name), name)
+    known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
+    found = list(PLUGINS.get(group) or yaml_files(group, folders) or known)
+    if not found and (type_.may_be_text or name in HYDRA_TEXTS):
+        found = _paths(value[start:])
+    return [f"{key}={value[:start]}{each}" for each in found]
 
 
 def _paths(text: str) -> list[str]:
     """Return the files and folders that begin with a text, folders with a slash; `~/` is kept."""
-    folder, name = os.path.split(text)
-    prefix = text[: len(text) - len(name)]
-    try:
-        entries = sorted(os.scandir(os.path.expanduser(folder) or "."), key=lambda entry: entry.name)
-    except OSError:
-        return []
-    shown = [entry for entry in entries if not entry.name.startswith(".") or name.startswith(".")]
-    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in shown]
+    start = os.path.expanduser(text)
+    found = sorted(glob.glob(f"{glob.escape(start)}*"))
+    return [f"{text}{path[len(start) :]}{'/' * os.path.isdir(path)}" for path in found]

@@ -6,71 +6,44 @@ Neither Hydra nor numpy is imported here, so that a page appears without delay.
 from __future__ import annotations
 
 import os
-import platform
 import re
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from lmtool import __version__
-from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
-from lmtool.config.types import SettingType, option_types, verb_types
-from lmtool.config.yaml_files import Setting, YamlFile, opening, read, text_of
+from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
+from lmtool.config.types import SettingType, option_types
+from lmtool.config.yaml_files import Setting, chosen, opening, option_file, read, text_of
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
 
-# The verbs, each run by lmtool.commands.run_command, with the key of a word given without a key:
-# `words...` if several words are allowed.
-VERBS: dict[str, str | None] = {
-    **dict.fromkeys(("preprocess", "train", "eval", "score", "surprisal", "pairs")),
-    **dict.fromkeys(("ensemble", "compare", "distil", "tree")),
-    **{"predict": "text", "generate": "text", "neighbors": "words...", "report": "paths...", "verify": "paths..."},
-    **dict.fromkeys(("export", "convert", "push")),
-}
 COMPLETION = "the shell's script for completing verbs, groups and keys"
 SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
     "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR resumes a sweep.",
 )
 
-
+# Hydra settings that are paths or names; the types of other Hydra settings are not known here.
+HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 # Options of Hydra's plugins, each with lmtool's extra that installs it.
 PLUGINS: dict[str, dict[str, str | None]] = {
     "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},
     "hydra/sweeper": {"basic": None, "optuna": "optuna"},
 }
-EXPERIMENT = "experiment"
 CONFIG_DIR = ("--config-dir", "-cd")
 MULTIRUN = ("-m", "--multirun")
 
 
-class NoOptionError(UserError):
-    """Error for an option that its group lacks."""
-
-    def __init__(self, message: str, group: str, option: str) -> None:
-        super().__init__(message)
-        self.group = group
-        self.option = option
-
-
-def config_dir_of(words: list[str]) -> Path | None:
-    """Return the folder of --config-dir on a line."""
-    folder = flag_value(words, *CONFIG_DIR)
-    return Path(folder) if folder else None
-
-
-def flag_value(words: list[str], *names: str) -> str | None:
-    """Return the value of the first of these flags, which may be the next word."""
-    for word, after in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name in names:
-            return value if equals else after
-    return None
-
-
-def is_group(name: str, words: list[str]) -> bool:
-    """Return whether a name is a group: has options."""
-    return bool(yaml_files(name, beside=config_dir_of(words)))
+def folders_of(words: list[str]) -> list[Path]:
+    """Return the folder of --config-dir on a line, if there is one."""
+    for word, after in pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in CONFIG_DIR and (folder := value if equals else after):
+            return [Path(folder)]
+    return []
 
 
 def keys_of(verb: str) -> set[str]:
@@ -80,54 +53,23 @@ def keys_of(verb: str) -> set[str]:
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
-    """Return a line's groups, each with its option: the line's choices, else the defaults; in a sweep the first of
-    several.
-
-    Raises UserError for an option that does not exist.
-    """
-    beside = config_dir_of(words)
+    """Return the option of each group of a line, in a sweep the first of several. Raises UserError as `chosen`."""
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     if any(flag in MULTIRUN for flag in words):
         given = {key: value.partition(",")[0] for key, value in given.items()}
-    given = {key: value.strip("'\"") for key, value in given.items()}
-    experiment = given.get(f"+{EXPERIMENT}")
-    if experiment is not None:
-        require_option(EXPERIMENT, experiment, words)
-        chosen = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups
-        overridden = {group: option for group, option in chosen.items() if not group.startswith("hydra/")}
-        for group, option in overridden.items():
-            require_option(group, option, words)
-        given = overridden | given
-    groups: dict[str, str] = {}
-    waiting = [read(conf_dir() / f"{verb}.yaml")]
-    while waiting:
-        for group, default in waiting.pop(0).groups.items():
-            groups[group] = option = given.get(group, default)
-            require_option(group, option, words)
-            waiting.append(option_text(group, option, words))
-    return groups
+    return chosen(verb, {key: value.strip("'\"") for key, value in given.items()}, folders_of(words))
 
 
-def require_option(group: str, option: str, words: list[str]) -> None:
-    """Raise NoOptionError, with the existing names, unless the group has the option."""
-    names = yaml_files(group, beside=config_dir_of(words))
-    if not names:
-        raise NoOptionError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}", group, option)
-    if option not in names:
-        hint = meant(group, option, beside=config_dir_of(words))
-        raise NoOptionError(f"no {group}={option}{hint}", group, option)
+def types_of_line(verb: str, groups: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
+    """Return the settings of a verb, and of the options of groups, as the fields of one type."""
+    files = {group: option_file(group, option, folders) for group, option in groups.items()}
+    options = {group: option_types(group, file.kind or groups[group]) for group, file in files.items()}
+    return SettingType(fields=own_types(verb) | {group: SettingType(fields=of) for group, of in options.items()})
 
 
-def option_text(group: str, option: str, words: list[str]) -> YamlFile:
-    """Read the YAML file of an option, with the keys of the files it is based on."""
-    files = yaml_files(group, beside=config_dir_of(words))
-    return read(files[option], files)
-
-
-def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
+def options_of(group: str, folders: Sequence[Path] = ()) -> dict[str, str]:
     """List a group's options, each with the first sentence of its YAML file's description."""
-    files = yaml_files(group, beside=config_dir_of(words or []))
-    about = {name: opening(text_of(path)).description for name, path in files.items()}
+    about = {name: opening(text_of(path)).description for name, path in yaml_files(group, folders).items()}
     return {name: re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0] for name, text in about.items()}
 
 
@@ -135,10 +77,10 @@ def overview() -> str:
     """Return the `lmtool --help` page."""
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
-    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in VERBS}
-    lines += [f"  {verb:<11} {about[verb].title}" for verb in VERBS]
+    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in verbs()}
+    lines += [f"  {verb:<11} {about[verb].title}" for verb in verbs()]
     lines += [f"  completion  {COMPLETION}", "", "Examples:"]
-    lines += [f"  {about[verb].examples[0]}" for verb in VERBS]
+    lines += [f"  {about[verb].examples[0]}" for verb in verbs()]
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
@@ -151,6 +93,7 @@ def overview() -> str:
 
 def version_page() -> str:
     """Return the `lmtool --version` page: what a report of a problem needs. None of the packages is imported."""
+    import platform
     from importlib.metadata import PackageNotFoundError, version
 
     def of(package: str) -> str:
@@ -180,39 +123,36 @@ def verb_page(verb: str, words: list[str]) -> str:
     """Return the `lmtool <verb> --help` page; overrides on the line choose the options shown in full."""
     if verb == "completion":
         return completion_page()
-    if verb not in VERBS:
-        raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
-    groups = chosen_groups(verb, words)
-    argument = VERBS[verb]
-    text = read(conf_dir() / f"{verb}.yaml")
-    usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
-    lines = [f"{usage}: {text.title}", "", text.description, ""]
-    for group, chosen in groups.items():
-        lines.append(f"{group}= one of")
-        lines += [
-            f"  {'*' if name == chosen else ' '} {name:<20} {about}" for name, about in options_of(group, words).items()
-        ]
-        lines.append("")
-    if verb == "train":
-        lines += [f"+{EXPERIMENT}= complete settings by name"]
-        lines += [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT, words).items()] + [""]
-    lines += ["Keys (* marks the options chosen above):" if groups else "Keys:", ""]
-    top = SettingType(fields=verb_types(verb))
-    lines += [_line(item, "", top) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings]
+    if verb not in verbs():
+        raise UserError(f"no verb {verb!r}{nearest(verb, verbs())}")
+    groups, folders = chosen_groups(verb, words), folders_of(words)
+    types, bare = types_of_line(verb, groups, folders), bare_setting(verb)
+    file = read(conf_dir() / f"{verb}.yaml")
+    usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")
+    lines = [f"{usage}: {file.title}", "", file.description]
     for group, option in groups.items():
-        file = option_text(group, option, words)
-        types = SettingType(fields=option_types(group, file.kind or option))
+        about = options_of(group, folders).items()
+        lines += ["", f"{group}= one of"]
+        lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about]
+    if verb == "train":
+        lines += ["", f"+{EXPERIMENT}= complete settings by name"]
+        lines += [f"    {name:<20} {text}" for name, text in options_of(EXPERIMENT, folders).items()]
+    lines += ["", "Keys (* marks the options chosen above):" if groups else "Keys:", ""]
+    lines += [
+        _line(item, "", types) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings
+    ]
+    for group, option in groups.items():
         lines += ["", f"{group}={option}"]
-        lines += [_line(item, f"{group}.", types) for item in file.settings]
-    lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in text.examples]
+        lines += [_line(item, f"{group}.", types) for item in option_file(group, option, folders).settings]
+    lines += ["", *SWEEPS, "", "Examples:", *(f"  {example}" for example in file.examples)]
     return "\n".join(lines)
 
 
 def _line(setting: Setting, prefix: str, types: SettingType) -> str:
-    depth = len(setting.path) - 1
-    key = "  " * depth + setting.path[-1] if depth else f"{prefix}{setting.path[0]}"
-    line = f"  {key}:{' ' * bool(setting.value)}{setting.value}"
-    type_ = types.below(list(setting.path))
+    depth, key = len(setting.path) - 1, prefix + ".".join(setting.path)
+    shown = "  " * depth + setting.path[-1] if depth else key
+    line = f"  {shown}:{' ' * bool(setting.value)}{setting.value}"
+    type_ = types.below(key.split("."))
     bounds = type_.bounds if type_ is not None else ""
     said = f"{setting.meaning} [{bounds}]" if setting.meaning and bounds else setting.meaning or bounds
     return f"{line:<36} # {said}" if said else line

@@ -1,26 +1,73 @@
-"""The commands: the function `run` of the module with the verb's name, or the function with its name in ask.py."""
+"""The verbs: a verb is a module here, with the dataclass `Settings` and `run(settings, session)`, and conf/VERB.yaml.
+
+Modules of verbs import what computes inside their functions, so that help pages read their settings without delay.
+"""
 
 from __future__ import annotations
 
-import sys
+import dataclasses
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from lmtool.config.options import HOMES, conf_dir
+from lmtool.config.types import TRAINING, SettingType, types_of
 from lmtool.system.terminal import first_use_announced, only_table
 
+FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in this order
 
-def run_command(verb: str, config: Any, session: Any) -> Any:
+
+@cache
+def verbs() -> list[str]:
+    """Return the names of the verbs, in the order of the help page: first the usual ones, then by name."""
+    modules = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
+    found = sorted(name for name in modules if (conf_dir() / f"{name}.yaml").is_file())
+    return [*FIRST, *(name for name in found if name not in FIRST)]
+
+
+def settings_of(verb: str) -> type[Any]:
+    """Return the dataclass of a verb's settings."""
+    settings: type[Any] = import_module(f"lmtool.commands.{verb}").Settings
+    return settings
+
+
+def own_types(verb: str) -> dict[str, SettingType]:
+    """Return the types of a verb's settings, except the settings of its groups."""
+    settings: Any = settings_of(verb)  # to mypy, a class is not hashable
+    types = types_of(settings)
+    return {key: type_ for key, type_ in types.items() if key not in HOMES and key != TRAINING}
+
+
+def bare_setting(verb: str) -> tuple[str, bool] | None:
+    """Return the setting that a word without a key is a value of, and whether it takes several words, if the verb has
+    one.
+    """
+    for field in dataclasses.fields(settings_of(verb)):
+        if "rule" in field.metadata and field.metadata["rule"].bare:
+            return field.name, str(field.type).startswith("list")
+    return None
+
+
+def settings_for(verb: str, **arguments: Any) -> Any:
+    """Return the settings of a verb that lmtool itself runs: the values of its YAML file but these arguments."""
+    from lmtool.config.compose import Composition, own_part
+    from lmtool.config.request import Request
+    from lmtool.config.settings import typed
+
+    composition = Composition(Request.of_arguments(verb, arguments), own_types(verb))
+    return typed(own_part(composition.settings()), settings_of(verb))
+
+
+def run_command(verb: str, settings: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
     for key in ("run", "runs", "run_out", "like", "paths"):
-        given = getattr(config, key, None)
+        given = getattr(settings, key, None)
         if given is not None and "hub:" in str(given):
             from lmtool.runs.hub import local_run
 
-            setattr(config, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
-    module, name = ("ask", verb) if verb in ("predict", "generate", "neighbors") else (verb, "run")
-    session.use_threads(config.threads)  # before numpy and numba, which read it when they are imported
-    command = getattr(import_module(f"lmtool.commands.{module}"), name)
-    shown = session.progress and "numba" in sys.modules
-    written = {getattr(config, key, None) for key in ("to", "filter")}
-    with first_use_announced(shown=shown), only_table("-" if "-" in written else None):
-        return command(config, session)
+            setattr(settings, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
+    session.use_threads(settings.threads)  # before numpy and numba, which read it when they are imported
+    written = {getattr(settings, key, None) for key in ("to", "filter")}
+    with first_use_announced(shown=session.progress), only_table("-" if "-" in written else None):
+        return import_module(f"lmtool.commands.{verb}").run(settings, session)

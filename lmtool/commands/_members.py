@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import CompareConfig, EnsembleConfig
+from lmtool.config.verbs import MembersConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import TextCorpus
 from lmtool.data.readers import is_kenlm_binary, read_blocks
@@ -52,25 +52,25 @@ class Member:
         return int(np.isneginf(self.scores.log_prob).sum())
 
 
-def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple[list[Member], Tokens]:
+def scores_of(settings: MembersConfig, session: Session) -> tuple[list[Member], Tokens]:
     """Return the scores of all members for the same tokens, and these tokens; runs are scored on text= or `split`.
 
     Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
-    names = config.runs
-    require_one_unit(names, config.text)
-    if config.text is not None:
-        corpus, models = open_members(config, set(), ExitStack(), session)
-        text = corpus.split(config.text)
+    names = settings.runs
+    require_one_unit(names, settings.text)
+    if settings.text is not None:
+        corpus, models = open_members(settings, set(), ExitStack(), session)
+        text = corpus.split(settings.text)
         tokens = tokens_of(text, corpus.vocabulary)
         of_models = [
             scores_by(
-                model, text, tokens, config.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
+                model, text, tokens, settings.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
             )
             for name, model in zip(names, models, strict=True)
         ]
         return list(map(Member, names, of_models)), tokens
-    found = {name: _scores_of_lmtool(name, config, session.progress) for name in names}
+    found = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
     if scored:
@@ -91,7 +91,7 @@ def scores_of(config: EnsembleConfig | CompareConfig, session: Session) -> tuple
 
 
 def open_members(
-    config: EnsembleConfig | CompareConfig, used: set[str], stack: ExitStack, session: Session
+    settings: MembersConfig, used: set[str], stack: ExitStack, session: Session
 ) -> tuple[Corpus, list[LanguageModel]]:
     """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
@@ -99,27 +99,27 @@ def open_members(
     or their union. used: the splits that are fitted on and scored. Raises UserError if words differ without
     vocabulary=union, if another run has other text in a split that is used, and if their rules for words differ.
     """
-    names, union, corpus = config.runs, config.vocabulary is not None, None
+    names, union, corpus = settings.runs, settings.vocabulary is not None, None
     runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]
-    if config.text is None:
-        corpus = stack.enter_context(open_run_corpus(runs[0], config.store_dir, progress=session.progress))
+    if settings.text is None:
+        corpus = stack.enter_context(open_run_corpus(runs[0], settings.store_dir, progress=session.progress))
     known = None if corpus is None else corpus.vocabulary
-    loaded = {name: load_member(name, known, config.device) for name in names}
+    loaded = {name: load_member(name, known, settings.device) for name in names}
     words = {name: own for name, (_, own) in loaded.items()}
     vocabulary = common_vocabulary(words, union)
     session.note(*union_note(words, vocabulary))
     if corpus is None:
-        forms = [text_form(run, run_vocabulary(run, config.store_dir), config.store_dir) for run in runs]
+        forms = [text_form(run, run_vocabulary(run, settings.store_dir), settings.store_dir) for run in runs]
         if len({(form.unit, form.rules, form.tags, form.blank_lines) for form in forms}) > 1:
             raise UserError(
                 f"runs={names}: their data has other rules for words (unit, case, form, spaces, tags, blank lines)"
             )
         form = replace(forms[0], vocabulary=vocabulary) if forms else TextForm(vocabulary)
-        text, _ = split_of_text(read_blocks(*text_files(str(config.text), "text")), str(config.text), form)
-        corpus = TextCorpus(text, str(config.text), form)
-    for run in runs if config.text is None else []:
+        text, _ = split_of_text(read_blocks(*text_files(str(settings.text), "text")), str(settings.text), form)
+        corpus = TextCorpus(text, str(settings.text), form)
+    for run in runs if settings.text is None else []:
         if run.store_fingerprint != runs[0].store_fingerprint:
-            with open_run_corpus(run, config.store_dir, progress=session.progress) as theirs:
+            with open_run_corpus(run, settings.store_dir, progress=session.progress) as theirs:
                 for split in used & {*corpus.splits}:
                     ours, other = (tokens_of(c.split(split), c.vocabulary) for c in (corpus, theirs))
                     _require_same(str(runs[0].folder), ours, str(run.folder), other)
@@ -159,15 +159,15 @@ def is_run(name: str) -> bool:
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
-def _scores_of_lmtool(name: str, config: EnsembleConfig | CompareConfig, progress: bool) -> TokenScores | None:
+def _scores_of_lmtool(name: str, settings: MembersConfig, progress: bool) -> TokenScores | None:
     """Return the scores of a run folder or of a scores.h5; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
         if (path / SCORES_FILE).is_file():
             scores = TokenScores.open(path / SCORES_FILE)
-            if not is_run(name) or scores.split == config.split:
+            if not is_run(name) or scores.split == settings.split:
                 return scores
-        return _scored(Run.open(path), config.split, config.store_dir, config.device, progress)
+        return _scored(Run.open(path), settings.split, settings.store_dir, settings.device, progress)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")
     return TokenScores.open(path) if path.suffix == ".h5" else None

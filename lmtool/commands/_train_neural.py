@@ -9,16 +9,14 @@ from dataclasses import asdict, replace
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lmtool.config.groups import EncoderConfig, is_tied
-from lmtool.config.model_verbs import MapKind, ReportConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
-from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess
@@ -34,7 +32,7 @@ from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import require_splits, save_trained
 from lmtool.runs.load import tree_words
-from lmtool.runs.resume import TrainingStart, require_same, restore_settings
+from lmtool.runs.resume import require_same, restore_settings, save_request, saved_request
 from lmtool.runs.run import METRICS, RATES, Run, has_state, start_of
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -52,71 +50,70 @@ from lmtool.training.reporting import Trackers, numbers_in
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
 from lmtool.trees.tree import Tree
 
+if TYPE_CHECKING:
+    from lmtool.commands.train import Settings
+
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
 UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
-def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
+def train_neural(settings: Settings, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
     """Train into the run folder.
 
     Raises UserError if the store, the settings and the checkpoint to resume from do not match.
     """
     start = time.perf_counter()
-    session.use_threads(config.threads)  # torch's too, which has been imported now
+    session.use_threads(settings.threads)  # torch's too, which has been imported now
     keep_freed_memory()
-    device = choose_device(config.device)
+    device = choose_device(settings.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    repeating = repeatable(device, config.training is not None and config.training.deterministic)
+    repeating = repeatable(device, settings.training is not None and settings.training.deterministic)
     with random_states_restored(device), repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with folder_lock(out) if processes.first else nullcontext():
             if processes.first:
                 remove_unfinished(out)
-            return _run(config, model, replace(session, out=out), device, processes, start)
+            return _run(settings, model, replace(session, out=out), device, processes, start)
 
 
 def _run(
-    config: TrainConfig,
+    settings: Settings,
     model: EncoderConfig,
     session: Session,
     device: torch.device,
     processes: Processes,
     start: float,
 ) -> TrainedRun | RateTest:
-    training, out = config.training, session.out
+    training, out = settings.training, session.out
     assert training is not None, "each neural conf/model/*.yaml chooses one"
-    state = _state_to_resume(config, session, processes)
+    state = _state_to_resume(settings, session, processes)
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
-    begun = TrainingStart.open(out) if config.resume is not None else TrainingStart([], started_in="")
-    started_in = begun.started_in
+    begun = saved_request(out) if settings.resume is not None else None
+    started_in = "" if begun is None else begun.started_in
     if started_in:
-        session = replace(session, begun=replace(session.begun, started_in=started_in))
-    with also_below(started_in), _corpus(config, session, processes) as corpus:
+        session = replace(session, request=replace(session.request, started_in=started_in))
+    with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
-            composed = config.tree
             # What a cell that is run again no longer names is not restored, but compared.
-            named = [*begun.overrides, *session.begun.overrides]
-            words = named if session.again == "resume" else session.begun.overrides
-            restore_settings(config, state.values["about"]["settings"], words)
-            if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
-                session.choices["tree"] = config.tree.kind
+            earlier = begun.settings if begun is not None and session.again == "resume" else {}
+            restore_settings(settings, state.values["about"]["settings"], {**earlier, **session.request.settings})
         tokens = corpus.tokens("train")
-        model.suit(config.data.vocabulary.unit, tokens)
+        model.suit(settings.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
         batch_size = training.batch_size or default_batch_size(tokens, most=usual, length=length)
-        assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
-        config.optim.suit(config.output)
-        fewer = config.output.suit(len(corpus.vocabulary) - 1) if isinstance(config.output, DrawnOutput) else ""
+        assert settings.optim is not None and settings.output is not None, "each neural conf/model/*.yaml chooses both"
+        settings.optim.suit(settings.output)
+        fewer = settings.output.suit(len(corpus.vocabulary) - 1) if isinstance(settings.output, DrawnOutput) else ""
         training.batch_size, unchosen = batch_size, training.batch_size is None
-        settings = {key: value for key, value in plain_values(config).items() if key not in UNSAVED_SETTINGS}
+        values = {key: value for key, value in plain_values(settings).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
             session.note(*[fewer] if fewer else [])
             report_splits(corpus, session.say, session.note, session.warn)
-        if state is None and not config.lr_range:
-            _require_within_budget(config, tokens, batch_size * length)
+        if state is None and not settings.lr_range:
+            _require_within_budget(settings, tokens, batch_size * length)
         if processes.first and batch_size * length > tokens:
             session.note(
                 f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "
@@ -134,27 +131,27 @@ def _run(
                     f"{out} was trained on another store than {corpus.path}: use the same data, or train from scratch "
                     "in another folder"
                 )
-            session.note(*(require_same(about["settings"], settings, out) if processes.first else []))
-        if processes.first and not config.lr_range:
+            session.note(*(require_same(about["settings"], values, out) if processes.first else []))
+        if processes.first and not settings.lr_range:
             session.begin_writing()
-            session.begun.save(out)
+            save_request(out, session.request)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
                     Run.open(out).save_unfinished()
-        tree = _tree(config, corpus, session, processes, resumed=state is not None)
-        torch.manual_seed(config.seed)
-        network = build_neural(model, config.output, corpus.vocabulary, tree).to(device)
-        if processes.first and not config.lr_range:
+        tree = _tree(settings, corpus, session, processes, resumed=state is not None)
+        torch.manual_seed(settings.seed)
+        network = build_neural(model, settings.output, corpus.vocabulary, tree).to(device)
+        if processes.first and not settings.lr_range:
             sizes = {name: weight.numel() for name, weight in network.named_parameters()}
             parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             session.say(f"parameters: {parts}; {sum(sizes.values()):,} in all")
-        if config.lr_range:
+        if settings.lr_range:
             train_split = _train_split(corpus, None, model)
             assert isinstance(train_split, Split), "it is kept in memory"
-            return _try_rates(training, config, network, train_split, session)
-        assert config.schedule is not None, "each neural conf/model/*.yaml chooses one"
-        about, is_log_prob = {"settings": settings, "store": corpus.fingerprint}, config.output.loss_is_log_prob
-        options = training.chosen_trackers() if processes.first else []
+            return _try_rates(training, settings, network, train_split, session)
+        assert settings.schedule is not None, "each neural conf/model/*.yaml chooses one"
+        about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, settings.output.loss_is_log_prob
+        options = training.trackers if processes.first else []
         with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
 
             def on_evaluation(line: dict[str, Any]) -> object:
@@ -165,7 +162,7 @@ def _run(
                 network,
                 _train_split(corpus, training.memory, model),
                 corpus.split("valid").as_stream(network.across_sentences),
-                Plan(training, config.optim, config.schedule, config.seed, about, is_log_prob),
+                Plan(training, settings.optim, settings.schedule, settings.seed, about, is_log_prob),
                 out,
                 processes=processes,
                 resume=state,
@@ -180,27 +177,27 @@ def _run(
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
             result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
-            result["tied"] = is_tied(model, config.output)
+            result["tied"] = is_tied(model, settings.output)
             if processes.first:
-                _save(result, config, model, settings, corpus, session)
+                _save(result, settings, model, values, corpus, session)
                 if trackers.running and can_plot():
-                    _give_pictures(trackers, out, config, session)
+                    _give_pictures(trackers, out, settings, session)
                 trackers.end(result)
-    run = TrainedRun.of(out, result, config.store_dir, session.notes)
+    run = TrainedRun.of(out, result, settings.store_dir, session.notes)
     if processes.first:
         session.say(run.line())
     return run
 
 
-def _state_to_resume(config: TrainConfig, session: Session, processes: Processes) -> State | None:
+def _state_to_resume(settings: Settings, session: Session, processes: Processes) -> State | None:
     """Return the checkpoint to resume from; None for a training from scratch."""
     state, out = None, session.out
     if processes.first:
-        if config.lr_range and config.resume is not None:
+        if settings.lr_range and settings.resume is not None:
             raise UserError("lr_range=true tries rates on a new model: leave resume out")
-        if config.resume is None:
+        if settings.resume is None:
             session.require_new()
-        if config.resume is not None or (session.in_sweep and has_state(out)):
+        if settings.resume is not None or (session.in_sweep and has_state(out)):
             state = load_state(out)
             if state is None:
                 session.note(f"{out} has no checkpoint yet; its training starts from scratch")
@@ -210,9 +207,9 @@ def _state_to_resume(config: TrainConfig, session: Session, processes: Processes
     return state_of_all
 
 
-def _require_within_budget(config: TrainConfig, tokens: int, batch_size: int) -> None:
+def _require_within_budget(settings: Settings, tokens: int, batch_size: int) -> None:
     """Raise UserError if the schedule needs more steps than the epochs of this many tokens have."""
-    training, schedule = config.training, config.schedule
+    training, schedule = settings.training, settings.schedule
     if training is None or training.epochs is None or schedule is None:
         return
     # An upper bound: a split that is read in blocks has incomplete batches at their ends.
@@ -221,27 +218,27 @@ def _require_within_budget(config: TrainConfig, tokens: int, batch_size: int) ->
     schedule.require_steps(steps, budget)
 
 
-def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corpus:
+def _corpus(settings: Settings, session: Session, processes: Processes) -> Corpus:
     """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
-    earlier = Path(session.begun.started_in, config.store_dir)
-    store_dir = earlier if config.resume is not None and earlier.is_dir() else config.store_dir
-    store = preprocess(config.data, store_dir, progress=session.progress)
+    earlier = Path(session.request.started_in, settings.store_dir)
+    store_dir = earlier if settings.resume is not None and earlier.is_dir() else settings.store_dir
+    store = preprocess(settings.data, store_dir, progress=session.progress)
     processes.from_first(str(store.path))
     return Corpus(store)
 
 
-def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:
+def _tree(settings: Settings, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:
     """Return the tree of the settings, or the one that the resumed training was started with."""
-    if config.tree is None:
+    if settings.tree is None:
         return None
     if processes.first and not resumed:
         start = time.perf_counter()
-        tree = config.tree.build(tree_words(corpus))
+        tree = settings.tree.build(tree_words(corpus))
         save_tree(tree, session.out / TREE)
         seconds = time.perf_counter() - start
-        session.say(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
+        session.say(f"tree={settings.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
     tree_of_all: Tree = processes.from_first(load_tree(session.out / TREE) if processes.first else None)
     return tree_of_all
 
@@ -257,53 +254,42 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
 
 def _save(
     result: dict[str, Any],
-    config: TrainConfig,
+    settings: Settings,
     model: EncoderConfig,
-    settings: dict[str, Any],
+    values: dict[str, Any],
     corpus: Corpus,
     session: Session,
 ) -> None:
-    assert config.output is not None, "as above"
+    assert settings.output is not None, "as above"
     out = session.out
-    if config.resume is not None and (out / "result.json").exists():
+    if settings.resume is not None and (out / "result.json").exists():
         result["seconds"] += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
     if model.across_sentences:
         result["across_sentences"] = True
         session.say("valid was read as train was: contexts across sentences")
     write_json(out / "result.json", result)
-    save_trained(out, settings, session.choices, corpus)
+    save_trained(out, values, session.choices, corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png
         from lmtool.report.reading import model_name
 
-        title = f"{model_name(Run.open(out))}, data={config.data.name}"
-        history = read_history(out / METRICS, config.output.loss_is_log_prob)
+        title = f"{model_name(Run.open(out))}, data={settings.data.name}"
+        history = read_history(out / METRICS, settings.output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(
         f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
     )
 
 
-def _give_pictures(trackers: Trackers, out: Path, config: TrainConfig, session: Session) -> None:
+def _give_pictures(trackers: Trackers, out: Path, settings: Settings, session: Session) -> None:
     """Give the trackers the pictures of the run's report; without them there is a warning."""
-    from lmtool.commands import report
+    from lmtool.commands import report, settings_for
 
-    settings = ReportConfig(
-        options=None,
-        store_dir=config.store_dir,
-        threads=config.threads,
-        resamples=10_000,
-        seed=1,
-        block="auto",
-        paths=[str(out)],
-        map=MapKind.pca,
-        words=200,
-        levels=4,
-    )
+    page = settings_for("report", paths=[str(out)], store_dir=settings.store_dir, threads=settings.threads)
     with TemporaryDirectory(prefix="lmtool-") as folder:
         try:
-            report.run(settings, Session(Path(folder), quiet=True))
+            report.run(page, Session(Path(folder), quiet=True))
         except UserError as error:
             session.warn(f"training.trackers: there are no pictures: {error}")
         for path in sorted(Path(folder).glob("*.png")):
@@ -311,24 +297,24 @@ def _give_pictures(trackers: Trackers, out: Path, config: TrainConfig, session: 
 
 
 def _try_rates(
-    training: TrainingConfig, config: TrainConfig, model: NeuralModel, train_split: Split, session: Session
+    training: TrainingConfig, settings: Settings, model: NeuralModel, train_split: Split, session: Session
 ) -> RateTest:
     """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
     lr_range.png. The model is not saved.
 
     Raises UserError if the loss diverges within 10 steps.
     """
-    assert config.optim is not None, "each neural conf/model/*.yaml chooses one"
-    low, high = config.lr_range_limits
+    assert settings.optim is not None, "each neural conf/model/*.yaml chooses one"
+    low, high = settings.lr_range_limits
     use_gradients(model, training.embedding_gradients)
-    batches = make_batches(train_split, training, model.encoder, config.seed, model.device)
+    batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)
     with only_plain(training.forms is Forms.plain):
         test = range_test(
             model,
-            make_optimizers(model, config.optim),
+            make_optimizers(model, settings.optim),
             iter(batches),
             limits=(low, high),
-            steps=config.lr_range_steps,
+            steps=settings.lr_range_steps,
             max_grad_norm=training.max_grad_norm,
         )
     if len(test.rates) < 10:
@@ -342,7 +328,7 @@ def _try_rates(
         from lmtool.plots.charts import loss_against_rate
         from lmtool.plots.style import save_png
 
-        title = f"optim={session.choices.get('optim', config.optim.kind)}, data={config.data.name}"
+        title = f"optim={session.choices.get('optim', settings.optim.kind)}, data={settings.data.name}"
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title, start_of(test.rates))
         save_png(figure, session.out / "lr_range.png")
         session.say(f"drawn in {session.out / 'lr_range.png'}")

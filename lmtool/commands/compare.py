@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lmtool.commands._members import Member, scores_of
-from lmtool.config.verbs import CompareConfig
-from lmtool.evaluation.metrics import DYNAMIC, perplexity
-from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
+from lmtool.config.verbs import MembersConfig, ResamplingConfig
+from lmtool.errors import UserError
 from lmtool.results import SUM_UNKNOWN, Comparison
-from lmtool.runs.run import fitted_note
-from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
+
+if TYPE_CHECKING:
+    from lmtool.commands._members import Member
+    from lmtool.session import Session
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
 MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6
 
 
-def run(config: CompareConfig, session: Session) -> Comparison:
+@dataclass(slots=True)
+class Settings(MembersConfig, ResamplingConfig):
+    """Settings of `lmtool compare`."""
+
+    def __post_init__(self) -> None:
+        ResamplingConfig.__post_init__(self)
+        if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
+            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
+
+
+def run(settings: Settings, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
-    members, tokens = scores_of(config, session)
-    offsets, block, size = resampled_units(tokens.offsets, config.block)
+    import numpy as np
+
+    from lmtool.commands._members import scores_of
+    from lmtool.evaluation.metrics import perplexity
+    from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
+
+    members, tokens = scores_of(settings, session)
+    offsets, block, size = resampled_units(tokens.offsets, settings.block)
     log_prob = np.stack([member.scores.log_prob for member in members])
-    differences = compare(log_prob, offsets, resamples=config.resamples, seed=config.seed, block=block)
+    differences = compare(log_prob, offsets, resamples=settings.resamples, seed=settings.seed, block=block)
     rows: list[list[Cell]] = []
     for member, difference in zip(members, [None, *differences], strict=True):
         row: list[Cell] = [member.label, perplexity(member.scores.log_prob)]
@@ -41,7 +57,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     lengths = sorted({difference.block * size for difference in differences if difference and difference.block})
     spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1]))) if lengths else "1"
     drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
-    drawn = f"{config.resamples:,} draws of {drawn}"
+    drawn = f"{settings.resamples:,} draws of {drawn}"
     if few := any(difference and difference.block is None for difference in differences):
         drawn = f"too few {unit} to tell"
     texts = ", ".join(dict.fromkeys(member.scores.split for member in members))
@@ -62,7 +78,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             "tokens": tokens.count,
             "unit": unit,
             "units": units,
-            "resamples": config.resamples,
+            "resamples": settings.resamples,
             "members": [
                 dict(zip(KEYS, row, strict=True))
                 | {"run": member.name, "dynamic": member.scores.dynamic}
@@ -79,8 +95,8 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     session.say(f"{comparison.heading()}\n{comparison.table_text()}")
     if few:
         session.note(
-            f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more (block={config.block}, "
-            f"{units:,} {unit})"
+            f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more "
+            f"(block={settings.block}, {units:,} {unit})"
         )
     _note(members, rows, session)
     return comparison
@@ -88,6 +104,9 @@ def run(config: CompareConfig, session: Session) -> Comparison:
 
 def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
     """Note what makes some of the figures not comparable."""
+    from lmtool.evaluation.metrics import DYNAMIC
+    from lmtool.runs.run import fitted_note
+
     if len({member.scores.split for member in members}) > 1:
         named = ", ".join(f"{member.name} on {member.scores.split}" for member in members)
         session.note(f"the same tokens under several names: {named}")

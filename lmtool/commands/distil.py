@@ -4,53 +4,77 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run
-from lmtool.config.model_verbs import DistilConfig
-from lmtool.config.settings import plain_values
+from lmtool.config.rules import MISSING, number_or_share, setting
+from lmtool.config.verbs import VerbConfig, require_device
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
-from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
-from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.results import TrainedRun
-from lmtool.runs.corpus import open_run_corpus, require_splits
-from lmtool.runs.load import load_model
-from lmtool.runs.run import Run
-from lmtool.session import Session
-from lmtool.system.arrays import IntArray, in_chunks
 from lmtool.system.process import keep_freed_memory
 from lmtool.system.terminal import token_bar
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lmtool.results import TrainedRun
+    from lmtool.session import Session
+    from lmtool.system.arrays import IntArray
 
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 
-def run(config: DistilConfig, session: Session) -> TrainedRun:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool distil`."""
+
+    run: str = MISSING
+    like: str = MISSING
+    tokens: int | None = setting(min=1)
+    likely: int | None = setting(min=1, max=1000)  # more words per context would not fit into memory
+    prune_to: Any = setting(check=number_or_share)
+    device: str = setting(check=require_device)
+
+
+def run(settings: Settings, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
+    import numpy as np
+
+    from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run
+    from lmtool.config.settings import plain_values
+    from lmtool.evaluation.metrics import perplexity
+    from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
+    from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.results import TrainedRun
+    from lmtool.runs.corpus import open_run_corpus, require_splits
+    from lmtool.runs.load import load_model
+    from lmtool.runs.run import Run
+    from lmtool.system.arrays import in_chunks
+
     session.require_new()
     keep_freed_memory()
     start = time.perf_counter()
-    teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))
+    teacher_run, like_run = Run.open(Path(settings.run)), Run.open(Path(settings.like))
     if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
-        raise UserError(f"{config.run} and {config.like} have different words: train them with the same data= settings")
-    with open_run_corpus(teacher_run, config.store_dir, progress=session.progress) as corpus:
+        raise UserError(
+            f"{settings.run} and {settings.like} have different words: train them with the same data= settings"
+        )
+    with open_run_corpus(teacher_run, settings.store_dir, progress=session.progress) as corpus:
         require_splits(corpus, "train", "valid")
-        refusal = f"like={config.like} is not an n-gram model: name a run that has the n-grams of the new model"
+        refusal = f"like={settings.like} is not an n-gram model: name a run that has the n-grams of the new model"
         like = load_ngram_model(like_run, corpus.vocabulary, refusal)
         if not like.normalised:
-            remedy = f"lmtool convert run={config.like} renormalize=true makes a run that gives probabilities"
-            raise UserError(f"like={config.like} gives scores that do not sum to one: {remedy}")
-        teacher = load_model(teacher_run, corpus.vocabulary, config.device)
+            remedy = f"lmtool convert run={settings.like} renormalize=true makes a run that gives probabilities"
+            raise UserError(f"like={settings.like} gives scores that do not sum to one: {remedy}")
+        teacher = load_model(teacher_run, corpus.vocabulary, settings.device)
         if teacher.dynamic:
-            raise UserError(f"run={config.run} learns from the text as it reads it (a cache): mix the runs without one")
+            raise UserError(
+                f"run={settings.run} learns from the text as it reads it (a cache): mix the runs without one"
+            )
         if not teacher.normalised:
-            raise UserError(f"run={config.run} gives scores that do not sum to one")
+            raise UserError(f"run={settings.run} gives scores that do not sum to one")
         train = corpus.split("train")
-        tokens = min(train.tokens, config.tokens or train.tokens)
+        tokens = min(train.tokens, settings.tokens or train.tokens)
         table = like.table
 
         def for_each_place(take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
@@ -65,13 +89,13 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
                     take(like.contexts_of(train, places)[0], p)
                     bar.update(len(places))
 
-        if config.likely is not None:
-            gathered = LikelyNgrams(table, config.likely)
+        if settings.likely is not None:
+            gathered = LikelyNgrams(table, settings.likely)
             for_each_place(gathered.add)
             table = gathered.extended()
         expected = ExpectedProbabilities(table)
         for_each_place(expected.add)
-        table = prune(expected.distilled(), corpus.vocabulary.eos, session, to=config.prune_to)
+        table = prune(expected.distilled(), corpus.vocabulary.eos, session, to=settings.prune_to)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
@@ -83,7 +107,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     }
     result |= {"epochs": tokens / train.tokens, "seconds": seconds, "options": session.choices}
     fits = teacher_run.fitted_on, like_run.fitted_on
-    save_ngram_run(session, plain_values(config), Text.of_run(like_run), model, result, *fits)
+    save_ngram_run(session, plain_values(settings), Text.of_run(like_run), model, result, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
-    return TrainedRun.of(session.out, saved, config.store_dir, session.notes)
+    return TrainedRun.of(session.out, saved, settings.store_dir, session.notes)

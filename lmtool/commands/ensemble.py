@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lmtool.commands._members import is_run, model_behind, open_members, require_one_unit, scores_of, shares
-from lmtool.config.settings import plain_values
-from lmtool.config.verbs import UNION, EnsembleConfig, FitOn, MixMethod
+from lmtool.config.rules import require, setting
+from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
-from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
-from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
-from lmtool.mixtures.linear import fit_weights, mix
-from lmtool.results import NOT_COMPARABLE, SUM_UNKNOWN, Evaluation, MixedRun
-from lmtool.runs.corpus import save_words, tokeniser_of
-from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
-from lmtool.session import Session
+from lmtool.results import NOT_COMPARABLE
 from lmtool.system.files import write_json
 
+if TYPE_CHECKING:
+    from lmtool.results import MixedRun
+    from lmtool.session import Session
 
-def run(config: EnsembleConfig, session: Session) -> MixedRun:
+
+@dataclass(slots=True)
+class Settings(MixtureConfig):
+    """Settings of `lmtool ensemble`."""
+
+    text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
+
+    def __post_init__(self) -> None:
+        MixtureConfig.__post_init__(self)
+        members = len(self.runs) + (self.cache is not None)
+        if members < 2:
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
+        cloze = self.fit_on is FitOn.cloze
+        rule = "text except with method=log_linear"
+        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
+        if self.weights is not None:
+            what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
+            self.weights = read_weights(self.weights, members, what)
+
+
+def run(settings: Settings, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    out, read = session.out.resolve(), [Path(name).resolve() for name in config.runs]
+    from lmtool.commands._ensemble_mixing import mix_runs, mix_scores
+    from lmtool.commands._members import is_run, require_one_unit, shares
+    from lmtool.evaluation.token_scores import SCORES_FILE
+    from lmtool.runs.run import Run
+
+    out, read = session.out.resolve(), [Path(name).resolve() for name in settings.runs]
     if out in read or out / SCORES_FILE in read or ((out / "run.json").is_file() and Run.open(out).kind != "ensemble"):
         raise UserError(f"{session.out} is a run, which the mixture would replace: choose another hydra.run.dir=PATH")
-    require_one_unit(config.runs, config.text)
-    if config.method is MixMethod.linear:
-        config = replace(config, weights=shares(config.weights, session))
-    if config.text is not None or all(is_run(name) or not Path(name).exists() for name in config.runs):
-        mixed, extra = _mix_runs(config, session)
+    require_one_unit(settings.runs, settings.text)
+    if settings.method is MixMethod.linear:
+        settings = replace(settings, weights=shares(settings.weights, session))
+    if settings.text is not None or all(is_run(name) or not Path(name).exists() for name in settings.runs):
+        mixed, extra = mix_runs(settings, session)
     else:
-        mixed, extra = _mix_scores(config, session)
+        mixed, extra = mix_scores(settings, session)
     lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
     members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in lines]
     evaluation = mixed.evaluation
@@ -47,115 +62,3 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     if evaluation.normalised is False:
         session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
     return mixed
-
-
-def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
-    """Mix the models of runs and ARPA files into a run; return also the further entries of result.json."""
-    out = session.out
-    members = {str(Path(name)): Run.open(Path(name)) for name in config.runs if not Path(name).is_file()}
-    first = next(iter(members.values()), None)
-    with ExitStack() as stack:
-        used = {config.split, *([config.fit_split] if config.weights is None else [])}
-        corpus, models = open_members(config, used, stack, session)
-        if config.text is not None:
-            config = replace(config, split=config.text, fit_split=config.text)
-        # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
-        questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
-        text = None if questions_only else corpus.split(config.split)
-        tokens = None if text is None else tokens_of(text, corpus.vocabulary)
-        start, seconds = time.perf_counter(), 0.0
-        log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
-        seconds += time.perf_counter() - start
-        on_fit_split = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
-        fitted = fit_mixture(config, models, corpus, on_fit_split, session.say, progress=session.progress)
-        if questions_only and corpus.cloze(config.split) is None:
-            raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
-        if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
-            session.note("the weights have not converged: there may be better ones")
-        own, on, said = fitted_by(plain_values(config)), config.split, config.split
-        if config.text is not None and tokens is not None:
-            on, said = text_key(tokens.fingerprint), f"text={config.text}"
-            own = {on: own[config.fit_split]} if own else {}
-        found = {"the mixture": own.get(on, [])}
-        found |= {name: member.fitted_on.get(on, []) for name, member in members.items()}
-        session.note(*fitted_note(found, said))
-        mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
-        cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
-        if text is None or tokens is None:
-            evaluation = Evaluation(str(out), config.split, mixture.normalised, cloze=cloze)
-        else:
-            start = time.perf_counter()
-            log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
-            seconds += time.perf_counter() - start
-            known = tuple(dict.fromkeys(what for fits in found.values() for what in fits))
-            scores = scores_by(mixture, text, tokens, config.split, known, log_prob=log_prob)
-            across = reads_across(mixture, text)
-            evaluation = Evaluation.of(str(out), scores, seconds=seconds, cloze=cloze, across_sentences=across)
-            scores.save(out / SCORES_FILE)
-        save_words(out, corpus.vocabulary, tokeniser_of(corpus))
-    Run(
-        folder=out,
-        kind="ensemble",
-        config=plain_values(config) | {"data": None if first is None else first.config["data"]},
-        store="" if first is None or config.text is not None else first.store,
-        store_fingerprint="" if first is None or config.text is not None else first.store_fingerprint,
-        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
-        members=tuple(str(Path(name).resolve()) for name in config.runs),
-        weights=tuple(float(weight) for weight in fitted.weights),
-        mixture=fitted.mixture | ({} if config.vocabulary is None else {"vocabulary": UNION}),
-        fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
-        started_in=os.getcwd() if first is None else first.started_in,
-    ).save()
-    extra = {"method": config.method.value, **fitted.result}
-    if config.vocabulary is not None:
-        extra |= {"vocabulary": UNION, "words": len(corpus.vocabulary) - 1}
-    names = [str(Path(name)) for name in config.runs]
-    perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
-    if config.cache is not None:
-        names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
-    if evaluation.dynamic:
-        session.note(DYNAMIC)
-    mixed = names, fitted.weights.tolist(), perplexities, evaluation
-    return MixedRun(*mixed, folder=out, store_dir=config.store_dir, notes=session.notes), extra
-
-
-def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
-    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5; return also the further entries
-    of result.json.
-
-    Raises UserError for what needs more than scores: other methods, caches, weights from another split.
-    """
-    if config.method is not MixMethod.linear or config.cache is not None:
-        raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
-    if config.weights is None and config.fit_split != config.split:
-        raise UserError(
-            f"fit_split={config.fit_split}: runs= names scores without a model, of one text alone; give weights=, or "
-            f"fit them on it with fit_split={config.split}"
-        )
-    start = time.perf_counter()
-    members, _ = scores_of(config, session)
-    models = [model_behind(Path(name)) for name in config.runs]
-    log_prob = np.stack([member.scores.log_prob for member in members])
-    weights, extra = np.array(config.weights), dict[str, Any]()
-    if config.weights is None:
-        fit = fit_weights(log_prob)
-        record = fit_record(config, fit.iterations, fit.gap) | {"split": members[0].scores.split}
-        weights, extra = fit.weights, {"fit": record}
-        session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
-    first, *others = [member.scores for member in members]
-    own = ["weights"] if config.weights is None else []
-    fits = {"the mixture": own} | {member.name: list(member.scores.fitted) for member in members}
-    session.note(*fitted_note(fits, first.split))
-    scores = first.mixed(mix(log_prob, weights), others, own)
-    scores.save(session.out / SCORES_FILE)
-    one_model = f"; if all are n-gram models, lmtool convert runs=[{session.out}] makes one of them"
-    session.note(
-        "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
-    )
-    session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.scores.dynamic])
-    unknown = [member.name for member in members if member.scores.normalised is None]
-    session.note(*[f"{name}: {SUM_UNKNOWN}" for name in unknown])
-    evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
-    perplexities: list[float | None] = [perplexity(member.scores.log_prob) for member in members]
-    weighted = config.runs, weights.tolist(), perplexities, evaluation, unknown
-    return MixedRun(*weighted, folder=session.out, notes=session.notes), extra | {"models": models}

@@ -2,71 +2,68 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lmtool.config.verbs import TUNED, EvalConfig
-from lmtool.data.corpus import Corpus
-from lmtool.data.oov import oov_warning, text_warning
-from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
-from lmtool.data.split import Split
-from lmtool.data.standard_input import INPUT, standard_input
-from lmtool.data.text_files import text_files
-from lmtool.data.text_form import split_of_text
-from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError
-from lmtool.evaluation.metrics import (
-    DYNAMIC,
-    READ_ALONE,
-    cloze_report,
-    log_z,
-    only_questions,
-    reads_across,
-    require_across,
-    score_questions,
-    scores_by,
-    split_accuracy,
-    with_unk_as_oov,
-)
-from lmtool.evaluation.nbest import (
-    chosen,
-    hypothesis_log_prob,
-    read_nbest,
-    read_references,
-    tuned_weights,
-    word_errors,
-    write_nbest,
-)
-from lmtool.evaluation.other_tools import Part, detail_lines
-from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
-from lmtool.language_model import LanguageModel
-from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
+from lmtool.config.data import BlankLines
+from lmtool.config.rules import MISSING, is_number, require, setting
+from lmtool.config.verbs import ModelUserConfig
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
-from lmtool.runs.corpus import open_run_corpus
-from lmtool.runs.load import load_model, load_named
-from lmtool.runs.run import Run, fitted_note, fitted_on, run_folder
-from lmtool.session import Session
-from lmtool.system.arrays import LN10, FloatArray
 from lmtool.system.files import write_json
-from lmtool.text_model import TextModel
+
+if TYPE_CHECKING:
+    from lmtool.session import Session
 
 
-def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
+@dataclass(slots=True)
+class Settings(ModelUserConfig):
+    """Settings of `lmtool eval`."""
+
+    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
+    split: str = MISSING
+    text: str | None = setting(excludes=("nbest=FILE",))
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
+    across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
+    blank_lines: BlankLines | None = setting(needs=("text=FILE",))
+    accuracy: bool = setting(excludes=("nbest=FILE",))
+    detail: bool = setting(excludes=("nbest=FILE",))
+    unnormalised: bool = setting(excludes=("nbest=FILE",))
+    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalised=true"))
+    dynamic_rule: str = setting(words=("rms", "sgd"))
+    dynamic_segment: int = setting(min=1)
+    dynamic_lr: float = setting(min=0)
+    dynamic_decay: float = setting(min=0, below=1)
+    nbest: str | None = MISSING
+    nbest_costs: str | None = setting(needs=("nbest=FILE",))
+    nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
+    nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
+    nbest_reference: str | None = setting(needs=("nbest=FILE",))
+    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=FILE",))
+
+    def __post_init__(self) -> None:
+        ModelUserConfig.__post_init__(self)
+        penalty, can_tune = self.nbest_word_penalty, self.nbest_reference is not None
+        known = penalty is None or is_number(penalty, -1e9, 1e9) or (penalty == "tuned" and can_tune)
+        require(known, "nbest_word_penalty", penalty, "null, a number, or with nbest_reference=FILE tuned")
+
+
+def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    if config.text is None and config.nbest is None:
-        evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
+    from lmtool.commands._eval_scores import evaluate_run, evaluate_text, rescore
+    from lmtool.evaluation.token_scores import SCORES_FILE
+    from lmtool.runs.load import load_named
+    from lmtool.runs.run import Run, run_folder
+
+    if settings.text is None and settings.nbest is None:
+        evaluation = evaluate_run(settings, Run.open(run_folder(settings.run)), session)
     else:
-        loaded = load_named(config.run, config.arpa, config.device, config.store_dir).reading(config.blank_lines)
-        if config.nbest is not None:
-            return _rescore(config, config.nbest, loaded, session)
-        evaluation = _of_text(config, loaded, session)
+        loaded = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
+        loaded = loaded.reading(settings.blank_lines)
+        if settings.nbest is not None:
+            return rescore(settings, settings.nbest, loaded, session)
+        evaluation = evaluate_text(settings, loaded, session)
     result = evaluation.as_json()
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
@@ -76,262 +73,3 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     if evaluation.normalised is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation
-
-
-def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
-    """Score a split of the run's data, and its cloze questions, if any."""
-    name, run = config.split, str(finished.folder)
-    with open_run_corpus(finished, config.store_dir, progress=session.progress) as corpus:
-        model = load_model(finished, corpus.vocabulary, config.device)
-        cloze = score_questions(model, corpus, name, session.out, session.say, session.note)
-        if cloze is not None:
-            cloze |= _local_cloze(finished, corpus, name)
-        if only_questions(corpus, name):
-            return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
-        split = corpus.split(name)
-        session.warn(*oov_warning(corpus, name))
-    return evaluate_split(
-        model,
-        split,
-        corpus.vocabulary,
-        session,
-        run=run,
-        name=name,
-        own=name,
-        accuracy=config.accuracy,
-        unnormalised=config.unnormalised,
-        detail=config.detail,
-        cloze=cloze,
-        dynamic=config if config.dynamic else None,
-    )
-
-
-def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
-    """Return the results of questions scored by the counts of their candidates alone, if the run's smoother does so."""
-    if run.kind != "train" or not run.config.get("smoother"):
-        return {}
-    smoother, settings = run.settings("smoother"), run.settings("counts")
-    if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
-        return {}
-    counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
-    questions = corpus.cloze(split)
-    assert questions is not None, "the caller has scored them"
-    contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
-    log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
-    report = cloze_report(log_prob, questions.answers)
-    return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}
-
-
-def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
-    """Score files or standard input, tokenized as the run's data were; the run's store is not needed."""
-    name, across = str(config.text), config.across_sentences
-    documents = across and config.column is not None
-    if across:
-        require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
-    printed = None
-    if name == "-":
-        blocks: Iterable[bytes] = read_stream(standard_input(by_line=config.flush == "line"), INPUT)
-        alone = loaded.vocabulary.eos is not None and not (across or loaded.dynamic or config.dynamic)
-        if config.detail and alone and not config.unnormalised:
-            blocks, printed = _print_blocks(blocks, loaded, session)
-    else:
-        at_once = 0 if documents else DOCUMENT_BLOCK
-        blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)
-    split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
-    if skipped and loaded.vocabulary.eos is not None:
-        session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    return evaluate_split(
-        loaded.model,
-        split,
-        loaded.vocabulary,
-        session,
-        run=loaded.name,
-        name=name,
-        accuracy=config.accuracy,
-        unnormalised=config.unnormalised,
-        detail=config.detail,
-        dynamic=config if config.dynamic else None,
-        printed=printed,
-    )
-
-
-def _print_blocks(
-    blocks: Iterable[bytes], loaded: TextModel, session: Session
-) -> tuple[list[bytes], tuple[FloatArray, float]]:
-    """Print SRILM's lines of blocks of text as they arrive; return the blocks, and `printed` of evaluate_split."""
-    read, scores, seconds = [], [], 0.0
-
-    def parts() -> Iterator[Part]:
-        nonlocal seconds
-        for block in blocks:
-            split = with_unk_as_oov(split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary)
-            start = time.perf_counter()
-            scores.append(loaded.model.score_text(split) if split.tokens else np.empty(0))
-            seconds += time.perf_counter() - start
-            read.append(block)
-            yield _detail(loaded.model, split, scores[-1], loaded.vocabulary)
-
-    for line in detail_lines(parts(), sentences=True, name="-"):
-        session.say(line)
-    return read, (np.concatenate(scores), seconds)
-
-
-def _dynamic_scores(config: EvalConfig, model: LanguageModel, split: Split, run: str, progress: bool) -> FloatArray:
-    """Return log p of each token by dynamic evaluation. run: the model's folder. Raises UserError for other models than
-    networks.
-    """
-    from lmtool.neural.dynamic import score_dynamically
-    from lmtool.neural.model import NeuralModel
-
-    if not isinstance(model, NeuralModel):
-        raise UserError(
-            f"dynamic=true: {run} is not a single network with weights to train; of a mixture, evaluate each network "
-            "with dynamic=true, and mix these scores by lmtool ensemble"
-        )
-    train, segment, lr, decay = None, config.dynamic_segment, config.dynamic_lr, config.dynamic_decay
-    if config.dynamic_rule == "rms":
-        with open_run_corpus(Run.open(Path(run)), config.store_dir, progress=progress) as corpus:
-            train = corpus.split("train")
-    return score_dynamically(model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
-
-
-def evaluate_split(
-    model: LanguageModel,
-    split: Split,
-    vocabulary: Vocabulary,
-    session: Session,
-    *,
-    run: str,
-    name: str,
-    own: str | None = None,
-    accuracy: bool = False,
-    unnormalised: bool = False,
-    detail: bool = False,
-    cloze: dict[str, float] | None = None,
-    dynamic: EvalConfig | None = None,
-    printed: tuple[FloatArray, float] | None = None,
-) -> Evaluation:
-    """Score text with a model.
-
-    run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalised, detail: as in EvalConfig. cloze: results of the text's questions. dynamic: settings of dynamic
-    evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
-    Raises UserError for unnormalised scores of a model that has none.
-    """
-    split = with_unk_as_oov(split, model, vocabulary)
-    start = time.perf_counter()
-    if printed is not None:
-        log_prob = printed[0]
-    elif dynamic is not None:
-        log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
-    elif unnormalised:
-        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
-    else:
-        log_prob = model.score_text(split, progress=session.progress)
-    seconds = time.perf_counter() - start if printed is None else printed[1]
-    across = reads_across(model, split)
-    if across is False:
-        session.note(READ_ALONE)
-    if split.oov_words is not None:
-        session.warn(*text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary))
-    tokens = tokens_of(split, vocabulary)
-    fitted = fitted_on(Path(run), own, tokens.fingerprint)
-    session.note(*fitted_note({run: fitted}, own or f"text={name}"))
-    scores = scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
-    normalised, learns = scores.normalised and not unnormalised, scores.dynamic or dynamic is not None
-    evaluation = Evaluation.of(
-        run,
-        replace(scores, normalised=normalised, dynamic=learns),
-        seconds=seconds,
-        accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
-        cloze=cloze,
-        log_z=log_z(model, split) if dynamic is None else None,
-        across_sentences=across,
-        notes=session.notes,
-    )
-    if evaluation.dynamic:
-        session.note(DYNAMIC)
-    if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
-        session.note(
-            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
-            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
-        )
-    if split.tokens:
-        session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
-    if detail and printed is None:
-        part, sentences = _detail(model, split, log_prob, vocabulary), vocabulary.eos is not None
-        for line in detail_lines([part], sentences=sentences, name=name):
-            session.say(line)
-    return evaluation
-
-
-def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary: Vocabulary) -> Part:
-    """Return a text for SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
-    matched = None
-    if model.context_classes is not None:
-        matched = model.map_text(model.matched_lengths, split)
-    return tokens_of(split, vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
-
-
-def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
-    """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
-
-    Raises UserError for a dynamic model, and for lists that cannot be read.
-    """
-    if loaded.dynamic:
-        raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
-    nbest = read_nbest(nbest_file, config.nbest_costs)
-    references = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
-    start = time.perf_counter()
-    log_prob = hypothesis_log_prob(nbest, loaded.score)
-    seconds = time.perf_counter() - start
-    if zeros := int(np.isneginf(log_prob).sum()):
-        log10, model = -100.0 if config.unk_log10 is None else config.unk_log10, loaded.model
-        if isinstance(model, NgramModel):
-            loaded = replace(loaded, model=model.with_floor(log10 * LN10))
-        log_prob = hypothesis_log_prob(nbest, loaded.score, log10 * LN10)
-        session.note(
-            f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
-            f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
-        )
-    rates: dict[str, float] = {}
-    sizes = np.array([len(split_words(text)) for text in nbest.texts])
-    given, weight, tuned = config.nbest_word_penalty, config.nbest_weight, False
-    penalty = None if given == TUNED else float(given or 0)
-    if references is not None:
-        of_list = np.repeat(np.arange(len(references)), np.diff(nbest.offsets))
-        errors = np.array([word_errors(w, references[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
-        tuned = weight is None or penalty is None
-        weight, penalty = tuned_weights(nbest.total, log_prob, sizes, errors, nbest.offsets, weight, penalty)
-        reference_words = sum(len(split_words(line)) for line in references)
-        if reference_words == 0:
-            raise UserError(f"{config.nbest_reference} has no words: give the right transcriptions")
-        both = (nbest.total - penalty * sizes, weight), (nbest.total, 0.0)
-        new, old = (errors[chosen(total, log_prob, nbest.offsets, by)].sum() for total, by in both)
-        best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
-        names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
-        rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
-    weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
-    files = write_nbest(session.out, nbest, log_prob, nbest.total + weight * log_prob - penalty * sizes)
-    result: dict[str, Any] = {"nbest": nbest_file, "lists": len(nbest.lists), "hypotheses": len(nbest.texts)}
-    result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
-    result |= {"reference_words": reference_words} | rates if rates else {}
-    result |= {"weight": weight} | ({} if given is None else {"word_penalty": penalty})
-    write_json(session.out / "result.json", result)
-    rescored = Rescored(
-        run=loaded.name,
-        lists=len(nbest.lists),
-        hypotheses=len(nbest.texts),
-        weight=weight,
-        word_penalty=None if given is None else penalty,
-        tuned=tuned,
-        files=list(files),
-        notes=session.notes,
-        **rates,
-    )
-    session.say(f"{rescored.heading()}\n{rescored.lines()}")
-    if rescored.tuned:
-        used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
-        session.note(f"tuned on these lists themselves; for other lists, use {used}")
-    session.say(f"wrote {', '.join(str(path) for path in files)}")
-    return rescored

@@ -2,218 +2,87 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from lmtool.commands._ngram_runs import load_ngram_model
-from lmtool.config.groups import CountModelConfig
-from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
-from lmtool.data.corpus import Corpus
-from lmtool.data.readers import PACKED
+from lmtool.config.rules import MISSING, setting
+from lmtool.config.verbs import Vectors, VerbConfig
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
-from lmtool.ngram.counting.counts import first_places_of
-from lmtool.ngram.files.arpa_model import arpa_form, arpa_word, write_arpa
-from lmtool.ngram.files.counts_write import write_counts
-from lmtool.ngram.files.fst import write_fst
-from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.results import Written
-from lmtool.runs.corpus import open_run_corpus
-from lmtool.runs.load import run_vocabulary
-from lmtool.runs.run import Run, run_folder
-from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
-from lmtool.text_model import TextModel
+from lmtool.system.files import write_json
 
-GOOGLE = "counts in a folder"
-FST = "G in OpenFst's text format"
+if TYPE_CHECKING:
+    from lmtool.session import Session
+
+
+class What(Enum):
+    """The part of a model to write; auto: chosen by the file's suffix."""
+
+    auto = "auto"
+    embeddings = "embeddings"
+    output = "output"
+
+
+class WeightType(Enum):
+    """The data type of exported weight matrices; int8 has a float32 scale per row."""
+
+    float32 = "float32"
+    float16 = "float16"
+    int8 = "int8"
+
+
 BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
-OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models
 
 
-def run(config: ExportConfig, session: Session) -> Written:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool export`."""
+
+    run: str | None = MISSING
+    to: str = MISSING
+    what: What = MISSING
+    dtype: WeightType = MISSING
+    license: str | None = setting(needs=("to=card",))
+    language: str | None = setting(needs=("to=card",))
+
+
+def run(settings: Settings, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    to, folder = Path(config.to), run_folder(config.run)
-    if config.to == "card":
-        from lmtool.commands.push import write_card
+    from lmtool.commands._formats import (
+        OF_COUNTS,
+        OF_MODELS,
+        format_of,
+        write_count_based,
+        write_weights,
+        write_word_vectors,
+    )
+    from lmtool.runs.run import Run, run_folder
 
-        card = write_card(Run.open(folder), "hub:OWNER/NAME", config.license, config.language)
+    to, folder = Path(settings.to), run_folder(settings.run)
+    if settings.to == "card":
+        from lmtool.commands._card import write_card
+
+        card = write_card(Run.open(folder), "hub:OWNER/NAME", settings.license, settings.language)
         session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
         return Written(card, "model card", notes=session.notes)
-    form = format_of(config.to)
-    if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={config.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
-    if config.dtype is not WeightType.float32 and form != "safetensors":
-        raise UserError(f"dtype={config.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
+    form = format_of(settings.to)
+    if settings.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
+        raise UserError(f"what={settings.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
+    if settings.dtype is not WeightType.float32 and form != "safetensors":
+        raise UserError(f"dtype={settings.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
     if form in OF_MODELS + OF_COUNTS:
-        about, result = write_count_based(Run.open(folder), config.store_dir, to, form, session)
+        about, result = write_count_based(Run.open(folder), settings.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
 
-        loaded = load(folder, "cpu", store_dir=config.store_dir)
+        loaded = load(folder, "cpu", store_dir=settings.store_dir)
         if form == "safetensors":
-            about, result = _write_weights(loaded, folder, to, BITS_OF[config.dtype])
+            about, result = write_weights(loaded, folder, to, BITS_OF[settings.dtype])
         else:
-            which = Vectors.output if config.what is What.output else Vectors.embeddings
-            about, result = _write_vectors(loaded, to, which, session, binary=form == "word2vec binary")
+            which = Vectors.output if settings.what is What.output else Vectors.embeddings
+            about, result = write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
     session.say(f"wrote {to}: {about}")
     write_json(session.out / "result.json", {"run": str(folder), "to": str(to), "format": form} | result)
     return Written(to, about, notes=session.notes)
-
-
-def format_of(name: str) -> str:
-    """Return the format of a file or folder by its name. Raises UserError for an unknown suffix."""
-    if name.endswith("/") or Path(name).is_dir():
-        return GOOGLE
-    path = PurePosixPath(name)
-    packed, plain = path.suffix in PACKED, path.with_suffix("") if path.suffix in PACKED else path
-    match plain.suffixes[-2:]:
-        case [*_, ".arpa" | ".lm"]:
-            return "ARPA"
-        case [*_, ".tsv"]:
-            return "counts in text"
-        case _ if packed:
-            pass
-        case [*_, ".fst", ".txt"]:
-            return FST
-        case [*_, ".txt" | ".vec"]:
-            return "word2vec text"
-        case [*_, ".bin"]:
-            return "word2vec binary"
-        case [*_, ".parquet"]:
-            return "counts in Parquet"
-        case [*_, ".safetensors"]:
-            return "safetensors"
-    raise UserError(
-        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv, "
-        ".parquet or FOLDER/; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
-    )
-
-
-def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
-    by order for result.json. Raises UserError if the run has no n-grams.
-    """
-    if form in OF_COUNTS:
-        sizes = _write_counts(run, store_dir, to, form, session)
-        return f"counts of {_in_words(sizes)}", {"ngrams": sizes}
-    refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
-    vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
-    model = load_ngram_model(run, vocabulary, refusal)
-    about = write_model(model, to, form, session)
-    if model.table.missing:
-        _note_differences(run, model, store_dir, session)
-    return about, {"ngrams": list(model.table.sizes)}
-
-
-def write_model(model: NgramModel, to: Path, form: str, session: Session, symbol_table: str | None = None) -> str:
-    """Write an n-gram model in one of the formats OF_MODELS; return a description. symbol_table: as in write_fst."""
-    if form == FST:
-        if without := write_fst(model.table, model.vocabulary, to, symbol_table):
-            share = 100 * len(without) / (len(model.vocabulary) - 2)  # without <s> and </s>
-            example = f"such as {without[0]}: {share:.3g} % of the model's words"
-            session.note(f"left out n-grams with {len(without):,} words not in {symbol_table}, {example}")
-        return f"the grammar of a model of {_in_words(model.table.sizes)}"
-    write_arpa(model.table, model.vocabulary, to)
-    if spaced := [word for word in model.vocabulary.words if arpa_word(word) != word]:
-        how = f"written as code points, such as {arpa_word(spaced[0])}: write them so in text for other tools"
-        session.note(f"{len(spaced):,} words have white space, which separates words in ARPA files: {how}")
-    return _in_words(model.table.sizes)
-
-
-def _in_words(sizes: list[int]) -> str:
-    return f"{', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}"
-
-
-def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
-    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order.
-
-    Raises UserError if the model has no counts, or their text has changed.
-    """
-    model = run.settings("model") if run.kind == "train" else None
-    if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
-        raise UserError(f"{run.folder} is not a run of a count-based model: only these have counts")
-    if not model.counts_words:
-        raise UserError(f"{run.folder} has no counts of words: export those of a run of n-grams of words")
-    session.say(f"counting the text of {run.folder}, unless its counts were kept")
-    counting = run.settings("counts")
-    with (
-        open_run_corpus(run, store_dir, progress=session.progress) as its,
-        Corpus.open(its.path) as corpus,
-    ):  # all words
-        counts = counting.count(corpus, model.order, counting.storage(corpus))
-        if corpus.train_counted_externally:
-            places = corpus.first_places
-        else:
-            places = first_places_of(corpus.text("train").ids, len(corpus.vocabulary))
-        write_counts(counts, corpus.vocabulary, places, to, folder=form == GOOGLE)
-    sizes: list[int] = counts.trie.sizes
-    return sizes
-
-
-def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
-    """Note how other tools read a model with a back-off weight for unseen contexts, which ARPA cannot express."""
-    order = model.table.order
-    if order < 4:
-        session.note("written so that other tools get the same scores, which do not sum to one")
-        return
-    other = NgramModel(arpa_form(model.table), model.vocabulary)
-    with open_run_corpus(run, store_dir, progress=False) as corpus:
-        split = "valid" if corpus.knows("valid") else "train"
-        here, there = (perplexity(scorer.score_text(corpus.split(split))) for scorer in (model, other))
-    session.note(
-        "written so that other tools get the same scores, which do not sum to one, except for the first "
-        f"{order - 2} words of sentences that begin in an unseen way: perplexity of {split} {here:.4f} here, "
-        f"{there:.4f} there"
-    )
-
-
-def _write_vectors(
-    loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
-) -> tuple[str, dict[str, Any]]:
-    vectors = loaded.network.word_vectors(which.value)
-    words = loaded.vocabulary.words[: len(vectors)]
-    write_vectors(words, vectors, to, binary=binary)
-    changed = [word for word in words if writable(word) != word]
-    if changed:
-        example = f"as in {writable(changed[0])}"
-        session.note(f"{len(changed)} words hold white space, which the format does not allow: replaced, {example}")
-    dimensions = vectors.shape[1]
-    return f"{len(words):,} words of dimension {dimensions}", {"words": len(words), "dimensions": dimensions}
-
-
-def write_vectors(words: Sequence[str], vectors: npt.NDArray[np.float32], path: Path, *, binary: bool) -> None:
-    """Write words and their vectors float32 `[W, D]` in a format of word2vec (Mikolov et al. 2013), completely or not
-    at all.
-
-    A line `W D`; then for each word, as `writable` writes it, a line: the word and its D numbers, separated by spaces,
-    of nine digits, which identify every float32; in the binary format the word, a space, and its numbers as
-    little-endian float32. Raises UserError if the file cannot be written.
-    """
-    form = " %.9g" * vectors.shape[1]
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
-        for word, row in zip(words, vectors, strict=True):
-            numbers = b" " + row.astype("<f4").tobytes() if binary else (form % tuple(row.tolist())).encode()
-            file.write(writable(word).encode() + numbers + b"\n")
-
-
-def writable(word: str) -> str:
-    """Return a word as word2vec's formats can hold it: each white space as its code point, e.g. <0x20>."""
-    return re.sub(r"\s", lambda match: f"<0x{ord(match[0]):02X}>", word)
-
-
-def _write_weights(loaded: TextModel, folder: Path, to: Path, bits: int | None) -> tuple[str, dict[str, Any]]:
-    from lmtool.runs.weights import export_weights
-
-    model = loaded.network
-    settings = Run.open(folder).config
-    about = {name: value for name, value in settings.items() if name in ("model", "output", "tree", "data")}
-    export_weights(model, model.output.tree, about, loaded.vocabulary.words, to, bits)
-    about_file = f"{model.parameter_count:,} weights of {settings['model']['kind']} + {settings['output']['kind']}"
-    return about_file, {"parameters": model.parameter_count}

@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lmtool.config.model_verbs import PairsConfig
+from lmtool.config.rules import MISSING, setting
+from lmtool.config.verbs import SeveralModelsConfig
 from lmtool.data.faults import SKIP, Faults
-from lmtool.data.oov import text_warning
-from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.readers import JSON_LINES, form_of
-from lmtool.data.text_records import require_separate
 from lmtool.errors import UserError, named
-from lmtool.evaluation.metrics import require_no_cache
-from lmtool.evaluation.minimal_pairs import BAD, GOOD, Pair, accuracies, group_pairs, outcomes, pair_files, read_pairs
-from lmtool.evaluation.score_table import require_table, write_columns
-from lmtool.evaluation.text_scores import TEXT, Rows, sums
 from lmtool.results import MinimalPairs
-from lmtool.runs.load import load_each
-from lmtool.session import Session
 from lmtool.system.terminal import Cell
-from lmtool.text_model import TextModel
+
+if TYPE_CHECKING:
+    from lmtool.evaluation.minimal_pairs import Pair
+    from lmtool.evaluation.text_scores import Rows
+    from lmtool.session import Session
+    from lmtool.text_model import TextModel
 
 FIGURES = {"tokens": "tokens", "oov": "oov", "log_prob": "log_prob_nats"}  # of a sentence: fields of TEXT, and columns
 ITEM = ["run", "correct", *(f"{name}_{which}" for which in ("good", "bad") for name in FIGURES.values())]  # of items=
 
 
-def run(config: PairsConfig, session: Session) -> MinimalPairs:
+@dataclass(slots=True)
+class Settings(SeveralModelsConfig):
+    """Settings of `lmtool pairs`."""
+
+    text: str = MISSING
+    criterion: str = setting(words=("sum", "mean"))
+    resamples: int = setting(min=100, max=1_000_000)
+    seed: int = setting(min=0)
+    to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
+    items: str | None = MISSING
+
+
+def run(settings: Settings, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
-    if config.to is not None:
-        require_table(config.to, bom=config.bom)
-    if config.items is not None and form_of(config.items) not in JSON_LINES:
-        raise UserError(f"items={config.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
-    models = list(load_each(config))  # all of them before anything is scored, so that a wrong path is found at once
-    files = pair_files(config.text, progress=session.progress)
-    require_separate(config.text, files, to=config.to, items=config.items)
-    item = [config.prefix + name for name in ITEM]
-    faults = Faults(config.on_error or SKIP)
-    pairs, places = read_pairs(files, faults, item if config.items is not None else [])
+    from lmtool.data.oov import text_warning
+    from lmtool.data.text_records import require_separate
+    from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
+    from lmtool.evaluation.score_table import require_table, write_columns
+    from lmtool.runs.load import load_each
+
+    if settings.to is not None:
+        require_table(settings.to, bom=settings.bom)
+    if settings.items is not None and form_of(settings.items) not in JSON_LINES:
+        raise UserError(f"items={settings.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
+    models = list(load_each(settings))  # all of them before anything is scored, so that a wrong path is found at once
+    files = pair_files(settings.text, progress=session.progress)
+    require_separate(settings.text, files, to=settings.to, items=settings.items)
+    item = [settings.prefix + name for name in ITEM]
+    faults = Faults(settings.on_error or SKIP)
+    pairs, places = read_pairs(files, faults, item if settings.items is not None else [])
     session.note(*faults.notes())
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
@@ -47,14 +62,14 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
     runs: dict[str, dict[str, Cell]] = {}
     items: dict[str, list[Any]] = {key: [] for key in item}
     for name, model in models:
-        good, bad, unknown = _score_pairs(model, pairs, places, config, progress=session.progress)
-        outcome = outcomes(good, bad, per_token=config.criterion == "mean")
+        good, bad, unknown = _score_pairs(model, pairs, places, settings, progress=session.progress)
+        outcome = outcomes(good, bad, per_token=settings.criterion == "mean")
         figures: dict[str, Sequence[Cell]] = {
-            **accuracies(outcome, groups, resamples=config.resamples, seed=config.seed),
+            **accuracies(outcome, groups, resamples=settings.resamples, seed=settings.seed),
             "ties": groups.totals(outcome == 0.5),
             "oov": groups.totals((good["oov"] > 0) | (bad["oov"] > 0)),
         }
-        columns |= {key if config.runs is None else f"{name} {key}": values for key, values in figures.items()}
+        columns |= {key if settings.runs is None else f"{name} {key}": values for key, values in figures.items()}
         runs[name] = {key: values[0] for key, values in figures.items()}
         own = [[name] * len(pairs), outcome.tolist()]
         own += [rows[key].tolist() for rows in (good, bad) for key in FIGURES]
@@ -63,28 +78,35 @@ def run(config: PairsConfig, session: Session) -> MinimalPairs:
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(*text_warning(config.text, oov, tokens, unknown, model.vocabulary, marks=config.marks))
+        session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary, marks=settings.marks))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
-    about = config.text, config.criterion, len(pairs), runs
+    about = settings.text, settings.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
-    if config.to is not None:
-        write_columns({key: list(values) for key, values in columns.items()}, config.to, bom=config.bom)
-    if config.items is not None:
+    if settings.to is not None:
+        write_columns({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
+    if settings.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
-        write_columns(given | items, config.items)
-    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", config.to, config.items)
+        write_columns(given | items, settings.items)
+    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", settings.to, settings.items)
     return result
 
 
 def _score_pairs(
-    model: TextModel, pairs: list[Pair], places: list[str], config: PairsConfig, *, progress: bool
+    model: TextModel, pairs: list[Pair], places: list[str], settings: Settings, *, progress: bool
 ) -> tuple[Rows, Rows, Sequence[str]]:
     """Return the scores of the good and of the bad sentences, a row of TEXT for each, and the words outside the
     vocabulary. Raises UserError, naming the line, for a sentence without words, and for `<s>` and `</s>` as words.
     """
+    import numpy as np
+
+    from lmtool.data.printed_words import sentence_cutter
+    from lmtool.evaluation.metrics import require_no_cache
+    from lmtool.evaluation.minimal_pairs import BAD, GOOD
+    from lmtool.evaluation.text_scores import TEXT, sums
+
     require_no_cache(model.model, model.name)
-    cut, sentences = sentence_cutter(model.form, config.words, marks=config.marks), []
+    cut, sentences = sentence_cutter(model.form, settings.words, marks=settings.marks), []
     for pair, where in zip(pairs, places, strict=True):
         for name in (GOOD, BAD):
             with named(f"{where}, {name}"):

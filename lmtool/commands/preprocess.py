@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from lmtool.config.verbs import PreprocessConfig
-from lmtool.data.corpus import Corpus
-from lmtool.data.oov import text_warnings
-from lmtool.data.preprocess import preprocess
-from lmtool.session import Session
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lmtool.config.data import DataConfig
+from lmtool.config.rules import MISSING
+from lmtool.config.verbs import VerbConfig
 from lmtool.system.files import write_json
 from lmtool.system.terminal import text_table
 
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.session import Session
 
-def run(config: PreprocessConfig, session: Session) -> Corpus:
+
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool preprocess`."""
+
+    data: DataConfig = MISSING
+
+
+def run(settings: Settings, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""
-    prepared = preprocess(config.data, config.store_dir, progress=session.progress)
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.oov import text_warnings
+    from lmtool.data.preprocess import preprocess
+
+    prepared = preprocess(settings.data, settings.store_dir, progress=session.progress)
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     session.note(*prepared.notes)

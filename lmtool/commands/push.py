@@ -1,87 +1,45 @@
-"""`lmtool push`: run -> Hugging Face Hub; and the card of a run, also for `lmtool export to=card`."""
+"""`lmtool push`: run -> Hugging Face Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from lmtool import __version__
-from lmtool.config.model_verbs import PushConfig
-from lmtool.errors import UserError, printable
-from lmtool.evaluation.token_scores import SCORES_FILE
-from lmtool.report.find import Kind, ReportFolder
-from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
+from lmtool.config.rules import MISSING, require
+from lmtool.config.verbs import VerbConfig
+from lmtool.errors import UserError
 from lmtool.results import Written
-from lmtool.runs.hub import CARD, upload
-from lmtool.runs.resume import flat
-from lmtool.runs.run import Run, run_folder
-from lmtool.session import Session
-from lmtool.system.files import atomic_write, read_json
-from lmtool.system.schemas import RESULT
-from lmtool.system.terminal import markdown
 
-HIDDEN = ("store_dir", "options", "device", "lr_range_limits", "lr_range_steps")  # settings that a card does not show
-DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data that it shows: no paths
+if TYPE_CHECKING:
+    from lmtool.session import Session
 
 
-def run(config: PushConfig, session: Session) -> Written:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool push`."""
+
+    run: str | None = MISSING
+    to: str = MISSING
+    private: bool = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(self.to.startswith("hub:"), "to", self.to, "a name on the Hugging Face Hub, as hub:OWNER/NAME")
+
+
+def run(settings: Settings, session: Session) -> Written:
     """Upload a run, with its card, which is written unless the folder has one."""
-    finished = Run.open(run_folder(config.run))
+    from lmtool.commands._card import write_card
+    from lmtool.runs.hub import CARD, upload
+    from lmtool.runs.run import Run, run_folder
+
+    finished = Run.open(run_folder(settings.run))
     if finished.members:
         raise UserError(f"{finished.folder} is a mixture of other folders: push its members, and mix these by hub:NAME")
     if not (finished.folder / CARD).is_file():
-        session.note(f"wrote {write_card(finished, config.to)}: add a licence and what others should know")
-    name = upload(finished, config.to, private=config.private)
+        session.note(f"wrote {write_card(finished, settings.to)}: add a licence and what others should know")
+    name = upload(finished, settings.to, private=settings.private)
     about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
     session.finish({"run": str(finished.folder), "to": f"hub:{name}"}, f"{finished.folder} is {about}")
     return Written(Path(f"hub:{name}"), about, notes=session.notes)
-
-
-def write_card(run: Run, name: str, license: str | None = None, language: str | None = None) -> Path:
-    """Write the model card of a run into its folder, with the perplexities of its evaluations; return its path.
-
-    name: the run as a reader names it, e.g. hub:me/kn5.
-    """
-    results = [
-        read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
-        for folder, kind in _evaluations(run)
-    ]
-    settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
-    shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
-    about = {
-        "run": run,
-        "name": name,
-        "model": model_name(run),
-        "settings": shown,
-        "license": license,
-        "language": language,
-    }
-    about["token"] = {"word": "word", "char": "character"}.get(results[0].unit, "piece of a word")
-    about |= {"results": {each.split: each for each in results if each.perplexity is not None}, "first": results[0]}
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, finalize=_shown
-    )
-    environment.filters["line"] = lambda text: Markup(printable(text))
-    page = environment.get_template("card.md.j2").render(about, version=__version__)
-    with atomic_write(run.folder / CARD) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return run.folder / CARD
-
-
-def _shown(value: Any) -> Any:
-    """Return a value as the card shows it, whatever a run calls its data and options; JSON and lines of code are
-    Markup.
-    """
-    return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _evaluations(run: Run) -> Iterator[tuple[Path, Kind]]:
-    """Yield the folders of a run's results: its own, and of its evaluations in it and where `lmtool eval` writes."""
-    yield run.folder, Kind.run
-    for scores in [*Path("outputs").glob(f"eval/*/{SCORES_FILE}"), *run.folder.glob(f"*/{SCORES_FILE}")]:
-        if read_json(scores.parent / "result.json", REMEDY, RESULT).get("run") == str(run.folder.resolve()):
-            yield scores.parent, Kind.scores

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lmtool.config.model_verbs import MapKind, ReportConfig
+from lmtool.config.rules import MISSING, require, setting
+from lmtool.config.verbs import MapKind, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.plots.charts import settings_text
 from lmtool.plots.style import as_png
-from lmtool.report import maps, sections
-from lmtool.report.find import Kind, ReportFolder, find_folders
 from lmtool.report.page import Picture, Section, page
-from lmtool.report.reading import Bootstrap, read_entry
-from lmtool.report.sections import Names, unique_names
 from lmtool.results import Written
-from lmtool.runs.run import newest
-from lmtool.session import Session
-from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import size_text
+
+if TYPE_CHECKING:
+    from lmtool.report.find import ReportFolder
+    from lmtool.report.sections import Names
+    from lmtool.session import Session
 
 PAGE = "report.html"
 
 
-def run(config: ReportConfig, session: Session) -> Written:
+@dataclass(slots=True)
+class Settings(ResamplingConfig):
+    """Settings of `lmtool report`. words: a number, or a list."""
+
+    paths: list[str] = setting(bare=True)
+    map: MapKind = MISSING
+    words: Any = setting(prose=True)
+    levels: int = setting(min=1, max=8)
+
+    def __post_init__(self) -> None:
+        ResamplingConfig.__post_init__(self)
+        most = 5000  # the cost of t-SNE grows with the square
+        words, rule = self.words, f"a number from 3 to {most}, or a list of 3 words or more, such as [cat,dog,'7']"
+        if isinstance(words, list):
+            require(len(set(map(str, words))) >= 3 and all(isinstance(w, str) for w in words), "words", words, rule)
+        else:
+            whole = isinstance(words, int) and not isinstance(words, bool)
+            require(whole and 3 <= words <= most, "words", words, rule)
+
+
+def run(settings: Settings, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
+    from lmtool.report.find import find_folders
+    from lmtool.report.sections import unique_names
+    from lmtool.runs.run import newest
+
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
     out = session.out
-    folders, unfinished = find_folders([Path(path) for path in config.paths] or [newest()])
+    folders, unfinished = find_folders([Path(path) for path in settings.paths] or [newest()])
     names = unique_names()
-    sections = _sections(config, folders, names)
+    sections = _sections(settings, folders, names)
     left_out = f" Not finished, and left out: {', '.join(map(str, unfinished))}." if unfinished else ""
-    introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(config.paths) or folders[0].folder}.{left_out}"
-    title = f"lmtool report: {', '.join(Path(path).resolve().name for path in config.paths) or folders[0].name}"
+    introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(settings.paths) or folders[0].folder}.{left_out}"
+    title = f"lmtool report: {', '.join(Path(path).resolve().name for path in settings.paths) or folders[0].name}"
     # Everything is computed before anything is written, so that an error in one run leaves no partial report.
     html = page(title, introduction, sections)
     pictures = {
@@ -62,20 +86,26 @@ def run(config: ReportConfig, session: Session) -> Written:
     return Written(out / PAGE, about, notes=session.notes)
 
 
-def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
+def _sections(settings: Settings, folders: list[ReportFolder], names: Names) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
+    from lmtool.plots.charts import settings_text
+    from lmtool.report import maps, sections
+    from lmtool.report.find import Kind
+    from lmtool.report.reading import Bootstrap, read_entry
+    from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
+
     kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
     sweeps = {source.folder: rows_of(source.folder) for source in kinds[Kind.sweep]}
-    bootstrap = Bootstrap(config.resamples, config.seed, config.block)
+    bootstrap = Bootstrap(settings.resamples, settings.seed, settings.block)
     entries = []
     for source in folders:
         if source.kind in (Kind.run, Kind.scores):
-            settings: dict[str, str] = {}
+            varied: dict[str, str] = {}
             if source.sweep is not None:
                 rows, job = sweeps[source.sweep], str(source.folder.relative_to(source.sweep))
                 keys = [key for key in varied_settings(rows) if key != SPLIT]
-                settings = {key: row.settings.get(key, "") for row in rows if row.job == job for key in keys}
-            name = f"{source.name.partition('/')[0]}: {settings_text(settings)}" if settings else source.name
+                varied = {key: row.settings.get(key, "") for row in rows if row.job == job for key in keys}
+            name = f"{source.name.partition('/')[0]}: {settings_text(varied)}" if varied else source.name
             entries.append(read_entry(source, bootstrap, name))
     # A sweep may have a hundred jobs: their curves share one chart, without maps and trees.
     single = [entry for entry in entries if entry.source.sweep is None]
@@ -86,9 +116,9 @@ def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -
     parts += [sections.sweep_section(source, sweeps[source.folder], names) for source in kinds[Kind.sweep]]
     parts.append(sections.curves(entries, names))
     parts.append(sections.weights(entries, names))
-    tops = maps.tree_tops(neural, config.levels, config.store_dir) if neural else []  # which imports torch
+    tops = maps.tree_tops(neural, settings.levels, settings.store_dir) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree], names))
-    if neural and config.map is not MapKind.none:
-        parts.append(maps.word_maps(neural, config.map, config.words, config.seed, config.store_dir, names))
+    if neural and settings.map is not MapKind.none:
+        parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed, settings.store_dir, names))
     parts.append(sections.range_tests(kinds[Kind.rates], names))
     return [section for section in parts if section.parts]

@@ -2,221 +2,162 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
+import math
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from lmtool import __version__
-from lmtool.commands._score_outputs import (
-    Part,
-    carries,
-    require_outputs,
-    taken_names,
-    write_filtered,
-    write_scores,
-)
-from lmtool.config.data import Normalize
-from lmtool.config.model_verbs import ScoreConfig
-from lmtool.config.rules import as_written
-from lmtool.data.choose_vocabulary import piece_writer
+from lmtool.config.data import BlankLines, Normalize
+from lmtool.config.rules import MISSING, require, setting
+from lmtool.config.verbs import ModelUserConfig
 from lmtool.data.faults import NULL, STOP
-from lmtool.data.oov import text_warning
-from lmtool.data.readers import form_of
-from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
-from lmtool.data.text_form import in_normal_form
-from lmtool.data.text_records import (
-    STANDARD,
-    RecordBlock,
-    record_blocks,
-)
-from lmtool.data.tokenizer import TextBlock
-from lmtool.errors import RecordError, UserError
-from lmtool.evaluation.hashed_ngrams import NgramWeights
-from lmtool.evaluation.metrics import READ_ALONE
-from lmtool.evaluation.text_scores import ScoreJournal, ScoringModel, TextsScorer
-from lmtool.results import NOT_COMPARABLE, ScoredTexts
-from lmtool.runs.load import load, load_named
-from lmtool.runs.run import Run, run_folder
-from lmtool.session import Session
-from lmtool.system.parallel import read_ahead
-from lmtool.system.terminal import table_output, token_bar
-from lmtool.text_model import TextModel
+from lmtool.data.text_files import text_files
+from lmtool.errors import UserError
+from lmtool.results import ScoredTexts
+from lmtool.system.terminal import table_output
+
+if TYPE_CHECKING:
+    from lmtool.session import Session
 
 
-def run(config: ScoreConfig, session: Session) -> ScoredTexts:
+@dataclass(slots=True)
+class Settings(ModelUserConfig):
+    """Settings of `lmtool score`."""
+
+    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
+    normalize: Normalize | None = MISSING
+    run_out: str | None = MISSING
+    target: str | None = setting(
+        excludes=(
+            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
+            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
+        ),
+        why="hashed n-grams need no model, and text is read twice",
+    )
+    text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    column: str | None = MISSING
+    columns: list[str] | None = setting(needs=("column=NAME",))
+    on_error: str | None = setting(words=("stop", "skip"))
+    across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
+    to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
+    prefix: str = MISSING
+    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
+    bucket_split: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
+    )
+    bucket_percentiles: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
+    )
+    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
+    filter: str | None = MISSING
+    filter_scores: bool = setting(needs=("filter=FILE",))
+    most: float | None = setting(needs=("filter=FILE",))
+    least: float | None = setting(needs=("filter=FILE",))
+    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    selection: str = setting(words=("top", "sample"))
+    seed: int = setting(min=0)
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
+
+    def __post_init__(self) -> None:
+        ModelUserConfig.__post_init__(self)
+        if self.to is None and self.filter is None:
+            raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
+        if self.to is None and self.columns is not None:
+            raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
+        if self.text == "-" and self.filter is not None and (self.to, self.share) != (None, None):
+            raise UserError(f"filter={self.filter}: text=- is read once: leave out to= and share=")
+        limits = {"most": self.most, "least": self.least}
+        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
+            raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
+        lowest, rule = 1.0, "a perplexity, 1 or more, or null"
+        if weighs := self.run_out is not None or self.target is not None:
+            lowest, rule = -sys.float_info.max, "a difference in nats, or null"
+        if self.selection == "sample" and (self.share is None or not weighs):
+            raise UserError("selection=sample: needs share=X, and weights by target=FILE or run_out=FOLDER")
+        for name, value in limits.items():
+            require(value is None or lowest <= value < math.inf, name, value, rule)
+        if self.most is not None and self.least is not None:
+            require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
+        if self.buckets is not None:
+            self._require_buckets(self.buckets, lowest)
+        if self.bucket_percentiles is not None and self.bucket_language is None:
+            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, as bucket_language=en")
+
+    def ranks_texts(self) -> bool:
+        """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
+        given = (self.bucket_limits, self.bucket_split, self.bucket_percentiles)
+        return self.buckets is not None and all(each is None for each in given)
+
+    def _require_buckets(self, names: list[str], lowest: float) -> None:
+        rule = "two names or more that differ, the lowest first, as [head,middle,tail]"
+        differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
+        require(differ, "buckets", names, rule)
+        cuts = len(names) - 1
+        rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
+        shares = self.bucket_quantiles
+        require(_ascend(shares, cuts, above=0, below=1), "bucket_quantiles", shares, rule)
+        what = "perplexities of 1 or more" if lowest == 1 else "differences"
+        rule = f"{cuts} {what}, ascending, one less than buckets"
+        above = math.nextafter(lowest, -math.inf)
+        require(_ascend(self.bucket_limits, cuts, above, math.inf), "bucket_limits", self.bucket_limits, rule)
+
+
+def _ascend(values: list[float] | None, count: int, above: float, below: float) -> bool:
+    """Return whether values are not given, or `count` ascending ones between two others."""
+    return values is None or (len(values) == count and all(a < b for a, b in pairwise([above, *values, below])))
+
+
+def run(settings: Settings, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    out = table_output() if STANDARD in (config.to, config.filter) else None
-    names = [STANDARD] if config.text == STANDARD else text_files(config.text, "text")
-    require_outputs(config, names)
-    models, scorer = _load_scorer(config, names, session)
-    target = session.out / "scores" if out is not None else Path(str(config.to or config.filter))
-    once = STANDARD in (config.text, config.to, config.filter)  # not resumed; each block is written once it is scored
-    streams = once and not config.ranks_texts() and (config.to is not None or config.share is None)
-    identity = None if once or scorer.one_text else _identity(config, names)
-    with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, config.on_error or NULL) as journal:
+    from lmtool.commands._score_outputs import require_outputs, write_filtered, write_scores
+    from lmtool.commands._score_texts import add_totals, identity_of, load_scorer, read_again, score_blocks
+    from lmtool.data.oov import text_warning
+    from lmtool.data.text_records import STANDARD, record_blocks
+    from lmtool.evaluation.text_scores import ScoreJournal
+
+    out = table_output() if STANDARD in (settings.to, settings.filter) else None
+    names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")
+    require_outputs(settings, names)
+    models, scorer = load_scorer(settings, names, session)
+    target = session.out / "scores" if out is not None else Path(str(settings.to or settings.filter))
+    once = STANDARD in (
+        settings.text,
+        settings.to,
+        settings.filter,
+    )  # not resumed; each block is written once it is scored
+    streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
+    identity = None if once or scorer.one_text else identity_of(settings, names)
+    with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
-        used = [model.name for model in models] or [f"n-grams of {config.target}"]
-        result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, config.text)
-        result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
-        result.resumed, result.target = journal.rows, config.target
-        pairs = _scored(config, names, scorer, journal, result, progress=session.progress)
+        used = [model.name for model in models] or [f"n-grams of {settings.target}"]
+        result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
+        result.across_sentences, result.most_oov = scorer.across_sentences, settings.most_oov
+        result.resumed, result.target = journal.rows, settings.target
+        pairs = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:
             deque(pairs, maxlen=0)
-            pairs = _again(config, names, journal)
-        if config.to is not None:
-            write_scores(config, models, journal, pairs, out if config.to == STANDARD else None, result, session)
+            pairs = read_again(settings, names, journal)
+        if settings.to is not None:
+            write_scores(settings, models, journal, pairs, out if settings.to == STANDARD else None, result, session)
         elif streams:
-            write_filtered(config, pairs, out, journal, result)
-        _add_totals(result, journal)
+            write_filtered(settings, pairs, out, journal, result)
+        add_totals(result, journal)
         result.faulty = journal.faults.count
         session.note(*journal.faults.notes())
         for model in models[:1]:
-            session.warn(*text_warning(config.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
-        if config.filter is not None and result.kept is None:
-            blocks = record_blocks(names, config.column, passed=config.on_error != STOP)
-            write_filtered(config, journal.of_blocks(blocks), out, journal, result)
+            session.warn(*text_warning(settings.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
+        if settings.filter is not None and result.kept is None:
+            blocks = record_blocks(names, settings.column, passed=settings.on_error != STOP)
+            write_filtered(settings, journal.of_blocks(blocks), out, journal, result)
     result.notes = session.notes
     session.finish(result.as_json(), f"{result.heading()}\n{result.lines()}", result.to, result.filter)
     return result
-
-
-def _load_scorer(config: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
-    models, and the scorer by its n-grams and those of the texts, which are read for them.
-    """
-    if config.target is not None:
-        session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
-        target = text_files(config.target, "target")
-        files = [(name, config.column if form_of(name) else None) for name in target]
-        both = files, [(name, config.column) for name in names]
-        passed = config.on_error != STOP
-        blocks = (
-            (b for name, column in each for b in record_blocks([name], column, [], passed=passed)) for each in both
-        )
-        weights = NgramWeights(*((texts for _, texts, _ in _read(config, read)) for read in blocks))
-        if not weights.sizes[0]:
-            raise UserError(f"target={config.target}: it has no words: name text like that to be selected")
-        return [], weights
-    models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
-    if config.run_out is not None:
-        models.append(load(config.run_out, config.device, store_dir=config.store_dir))
-    models = [model.reading(config.blank_lines) for model in models]
-    one_text = config.across_sentences and config.column is None  # all lines; scores depend on those before
-    scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
-    if scorer.across_sentences is False:
-        session.note(READ_ALONE)
-    if config.normalize is Normalize.ccnet:
-        session.note("each text is one line, normalized as in CCNet")
-    if config.tokenizer is not None:
-        session.note(f"tokens are pieces of {config.tokenizer}, and </s>: log p and perplexity are of these")
-    if not all(model.normalised for model in models):
-        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
-    if not scorer.same_words:
-        session.note(
-            "the two runs have different words, so that <unk> has a different meaning in each: for the difference of "
-            "Moore & Lewis train both with one data.vocabulary.file"
-        )
-    return models, scorer
-
-
-def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
-    """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
-    named = (ScoringModel(each.model, each.form, each.name) for each in models)
-    return TextsScorer(*named, across=across, one_text=one_text)
-
-
-def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
-    """Return plain values that are equal if and only if the scores of texts are."""
-    given = [text_file(config.arpa, "arpa")] if config.arpa else [] if config.target else [run_folder(config.run)]
-    runs = [_run_identity(Path(name)) for name in (*given, config.run_out) if name is not None]
-    named = ("column", "columns", "across_sentences", "device", "on_error", "normalize", "blank_lines")
-    settings: dict[str, Any] = {name: as_written(getattr(config, name)) for name in named}
-    files = {"tokenizer": config.tokenizer, "target": config.target}
-    stamps = {key: name and file_stamps(text_files(name, key)) for key, name in files.items()}
-    settings |= {"version": __version__, "runs": runs, "text": file_stamps(names), "taken": taken_names(config)}
-    return settings | stamps
-
-
-def _run_identity(path: Path) -> list[object]:
-    if path.is_file():
-        return file_stamp(str(path))
-    finished = Run.open(path)
-    digest = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
-    return [*file_stamp(str(path / "run.json")), digest, *(_run_identity(Path(member)) for member in finished.members)]
-
-
-def _scored(
-    config: ScoreConfig,
-    names: list[str],
-    scorer: TextsScorer,
-    journal: ScoreJournal,
-    result: ScoredTexts,
-    *,
-    progress: bool,
-) -> Iterator[Part]:
-    """Score the texts that the journal does not have yet; yield each block with its rows. Time is added to `result`."""
-    if journal.complete:
-        return
-    start, tokens = time.perf_counter(), 0
-    passed, taken = config.on_error != STOP, taken_names(config)
-    columns = config.columns or (None if taken or config.to == STANDARD else [])
-    read = record_blocks(names, config.column, columns, passed=passed, by_line=config.flush == "line")
-    blocks = islice(read, journal.blocks, None)
-    with token_bar(None, shown=progress) as bar:
-        for block, texts, faults in _read(config, blocks, taken):
-            rows, others = scorer.each(texts, progress=progress)
-            for k, fault in others.items():
-                faults.setdefault(k, f"{block.place(k)}: {fault}")
-                if not passed:
-                    raise RecordError(faults[k])
-            journal.add(rows, faults)
-            chosen, rows, errors = journal.kept(rows, list(map(faults.get, range(len(rows)))))
-            found = int(rows["tokens"].sum())
-            tokens += found
-            bar.update(found)
-            result.seconds = time.perf_counter() - start
-            result.tokens_per_second = tokens / result.seconds if tokens else None
-            yield block.where(chosen), rows, errors
-    if config.text != STANDARD and journal.rows == journal.faults.count > 0:
-        raise UserError(f"{config.text}: every record is faulty: {journal.faults.of_first[0]}")
-    journal.finish()
-
-
-def _read(
-    config: ScoreConfig, blocks: Iterable[RecordBlock], taken: Sequence[str] = ()
-) -> Iterator[tuple[RecordBlock, TextBlock, dict[int, str]]]:
-    """Yield each block with its texts in normal form and in pieces, as far as set, and the faults of its records: taken
-    names of fields are faults, too.
-    """
-    read = ((block, *block.texts(passed=config.on_error != STOP, taken=taken)) for block in blocks)
-    if config.normalize is not None:
-        form = config.normalize
-        read = ((block, in_normal_form(texts, form), faults) for block, texts, faults in read)
-    if config.tokenizer is not None:
-        in_pieces = piece_writer(text_file(config.tokenizer, "tokenizer"))
-        read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
-    return read_ahead(read, waits=config.text != STANDARD)
-
-
-def _again(config: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
-    """Yield all rows, with the records, read a second time, if the table has some of their fields."""
-    if carries(config):
-        passed = config.on_error != STOP
-        yield from journal.of_blocks(record_blocks(names, config.column, config.columns, passed=passed))
-    else:
-        yield from ((None, *part) for part in journal.parts())
-
-
-def _add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
-    """Add the figures of all texts together."""
-    for rows, _ in journal.parts():
-        result.texts += len(rows)
-        result.empty += int((rows["tokens"] == 0).sum())
-        result.tokens += int(rows["tokens"].sum())
-        result.oov += int(rows["oov"].sum())
-        result.log_prob += float(rows["log_prob"].sum())

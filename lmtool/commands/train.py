@@ -1,227 +1,124 @@
-"""`lmtool train`: store -> model, in a run folder; a count-based model is estimated here: counts -> back-off table."""
+"""`lmtool train`: store -> model, in a run folder."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-from functools import partial
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
-from lmtool.config.settings import plain_values
-from lmtool.config.verbs import TrainConfig
-from lmtool.data.choose_vocabulary import read_limit_words
-from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import limited
-from lmtool.data.oov import report_splits
-from lmtool.data.split import Split
-from lmtool.data.text_rules import TextRules
+from lmtool.config.data import DataConfig, Unit
+from lmtool.config.groups import (
+    CountModelConfig,
+    CountsConfig,
+    EncoderConfig,
+    ModelConfig,
+    OptimConfig,
+    OutputConfig,
+    ScheduleConfig,
+    SmootherConfig,
+    TreeConfig,
+    is_tied,
+    neither,
+)
+from lmtool.config.rules import MISSING, number_or_share, require, require_whole, setting
+from lmtool.config.training import TrainingConfig
+from lmtool.config.verbs import BITS, PRUNE_METHODS, VerbConfig, require_device
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
-from lmtool.language_model import LanguageModel
-from lmtool.results import NOT_COMPARABLE, RateTest, TrainedRun, sizes_text
-from lmtool.runs.corpus import prepare_store, require_splits, save_trained
-from lmtool.runs.resume import require_same
-from lmtool.runs.run import REMEDY, Run
-from lmtool.session import Session, processes_started
-from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
-    from lmtool.ngram.counting.counts import Counts
-    from lmtool.ngram.smoothers.base import Smoother
-    from lmtool.ngram.tables.storage import Storage
+    from lmtool.results import RateTest, TrainedRun
+    from lmtool.session import Session
 
 
-def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool train`."""
+
+    data: DataConfig = MISSING
+    model: ModelConfig = MISSING
+    smoother: SmootherConfig | None = None
+    counts: CountsConfig | None = None
+    prune_counts: list[int] | None = MISSING
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = setting(words=PRUNE_METHODS)
+    limit_vocabulary: str | None = MISSING
+    quantize: int | None = setting(min=BITS[0], max=BITS[1])
+    output: OutputConfig | None = None
+    tree: TreeConfig | None = None
+    optim: OptimConfig | None = None
+    schedule: ScheduleConfig | None = None
+    training: TrainingConfig | None = None
+    seed: int = setting(min=0)
+    device: str = setting(check=require_device)
+    resume: str | None = MISSING
+    lr_range: bool = MISSING
+    lr_range_limits: list[float] = setting(above=0)
+    lr_range_steps: int = setting(min=10, max=1_000_000)
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        limits = self.lr_range_limits
+        rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
+        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
+        self._require_pruning()
+        if not isinstance(self.model, CountModelConfig):
+            rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"
+            require(self.quantize is None, "quantize", self.quantize, rule)
+        elif self.lr_range:
+            raise UserError(f"lr_range=true: model={self.model.kind} has no learning rate; choose a neural model")
+        tuned = self.smoother is not None and self.smoother.tuning_split() == "valid"
+        if (tuned or not isinstance(self.model, CountModelConfig)) and not self.data.has_valid():
+            remedy = "give it one, or cut valid and test from data.train, as by data.split.train=0.8"
+            raise UserError(f"data.valid has no file, and this training reads it: {remedy}")
+        if isinstance(self.model, EncoderConfig) and self.output is not None:
+            is_tied(self.model, self.output)  # raises
+        training = self.training
+        if training is None or self.lr_range or self.resume is not None:
+            return  # no schedule is used, or one that was started under another budget
+        if self.schedule is not None and training.steps is not None:
+            self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
+
+    def _require_pruning(self) -> None:
+        """Raise UserError for pruning settings that are invalid, do not apply to the model, or exclude each other."""
+        cutoffs = self.prune_counts if self.prune_counts is not None else [0]
+        rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
+        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune_counts", self.prune_counts, rule)
+        require_whole("prune_counts", cutoffs[-1], 0)
+        left_out: tuple[tuple[str, object], ...] = (
+            ("prune_counts", self.prune_counts),
+            ("limit_vocabulary", self.limit_vocabulary),
+        )
+        if self.prune_to is not None:
+            rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"
+            for name, value in left_out if self.prune_method == PRUNE_METHODS[0] else ():
+                require(value is None, name, value, rule)
+        if not isinstance(self.model, CountModelConfig):
+            for name, value in (*left_out, ("prune_entropy", self.prune_entropy), ("prune_to", self.prune_to)):
+                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
+        elif not self.model.counts_words or self.data.vocabulary.unit is not Unit.word:
+            rule = f"null: the n-grams of model={self.model.kind} with this data.vocabulary.unit are not of words"
+            require(self.limit_vocabulary is None, "limit_vocabulary", self.limit_vocabulary, rule)
+
+
+def run(settings: Settings, session: Session) -> TrainedRun | RateTest:
     """Train the configured model."""
-    if isinstance(config.model, EncoderConfig):
+    if isinstance(settings.model, EncoderConfig):
         from lmtool.commands._train_neural import train_neural
 
-        return train_neural(config, config.model, session)
-    if not isinstance(config.model, CountModelConfig):
-        raise neither(config.model)
-    model = config.model
+        return train_neural(settings, settings.model, session)
+    if not isinstance(settings.model, CountModelConfig):
+        raise neither(settings.model)
+    from lmtool.commands._train_ngram import train_ngram
+    from lmtool.session import processes_started
+
+    model = settings.model
     if processes_started() > 1:
         raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
-    if config.resume is not None and session.again == "resume":
+    if settings.resume is not None and session.again == "resume":
         raise UserError(f"{session.out} holds the training of a network, not of {model.kind}: choose another out=")
-    if config.resume is not None:
-        raise UserError(f"resume={config.resume}: model={model.kind} is estimated in one pass; leave resume out")
+    if settings.resume is not None:
+        raise UserError(f"resume={settings.resume}: model={model.kind} is estimated in one pass; leave resume out")
     with folder_lock(session.out):
-        return _train_ngram(config, model, session)
-
-
-def _train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
-    """Estimate the model of the settings into the run folder."""
-    out = session.out
-    finished = session.again == "resume" and (out / "run.json").is_file()
-    if not finished:
-        session.require_new()
-    start = time.perf_counter()
-    assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
-    prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
-    with Corpus(prepared) as whole:
-        require_splits(whole, "train")
-        corpus, listed = whole, None
-        if config.limit_vocabulary is not None:
-            corpus = limited(whole, read_limit_words(config.limit_vocabulary, TextRules.of(config.data).of_words))
-            listed = ~corpus.oov
-        if finished:
-            return _finished(config, corpus, session)
-        report_splits(corpus, session.say, session.note, session.warn)
-        result = _estimate(config, model, whole, corpus, listed, session)
-        result |= {"seconds": time.perf_counter() - start, "options": session.choices}
-        write_json(out / "result.json", result)
-        save_trained(out, plain_values(config), session.choices, corpus)
-    trained = TrainedRun.of(out, result, config.store_dir, session.notes)
-    session.say(trained.line())
-    return trained
-
-
-def _finished(config: TrainConfig, corpus: Corpus, session: Session) -> TrainedRun:
-    """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
-    before, settings = Run.open(session.out), plain_values(config)
-    path = session.out / "result.json"
-    if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
-        raise UserError(
-            f"{session.out} was mixed, converted or distilled, not trained: choose another folder with out="
-        )
-    require_same({key: before.config.get(key) for key in settings}, settings, session.out)
-    method = before.config.get("prune_method")  # without effect on networks, so that require_same does not compare it
-    if config.prune_to is not None and method != config.prune_method:
-        raise UserError(f"prune_method={config.prune_method}: the training in {session.out} was started with {method}")
-    if before.store_fingerprint != corpus.fingerprint:
-        raise UserError(
-            f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
-        )
-    return TrainedRun.of(session.out, read_json(path, REMEDY, TRAINED), config.store_dir)
-
-
-def _estimate(
-    config: TrainConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
-) -> dict[str, Any]:
-    """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
-
-    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
-    """
-    from lmtool.ngram.estimation.estimate import estimate
-    from lmtool.ngram.models.ngram_model import quantized_notes
-    from lmtool.ngram.smoothers.base import MergingSmoother
-
-    assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
-    tuning_split = config.smoother.tuning_split()
-    if tuning_split is not None and tuning_split not in corpus.splits:
-        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-    cutoffs = _cutoffs(config.prune_counts, model.order)
-    storage = config.counts.storage(whole)
-    if storage.note is not None:
-        session.note(storage.note)
-    start = time.perf_counter()
-    units = model.units(whole)
-    for line in units.about:
-        session.say(line)
-    counted_corpus = units.corpus
-    smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
-    if listed is not None and isinstance(smoother, MergingSmoother):
-        raise UserError(f"limit_vocabulary: must be null with smoother={config.smoother.kind}, which keeps all words")
-    chosen = time.perf_counter()
-    merged: dict[str, Any] = {}
-    counts = config.counts.count(counted_corpus, model.order, storage)
-    if isinstance(smoother, MergingSmoother):
-        counts = _with_sources(counts, counted_corpus, config.smoother.kind)
-    counted = time.perf_counter()
-    if tuning_split is not None:
-        merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
-    fit = tuning_split is None
-    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
-    units = units if listed is None else model.units(corpus)
-    eos = units.corpus.vocabulary.eos
-    if config.prune_to is not None or config.prune_entropy is not None:
-        from lmtool.commands._ngram_runs import prune
-        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
-
-        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
-        gain = None if config.prune_method == "entropy" else by_gain
-        table = prune(table, eos, session, to=config.prune_to, entropy=config.prune_entropy, by_gain=gain)
-        del by_gain, gain  # which hold the table as it was
-    if config.quantize is not None:
-        table = table.quantized(config.quantize, storage)
-    estimated = time.perf_counter()
-    session.note(*table.notes)
-    session.begin_writing()
-    units.save(table, session.out)
-    language_model = units.model(table)
-    if not isinstance(language_model, LanguageModel):
-        name = type(language_model).__name__
-        raise UserError(f"model={model.kind}: {name} must be a subclass of lmtool.language_model.LanguageModel")
-    session.note(*quantized_notes(language_model))
-    sizes = list(table.sizes)
-    session.say(sizes_text(sizes))
-    valid = corpus.split("valid") if corpus.knows("valid") else None
-    if storage.memory is not None:  # by the file just written, so that the temporary ones go
-        del table, language_model
-        language_model = model.load(session.out, corpus.vocabulary)
-    scored: dict[str, Any] = {}
-    if valid is not None:
-        limit = None if storage.memory is None else storage.limit
-        scored["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
-    examples = corpus.tokens("train")
-    unequal = {} if language_model.normalised else {"normalised": False}
-    if unequal:
-        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
-    return (
-        unequal
-        | merged
-        | scored
-        | {
-            "parameters": sum(sizes),
-            "ngrams": sizes,
-            "examples": examples,
-            "examples_per_second": examples / (estimated - start),
-            "epochs": 1,
-            "counting_seconds": counted - chosen,
-            "estimation_seconds": estimated - counted,
-        }
-    )
-
-
-def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
-    """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
-    from lmtool.ngram.counting.counts import count_sources
-
-    if corpus.train_counted_externally:
-        raise UserError(
-            f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
-        )
-    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
-
-
-def _tune(
-    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
-) -> dict[str, Any]:
-    """Tune the smoother on a split; return the weights of sources and discounts, if any, for result.json."""
-    from lmtool.ngram.estimation.tuning import fit_and_tune
-    from lmtool.ngram.smoothers.base import MergingSmoother
-
-    tuned = fit_and_tune(counts, smoother, held_out, storage)
-    session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
-    for k, row in enumerate(smoother.values.tolist(), start=1):
-        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
-    if not isinstance(smoother, MergingSmoother) or counts.sources is None:
-        return {}
-    names = counts.sources.names
-    weights = dict(zip(names, smoother.weights_of(names).tolist(), strict=True))
-    for source, weight in weights.items():
-        session.say(f"  weight of {source}: {weight:.6g}")
-    return {"source_weights": weights, "discounts": smoother.values.tolist()}
-
-
-def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
-    """Return one cut-off per order; the last one given holds for all higher orders."""
-    if not prune:
-        return None
-    if len(prune) > order:
-        raise UserError(f"prune_counts={prune}: {len(prune)} cut-offs, but model.order={order}")
-    return prune + prune[-1:] * (order - len(prune))
+        return train_ngram(settings, model, session)

@@ -3,46 +3,65 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lmtool.config.verbs import TreeVerbConfig
-from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import preprocess
-from lmtool.data.text_form import TextForm
+from lmtool.config.data import DataConfig
+from lmtool.config.groups import TreeConfig
+from lmtool.config.rules import MISSING, setting
+from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
-from lmtool.plots.word_pictures import tree_figure
 from lmtool.results import BuiltTree
-from lmtool.runs.load import run_vocabulary, text_form, tree_words
-from lmtool.runs.run import Run, run_folder
-from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import nearest
-from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
-from lmtool.trees.codes import write_tree
-from lmtool.trees.tree import Tree
+
+if TYPE_CHECKING:
+    from lmtool.data.text_form import TextForm
+    from lmtool.session import Session
+    from lmtool.trees.tree import Tree
 
 
-def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool tree`."""
+
+    data: DataConfig = MISSING
+    tree: TreeConfig = MISSING
+    run: str | None = None
+    words: list[str] | None = setting(prose=True)
+    levels: int = setting(min=1, max=8)
+    to: str | None = MISSING
+
+
+def run(settings: Settings, session: Session) -> BuiltTree:
     """Build the configured tree, or read that of a run, and describe it."""
-    out, kind, seconds = session.out, config.tree.kind, 0.0
-    if config.run is not None:
-        kind, form, tree = _of_run(config, config.run, session)
-        shown = _shown(config.words, form)
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import preprocess
+    from lmtool.data.text_form import TextForm
+    from lmtool.plots.word_pictures import tree_figure
+    from lmtool.runs.load import tree_words
+    from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
+    from lmtool.trees.codes import write_tree
+
+    out, kind, seconds = session.out, settings.tree.kind, 0.0
+    if settings.run is not None:
+        kind, form, tree = _of_run(settings, settings.run, session)
+        shown = _shown(settings.words, form)
     else:
-        prepared = preprocess(config.data, config.store_dir, progress=session.progress)
+        prepared = preprocess(settings.data, settings.store_dir, progress=session.progress)
         with Corpus(prepared) as corpus:
             form = TextForm(corpus.vocabulary, subwords=corpus.subwords)
-            shown = _shown(config.words, form)
+            shown = _shown(settings.words, form)
             start = time.perf_counter()
-            tree = config.tree.build(tree_words(corpus))
+            tree = settings.tree.build(tree_words(corpus))
             seconds = time.perf_counter() - start
     words, counts = form.vocabulary.words[:-1], form.vocabulary.counts[:-1]
     labels = form.labels(words)
     analysis = analyse(tree, counts)
-    top = top_of(tree, labels, counts, config.levels)
+    top = top_of(tree, labels, counts, settings.levels)
     built = BuiltTree(
         kind,
         tree,
@@ -55,28 +74,30 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     write_json(out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)})
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
-    if config.to is not None:
-        write_tree(Path(config.to), tree, words)
+    if settings.to is not None:
+        write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
     session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     if session.keeps and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
-    if config.to is not None:
-        session.say(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
+    if settings.to is not None:
+        session.say(f"wrote the codes to {settings.to}: use them by tree=file tree.path={settings.to}")
     return built
 
 
-def _of_run(config: TreeVerbConfig, name: str, session: Session) -> tuple[str, TextForm, Tree]:
+def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextForm, Tree]:
     """Return the option, rules of text and tree of a run. Raises UserError if it has none, and for data= and tree=."""
+    from lmtool.runs.load import run_vocabulary, text_form
+    from lmtool.runs.run import Run, run_folder
     from lmtool.runs.weights import TREE, load_tree
 
-    if ignored := session.given("data", "tree"):
+    if ignored := session.request.given("data", "tree"):
         raise UserError(f"run={name}: the run has data and a tree already: leave out {', '.join(ignored)}")
     run = Run.open(run_folder(name))
     if not run.config.get("tree"):
         raise UserError(f"run={name} has no tree: choose a run with a hierarchical softmax")
     run.require_whole(TREE)
-    form = text_form(run, run_vocabulary(run, config.store_dir), config.store_dir)
+    form = text_form(run, run_vocabulary(run, settings.store_dir), settings.store_dir)
     return str(run.config["tree"]["kind"]), form, load_tree(run.folder / TREE)
 
 

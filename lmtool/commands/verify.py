@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lmtool.config.model_verbs import VerifyConfig
+from lmtool.config.rules import setting
+from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
-from lmtool.data.text_form import visible
 from lmtool.errors import UserError, first_line
-from lmtool.runs.run import STATE, STATE_BEFORE, Run, newest
-from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
 from lmtool.system.terminal import text_table
+
+if TYPE_CHECKING:
+    from lmtool.session import Session
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
 HEADER = ("file", "bytes", "condition", "damage")
 
 
-def run(config: VerifyConfig, session: Session) -> None:
+@dataclass(slots=True)
+class Settings(VerbConfig):
+    """Settings of `lmtool verify`."""
+
+    paths: list[str] = setting(bare=True)
+
+
+def run(settings: Settings, session: Session) -> None:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
-    paths = [Path(path) for path in config.paths] or [newest()]
+    from lmtool.data.text_form import visible
+    from lmtool.runs.run import newest
+
+    paths = [Path(path) for path in settings.paths] or [newest()]
     files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
@@ -32,7 +45,7 @@ def run(config: VerifyConfig, session: Session) -> None:
     )
     write_json(session.out / "result.json", {"files": [dict(zip(HEADER, file, strict=True)) for file in files]})
     if any(condition == "unverified" for _, _, condition, _ in files):
-        session.note("unverified: written before 0.6, without checksums; make the files again to add them")
+        session.note("unverified: without checksums; make the files again to add them")
     damaged = [f"{name}: {why}" for name, _, condition, why in files if condition == "damaged"]
     if damaged:
         some = "; ".join(damaged[:3])
@@ -79,6 +92,8 @@ def _below(folder: Path) -> list[Path]:
 
 def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
     """Add the files that a run.json lists; return the paths that it refers to."""
+    from lmtool.runs.run import Run
+
     try:
         run = Run.open(folder)
     except UserError:  # damaged, which verifying it reports
@@ -108,6 +123,8 @@ def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
 
 def _has_right_checksum(path: Path) -> bool:
     """Return whether a file contains a checksum, which is right. Raises an error of its library if it is wrong."""
+    from lmtool.runs.run import STATE, STATE_BEFORE
+
     if path.suffix == ".json":
         read_json(path, "make it again")
         return has_checksum(path)

@@ -155,7 +155,7 @@ class DataConfig(Settings, ABC):
     name: str = MISSING
     sentences: bool = MISSING
     vocabulary: VocabularyConfig = MISSING
-    normalize: Normalize = setting(Normalize.nfc, was="normalise", kw_only=True)
+    normalize: Normalize = setting(Normalize.nfc, kw_only=True)
     spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
     segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
     on_error: str = setting("stop", words=("stop", "skip"), kw_only=True)

@@ -86,7 +86,7 @@ class EncoderConfig(ModelConfig, ABC):
     tied: bool | None = MISSING
     dropout: float = setting(min=0, below=1)
     across_sentences: bool | None = setting(False, kw_only=True)
-    context_reset_prob: float = setting(0.0, min=0, max=1, was="anew", kw_only=True)
+    context_reset_prob: float = setting(0.0, min=0, max=1, kw_only=True)
 
     def suit(self, unit: Unit, tokens: int) -> None:
         """Fill in settings that are None, given the token unit and the number of tokens of the train split.

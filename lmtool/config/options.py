@@ -23,7 +23,7 @@ The documentation page of an option takes its formula, `Source:` and `Complexity
 class if it contains `Source:`, else from the docstring of HOME/NAME.py. Help and completion show a settings class if
 its file imports nothing heavy at its top (torch, numpy, numba; `build` imports what it needs).
 
-This module imports only the standard library, and an option's Python file only when the option is chosen.
+An option's Python file is imported only when the option is chosen.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from lmtool.config.groups import BASES
 from lmtool.config.rules import require_path
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
@@ -61,6 +61,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "segmenter": ("lmtool.data.segmenters",),
 }
 CHOSEN = {"tracker": "training.trackers", "segmenter": "data.segmenter"}  # settings that name options of a group
+EXPERIMENT = "experiment"  # the group of complete settings, +experiment=NAME
 _KIND = '    kind: str = "'  # line of a settings class that gives the option's name
 
 
@@ -169,11 +170,10 @@ def places() -> tuple[Place, ...]:
     return (*installed_places(), *_folders.get())
 
 
-def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
-    """Return the YAML file of each option and preset of a group, by name. beside: the folder of --config-dir."""
+def yaml_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
+    """Return the YAML file of each option and preset of a group, by name. folders: further ones, as --config-dir."""
     files: dict[str, Path] = {}
-    folders = [conf_dir(), *(place.folder for place in places()), *([beside] if beside else [])]
-    for folder in folders:
+    for folder in (conf_dir(), *(place.folder for place in places()), *folders):
         for path in _yaml_in(folder / group):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
@@ -184,30 +184,6 @@ def _yaml_in(folder: Path) -> list[Path]:
         return sorted(folder.glob("[!.]*.yaml"))  # hidden ones are not options
     except (OSError, ValueError):  # not a valid folder name
         return []
-
-
-def meant(group: str, name: str, *, beside: Path | None = None) -> str:
-    """Return suggestions for a name that no option of a group has, as the end of an error message.
-
-    Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
-    hyphens are ignored; a name with `*` is a pattern.
-    """
-    from lmtool.config.yaml_files import opening
-
-    files = yaml_files(group, beside=beside)
-    names = {
-        option: [option, *opening(path.read_text(encoding="utf-8", errors="replace")).aliases.split(",")]
-        for option, path in files.items()
-    }
-    wanted = letters_of(name)
-    close = [option for option in names if wanted and wanted in map(letters_of, names[option])]
-    close = close or [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
-    return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
-
-
-def letters_of(name: str) -> str:
-    """Return a name without case and punctuation."""
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def kinds(group: str) -> list[str]:
@@ -309,8 +285,6 @@ def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
 
 def _settings_in(module: ModuleType, group: str, kind: str) -> type:
     """Return the settings dataclass of an option: the one with its name as `kind`, else the only one of the module."""
-    from lmtool.config.groups import BASES
-
     base = BASES[group]
     classes = [
         item

@@ -37,7 +37,8 @@ class Rule:
     outside them. was: the setting's earlier name. needs: other settings, as KEY=VALUE, of which one must be given if
     this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
     letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
-    to read; all others are names and paths (require_text).
+    to read; all others are names and paths (require_text). bare: whether a word of the command line without a key is
+    its value, one of several if it is a list.
     """
 
     low: float = -math.inf
@@ -52,6 +53,7 @@ class Rule:
     excludes: tuple[str, ...] = ()
     why: str = ""
     prose: bool = False
+    bare: bool = False
 
     @property
     def bounds(self) -> str:
@@ -131,8 +133,8 @@ def setting(
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
     min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. others: words,
-    check, said, was, needs, excludes, why and prose, as in Rule; words include "null" for a setting of type Any that
-    may be null.
+    check, said, was, needs, excludes, why, prose and bare, as in Rule; words include "null" for a setting of type Any
+    that may be null.
     """
     low = above if above is not None else -math.inf if min is None else min
     high = below if below is not None else math.inf if max is None else max

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -27,10 +26,11 @@ from omegaconf.errors import (
 
 from lmtool.config import rules
 from lmtool.config.data import DataConfig
-from lmtool.config.options import HOMES, meant, origin, settings_class, use_folder, yaml_files
-from lmtool.config.overrides import escaped
+from lmtool.config.grammar import escaped
+from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, type_of, types_of
+from lmtool.config.yaml_files import meant
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 
@@ -43,7 +43,6 @@ class SettingError(UserError):
         self.key = key
 
 
-UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from before 0.6 saved without a kind
 T = TypeVar("T")
 
 
@@ -58,7 +57,7 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
+            target[group] = _option(values.pop(group), group, beside=beside)
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -70,7 +69,7 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
     origins: where the run's external options came from, by group. Raises UserError if no option has the kind, or the
     values do not fit it, e.g. after a change of version.
     """
-    values = {"kind": UNNAMED.get(group, "")} | {key: _literal(value) for key, value in saved.items()}
+    values = {key: _literal(value) for key, value in saved.items()}
     chosen = {group: values} | {name: value for name, value in saved.items() if name in HOMES and value}
     for name in chosen.keys() & (origins or {}).keys():  # errors of settings_class are not about the version
         settings_class(name, str(chosen[name]["kind"]), came_from=(origins or {})[name])
@@ -118,30 +117,8 @@ def option_named(group: str, given: Any, key: str) -> Any:
     if not isinstance(written, dict) or "defaults" in written:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
     settings = settings_class(group, str(written.get("kind")))
-    values = _renamed({**written, **values, "kind": written["kind"]}, settings)
+    values = {**written, **values, "kind": written["kind"]}
     return _object(OmegaConf.structured(settings), values, key)
-
-
-def with_current_names(values: dict[Any, Any], verb: type) -> dict[Any, Any]:
-    """Return the values of a verb's settings, and of the options of its groups, with earlier names replaced.
-
-    An earlier name, in a preset, overrides the current one, whose value is then the default of a YAML file. verb: the
-    dataclass of its settings. The values of an unknown option are left unchanged.
-    """
-    values = _renamed(values, verb)
-    for group in (*HOMES, TRAINING):
-        if isinstance(values.get(group), dict):
-            with suppress(UserError):  # an option that is unknown or cannot be imported, which `typed` will report
-                kind = str(values[group].get("kind"))
-                settings = TrainingConfig if group == TRAINING else settings_class(group, kind)
-                values[group] = _renamed(values[group], settings)
-    return values
-
-
-def _renamed(values: dict[Any, Any], settings: type) -> dict[Any, Any]:
-    names = {rule.was: name for name, rule in rules.rules_of(settings).items() if rule.was in values}
-    kept = {key: value for key, value in values.items() if key not in names}
-    return kept | {name: values[was] for was, name in names.items()}
 
 
 def _literal(value: Any) -> Any:
@@ -170,24 +147,6 @@ def _plain(value: Any) -> Any:
     return value.name if isinstance(value, Enum) else value
 
 
-def config_dir_of(hydra: Any) -> str | None:
-    """Return the absolute folder of --config-dir in Hydra's own settings, or None if it is not given."""
-    return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
-
-
-def choices_of(hydra: Any) -> dict[str, str]:
-    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
-    return {group: name for group, name in chosen if group in HOMES}
-
-
-def _config_dir() -> Path | None:
-    from hydra.core.hydra_config import HydraConfig
-
-    folder = config_dir_of(HydraConfig.get()) if HydraConfig.initialized() else None
-    return Path(folder) if folder else None
-
-
 def _option(
     values: Any,
     group: str,
@@ -197,7 +156,6 @@ def _option(
     """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
     settings = settings_class(group, kind, beside=beside)
-    values = _renamed(values, settings) if isinstance(values, dict) else values
     return _merged(OmegaConf.structured(settings), values, group)
 
 
@@ -233,9 +191,9 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise _setting_error(error, group) from error
-    data = getattr(settings, "data", settings)
-    if isinstance(data, DataConfig):
-        data.complete(option_named)
+    for part in (settings, getattr(settings, "data", None), getattr(settings, TRAINING, None)):
+        if isinstance(part, DataConfig | TrainingConfig):
+            part.complete(option_named)
     return settings
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -56,19 +57,19 @@ class TrainingConfig(Settings):
     patience: int | None = setting(min=1)
     batch_size: int | None = setting(min=1)
     bptt: int = setting(35, min=1)
-    shuffle_block: int | None = setting(1, min=1, was="consecutive")
+    shuffle_block: int | None = setting(1, min=1)
     evaluate_every: float = setting(above=0)
-    accuracy_tokens: int = setting(min=0, was="accuracy_on")
-    max_grad_norm: float | None = setting(above=0, was="clip_norm")
-    embedding_max_norm: float | None = setting(above=0, was="max_norm")
+    accuracy_tokens: int = setting(min=0)
+    max_grad_norm: float | None = setting(above=0)
+    embedding_max_norm: float | None = setting(above=0)
     precision: Precision = MISSING
     compile: bool = MISSING
-    embedding_gradients: Gradients = setting(Gradients.auto, was="gradients")
+    embedding_gradients: Gradients = Gradients.auto
     forms: Forms = Forms.auto
     deterministic: bool = False
     memory: str | None = setting(check=size_in_bytes)
     save_every: float = setting(min=0)
-    trackers: Any = setting(list, was="tensorboard", said="a list of options of tracker=")
+    trackers: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -83,18 +84,16 @@ class TrainingConfig(Settings):
         self.epochs, self.minutes = (None if x is None else float(x) for x in (self.epochs, self.minutes))
         if self.forms is Forms.plain and self.precision is Precision.bf16:
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
-        self.chosen_trackers()
 
-    def chosen_trackers(self) -> list[Any]:
-        """Return the options of training.trackers; true, as training.tensorboard had it before 0.7, is tensorboard."""
-        from lmtool.config.settings import option_named
-
-        named = ["tensorboard"] * self.trackers if isinstance(self.trackers, bool) else self.trackers
-        named = named if isinstance(named, list) else [named]
-        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in enumerate(named)]
+    def complete(self, option_named: Callable[[str, Any, str], Any]) -> None:
+        """Replace the trackers by their settings. Raises UserError if two are of one kind. option_named: as in
+        DataConfig.complete.
+        """
+        named = enumerate(self.trackers)
+        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in named]
         differ = len({option.kind for option in options}) == len(options)
-        require(differ, "training.trackers", named, "options of tracker= that differ")
-        return options
+        require(differ, "training.trackers", self.trackers, "options of tracker= that differ")
+        self.trackers = options
 
 
 def default_batch_size(tokens: int, *, most: int = BATCH_SIZE, length: int = 1) -> int:

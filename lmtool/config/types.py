@@ -13,8 +13,9 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import HOMES, kinds, origin, settings_class, yaml_files
+from lmtool.config.options import HOMES, origin, python_file, settings_class, yaml_files
 from lmtool.config.rules import Rule, rules_of
+from lmtool.config.training import TrainingConfig
 from lmtool.config.yaml_files import read
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
@@ -110,28 +111,16 @@ def type_of(hint: Any) -> SettingType:
     return SettingType(names, words=WORDS.get(hint))
 
 
-def verb_types(verb: str) -> dict[str, SettingType]:
-    """Return the settings of a verb, except the settings of its groups."""
-    from lmtool.config.model_verbs import SETTINGS
-
-    settings: Any = SETTINGS[verb]
-    types = types_of(settings)
-    return {key: type_ for key, type_ in types.items() if key not in HOMES and key != TRAINING}
-
-
 def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
-        from lmtool.config.training import TrainingConfig
-
         return types_of(TrainingConfig)
-    if group not in HOMES or kind not in kinds(group):
+    files = yaml_files(group)
+    if kind not in files or group not in HOMES or python_file(group, kind) is None:
         return {}
     if origin(group, kind) is None:
         return types_of(settings_class(group, kind))
-    files = yaml_files(group)
-    settings = read(files[kind], files).settings if kind in files else ()
-    return {item.path[0]: _type_of_node(item.node) for item in settings if len(item.path) == 1}
+    return {item.path[0]: _type_of_node(item.node) for item in read(files[kind], files).settings if not item.path[1:]}
 
 
 def _type_of_node(node: Any) -> SettingType:

@@ -6,31 +6,34 @@ Help pages, completion, error messages and the documentation read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.options import EXPERIMENT, HOMES, conf_dir, yaml_files
 from lmtool.errors import UserError
+from lmtool.system.terminal import nearest
 
 HIDDEN = ("defaults", "hydra", "kind")  # keys of a YAML file that are not settings to show
 EXAMPLE, OTHER_NAMES = "# Example:", "# Also known as:"
+COMMENT = re.compile(r"[ :]*#.*")  # beside a key
+COMMENTS = re.compile(r"[ ]*(?:#.*)?(?:\n +#.*)*")  # beside a value, and on the indented lines below
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting in a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it
-    and on the indented lines below; line: line number from 1; node: the value as PyYAML's node.
+    and on the indented lines below; node: the value as PyYAML's node.
     """
 
     path: tuple[str, ...]
     value: str
     meaning: str
-    file: Path
-    line: int
     node: Any
 
 
@@ -65,13 +68,58 @@ def opening(text: str) -> YamlFile:
     """Return what the opening comment of a YAML file says."""
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line for line in comment if not line.startswith("# @")]
-    labelled = {
-        label: [line.removeprefix(label).strip() for line in lines if line.startswith(label)]
-        for label in (OTHER_NAMES, EXAMPLE)
-    }
-    said = [line.lstrip("# ") for line in lines if not line.startswith(tuple(labelled))]
-    examples = tuple(labelled[EXAMPLE])
-    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(labelled[OTHER_NAMES]), examples)
+    examples, aliases = (
+        tuple(line.removeprefix(label).strip() for line in lines if line.startswith(label))
+        for label in (EXAMPLE, OTHER_NAMES)
+    )
+    said = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
+    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
+
+
+def meant(group: str, name: str, folders: Sequence[Path] = ()) -> str:
+    """Return suggestions for a name that no option of a group has, as the end of an error message.
+
+    Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
+    hyphens are ignored; a name with `*` is a pattern. folders: as in yaml_files.
+    """
+    files = yaml_files(group, folders)
+    names = {option: [option, *opening(text_of(path)).aliases.split(",")] for option, path in files.items()}
+    wanted = letters_of(name)
+    close = [option for option in names if wanted and wanted in map(letters_of, names[option])]
+    close = close or [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
+    return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
+
+
+def letters_of(name: str) -> str:
+    """Return a name without case and punctuation."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def option_file(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFile:
+    """Read the YAML file of an option, with the settings of those it is based on. Raises UserError without one."""
+    files = yaml_files(group, folders)
+    if option in files:
+        return read(files[option], files)
+    if files:
+        raise UserError(f"no {group}={option}{meant(group, option, folders)}")
+    raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
+
+
+def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
+    defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
+    """
+    given, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
+    if experiment is not None:
+        given = option_file(EXPERIMENT, experiment, folders).groups | given
+    groups: dict[str, str] = {}
+    files = [read(conf_dir() / f"{verb}.yaml")]
+    for file in files:  # which grows by those of the options
+        for group, default in file.groups.items():
+            groups[group] = given.get(group, default)
+            below = option_file(group, groups[group], folders)
+            files += [below] if below not in files else []
+    return groups
 
 
 def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
@@ -79,36 +127,42 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    file = _read(path, text_of(path))
-    groups, settings, kind = file.groups, list(file.settings), file.kind
-    for base in [name for name in file.bases if group is not None and name in group and group[name] != path]:
-        assert group is not None
-        below = read(group[base], group)
-        groups, settings, kind = below.groups | groups, _merged(below.settings, settings), kind or below.kind
-    return replace(file, groups=groups, settings=tuple(settings), kind=kind)
+    file = _read(text_of(path))
+    others = {name: other for name, other in (group or {}).items() if other != path}  # no file is its own base
+    for name in file.bases:
+        if name in others:
+            base = read(others[name], others)
+            meanings = {setting.path: setting.meaning for setting in base.settings}
+            settings = {item.path: item for item in (*base.settings, *file.settings)}  # in the order of the base
+            said = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
+            file = replace(file, groups=base.groups | file.groups, settings=tuple(said), kind=file.kind or base.kind)
+    return file
 
 
 @lru_cache(maxsize=256)  # a command reads each file some five times
-def _read(path: Path, text: str) -> YamlFile:
+def _read(text: str) -> YamlFile:
     top = _composed(text)
     nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
-    groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
-    settings = tuple(_settings(top, (), path, [*text.splitlines(), ""])) if nodes else ()  # a mark may be at the end
+    groups, bases = {}, []
+    for key, option, _ in _defaults(top):
+        if key is None:
+            bases += [option] * (option != "_self_")
+        else:
+            groups[key.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
+    settings = tuple(_settings(top, (), text)) if nodes else ()
     kind = str(nodes["kind"].value) if "kind" in nodes else None
     return replace(opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
 
-def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
-    """Return the options of a defaults list by group, and its names without a group."""
-    groups, bases = {}, []
-    for item in node.value if node.id == "sequence" else []:
-        if isinstance(item.value, str):
-            bases.append(item.value)
-        elif len(item.value) == 1 and item.id == "mapping":
-            ((key, value),) = item.value
+def _defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
+    """Yield the items of a file's defaults list: key, or None for a name alone; option; line."""
+    lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
+    for item in lists[0].value if lists and lists[0].id == "sequence" else []:
+        pairs = item.value if item.id == "mapping" else [(None, item)]
+        for key, value in pairs:
             option = value.value if isinstance(value.value, str) else "..."
-            groups[str(key.value).rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
-    return groups, [name for name in bases if name != "_self_"]
+            if key is None or isinstance(key.value, str):  # else composing reports it
+                yield key and key.value, option, item.start_mark.line + 1
 
 
 def require_experiment(path: Path, used: Container[str]) -> None:
@@ -116,18 +170,14 @@ def require_experiment(path: Path, used: Container[str]) -> None:
     text = text_of(path)
     if re.search(r"^\s*#\s*@package\s+_global_\s*$", text, re.MULTILINE) is None:
         raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
-    top = _composed(text)
-    lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
-    for item in lists[0].value if lists and lists[0].id == "sequence" else []:
-        for key, value in item.value if item.id == "mapping" else []:
-            *marks, group = str(key.value).split() or [""]
-            found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
-            is_used = group[1:] in used or group.startswith("/hydra/")
-            right = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
-            if isinstance(key.value, str) and not right:
-                option = value.value if isinstance(value.value, str) else "..."
-                meant = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-                raise UserError(f"{path}:{key.start_mark.line + 1}: {key.value}: {option}: write {meant}")
+    for key, option, line in _defaults(_composed(text)):
+        *marks, group = (key or "").split() or [""]
+        found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
+        is_used = group[1:] in used or group.startswith("/hydra/")
+        fits = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
+        if key is not None and not fits:
+            right = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+            raise UserError(f"{path}:{line}: {key}: {option}: write {right}")
 
 
 def line_of(path: Path, keys: list[str]) -> int | None:
@@ -136,11 +186,10 @@ def line_of(path: Path, keys: list[str]) -> int | None:
     For `defaults` and an option, it is the line of the defaults list that names the option.
     """
     node, line = _composed(text_of(path)), None
+    if keys[0] == "defaults":
+        return next((line for _, option, line in _defaults(node) if option == keys[1]), None)
     for key in keys:
-        items = node.value if isinstance(node.value, list) else []
-        if node.id == "sequence":  # of names, and of groups with a name each
-            items = [(item.value[0][1] if item.id == "mapping" and item.value else item, item) for item in items]
-        found = [(name, value) for name, value in items if name.value == key]
+        found = [(name, value) for name, value in node.value if name.value == key] if node.id == "mapping" else []
         if not found:
             return None
         line, node = found[-1][0].start_mark.line + 1, found[-1][1]
@@ -177,37 +226,16 @@ def require_bounded_aliases(path: Path) -> None:
             raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
-def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -> Iterator[Setting]:
+def _settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]:
     for key, value in node.value:
         keys = (*above, str(key.value))
         if keys[0] in HIDDEN:
             continue
-        nested = value.id == "mapping" and not value.flow_style
-        block = nested or (value.id == "sequence" and not value.flow_style)
-        start, end = (value.start_mark, value.end_mark) if not block else (key.end_mark, key.end_mark)
-        written = " ".join(line.strip() for line in _between(lines, start, end)) if not block else ""
-        rest = lines[end.line][end.column :].lstrip(": ")
-        comments = [rest.partition("#")[2]] if "#" in rest else []
-        for line in lines[end.line + 1 :] if not block else []:
-            if not line.startswith(" ") or not line.lstrip().startswith("#"):
-                break
-            comments.append(line.lstrip(" #"))
-        meaning = " ".join(comment.strip() for comment in comments)
-        yield Setting(keys, written, meaning, path, key.start_mark.line + 1, value)
-        if nested:
-            yield from _settings(value, keys, path, lines)
-
-
-def _between(lines: list[str], start: Any, end: Any) -> list[str]:
-    if start.line == end.line:
-        return [lines[start.line][start.column : end.column]]
-    return [lines[start.line][start.column :], *lines[start.line + 1 : end.line], lines[end.line][: end.column]]
-
-
-def _merged(base: tuple[Setting, ...], own: list[Setting]) -> list[Setting]:
-    changed = {setting.path: setting for setting in own}
-    merged = []
-    for setting in base:
-        new = changed.pop(setting.path, setting)
-        merged.append(replace(new, meaning=new.meaning or setting.meaning))
-    return merged + list(changed.values())
+        block = value.id != "scalar" and not value.flow_style
+        start, end = value.start_mark.index, (key if block else value).end_mark.index
+        written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
+        comment = (COMMENT if block else COMMENTS).match(text, end)
+        said = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
+        yield Setting(keys, written, " ".join(said).strip(), value)
+        if block and value.id == "mapping":
+            yield from _settings(value, keys, text)

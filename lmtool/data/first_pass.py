@@ -43,8 +43,7 @@ class Provisional:
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
     changed_words: number of those that were not in the normal form. inserted_spaces: those of a segmenter, by split.
-    sources: where the ids of each source of train end, if there are several. moved: whether a cut by tokens was within
-    a sentence, and was moved to its end.
+    sources: where the ids of each source of train end, if there are several.
     """
 
     ids: dict[str, Ids]
@@ -53,7 +52,6 @@ class Provisional:
     changed_words: int = 0
     inserted_spaces: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    moved: bool = False
 
 
 def tokenizer_of(data: DataConfig) -> Tokenizer:
@@ -118,7 +116,6 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     if source.parts is not None and data.segmenter is not None:
         remedy = "set data.split.unit=lines, or give data.valid text of its own"
         raise UserError(f"data.segmenter={data.segmenter.kind}: train cannot be cut by tokens: {remedy}")
-    moved = False
     for name, blocks in source.splits.items():
         handle = files.enter_context(_temporary(store, name))
         written = 0
@@ -142,7 +139,6 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         whole = splits["train"]
         cuts = cut_points(len(whole), *source.parts)
         first, second = (_sentence_end(whole, cut) for cut in cuts) if data.sentences else cuts
-        moved = (first, second) != cuts
         if first == second:
             remedy = "give data.split.valid more of them, or set data.split.unit=lines"
             raise UserError(f"data.split.unit=tokens: sentences stay whole, and none is left for valid; {remedy}")
@@ -150,7 +146,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
     counts = tokenizer.empty_lines, tokenizer.changed_words, spaces
-    return Provisional(splits, tokenizer.types(), *counts, ends, moved)
+    return Provisional(splits, tokenizer.types(), *counts, ends)
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:

@@ -32,11 +32,11 @@ def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
     """Print the sizes of splits that were cut from one text, and the OOV rates of train and valid; warn if one is 10 %
     or more, or if valid is in train.
     """
-    if corpus.provenance.get("cut"):
+    if corpus.provenance["cut"]:
         sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
         listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
         note(f"the text is cut into {listed} {'sentences' if corpus.sentences else 'tokens'}")
-    for each in corpus.provenance.get("notes_on_words", []):
+    for each in corpus.provenance["notes_on_words"]:
         note(each)
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
@@ -46,7 +46,7 @@ def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
 
 def text_warnings(corpus: Corpus) -> list[str]:
     """Return warnings of likely mistakes in the text: a high OOV rate, and sentences of valid that are in train."""
-    share = corpus.provenance.get("valid_in_train", 0.0)  # missing in stores of before 0.7
+    share = corpus.provenance["valid_in_train"]
     if share < SHARED_FROM:
         return oov_warning(corpus)
     what = "the sentences of valid are" if corpus.sentences else "valid is"
@@ -61,7 +61,7 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
     remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
-    unspaced = corpus.provenance.get("unspaced", [])
+    unspaced = corpus.provenance["unspaced"]
     if any(shares.get(split, 0) >= WARN_FROM for split in unspaced):
         remedy = UNSPACED_REMEDY
     phrases = "train" in unspaced and corpus.unit is Unit.word

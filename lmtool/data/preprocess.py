@@ -127,14 +127,14 @@ def store_path(data: DataConfig, store_dir: Path) -> Path:
 def settings_json(data: DataConfig) -> str:
     """Return the settings of a data set as JSON, from which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
-    for setting in fields(data):  # settings added later have a default, left out so that older stores keep their names
+    for setting in fields(data):  # a default is left out, so that a setting that is added later changes no name
         if setting.name != "kind" and setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
 
 
 def _usable(path: Path) -> Store | None:
-    """Return the store at a path or address; None if it is missing, cut off or of an older format."""
+    """Return the store at a path or address; None if it is missing, cut off or of another format."""
     try:
         return Store.find(path)
     except UnusableStore:
@@ -214,9 +214,6 @@ def _write(
         }
         fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
-        fingerprinted += " in normal form" if provisional.changed_words else ""
-        fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
-        fingerprinted += " lines with letters" if data.vocabulary.unit.is_character else ""  # not of white space alone
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name

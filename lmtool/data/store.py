@@ -24,7 +24,7 @@ from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 
 KIND = "lmtool corpus"
-FORMAT = 3  # changes with the content of stores, which are then made again
+FORMAT = 4  # changes with the content of stores, which are then made again
 TOKENS = 1  # changes with the tokens of a text, on which runs depend
 REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # renumbered together
@@ -91,7 +91,7 @@ class Store:
             require_own_content(file, path)
             store = Store(file, path)
             for ids, offsets in map(store.text, store.splits):
-                sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
+                sentence_offsets("offsets", offsets[[0, -1]], len(ids))
             return store
         except BaseException as error:
             file.close()

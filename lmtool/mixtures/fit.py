@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import CacheKind, EnsembleConfig, FitOn, MixMethod
+from lmtool.config.verbs import CacheKind, FitOn, MixMethod, MixtureConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import Vocabulary
@@ -49,11 +49,11 @@ class FittedMixture:
 def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
     """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
 
-    mixture: how they are mixed, as in FittedMixture and run.json; an empty one, of a run made before version 0.3, mixes
-    linearly. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
+    mixture: how they are mixed, as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError
+    if it is damaged.
     """
     tokens = vocabulary.special_tokens
-    method = mixture["method"] if mixture else "linear"
+    method = mixture["method"]
     if method == "linear" and "cache" in mixture:
         return CachedMixture(members, weights, _cache(mixture["cache"], members), tokens)
     if method == "linear":
@@ -79,7 +79,7 @@ def _cache(saved: dict[str, Any], members: Models) -> Cache:
 
 
 def fit_mixture(
-    config: EnsembleConfig,
+    config: MixtureConfig,
     models: Models,
     corpus: Corpus,
     log_prob: FloatArray | None,
@@ -115,22 +115,22 @@ def fit_mixture(
     return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit.iterations, fit.gap)})
 
 
-def _em_said(config: EnsembleConfig, fit: Fit) -> str:
+def _em_said(config: MixtureConfig, fit: Fit) -> str:
     return f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum"
 
 
-def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
+def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
     if config.fit_split not in corpus.splits:
         raise UserError(f"fit_split={config.fit_split}: {corpus.path} has only {', '.join(corpus.splits)}")
     return corpus.split(config.fit_split)
 
 
-def fit_record(config: EnsembleConfig, iterations: int, gap: float) -> dict[str, Any]:
+def fit_record(config: MixtureConfig, iterations: int, gap: float) -> dict[str, Any]:
     """Return how weights were fitted, for result.json. gap: nats per token by which the optimum may be better."""
     return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
 
 
-def _classes(config: EnsembleConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
+def _classes(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
     place = next((k for k, model in enumerate(models) if model.context_classes is not None), None)
     if place is None:
         raise UserError("method=classes needs an n-gram run among runs: its counts say which class a context is of")
@@ -146,7 +146,7 @@ def _classes(config: EnsembleConfig, models: Models, split: Split, log_prob: Flo
     return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
 
 
-def _log_linear(config: EnsembleConfig, models: Models, corpus: Corpus, say: Say, progress: bool) -> FittedMixture:
+def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say, progress: bool) -> FittedMixture:
     mixture = {"method": "log_linear"}
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture)
@@ -162,7 +162,7 @@ def _log_linear(config: EnsembleConfig, models: Models, corpus: Corpus, say: Say
     return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
 
 
-def _text_chunks(config: EnsembleConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
+def _text_chunks(config: MixtureConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
     """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
     number of contexts.
     """
@@ -181,7 +181,7 @@ def _text_chunks(config: EnsembleConfig, models: Models, corpus: Corpus, progres
     return chunks, len(index)
 
 
-def _question_chunks(config: EnsembleConfig, models: Models, corpus: Corpus) -> tuple[Chunks, int]:
+def _question_chunks(config: MixtureConfig, models: Models, corpus: Corpus) -> tuple[Chunks, int]:
     """Return the members' log-probabilities of the candidates of fit_split's questions, and the number of questions."""
     cloze = corpus.cloze(config.fit_split)
     if cloze is None or (cloze.answers < 0).any():
@@ -199,7 +199,7 @@ def _encoder(models: Models) -> int:
     raise UserError("cache=neural requires a neural run in runs: context similarity is computed from its hidden states")
 
 
-def _cache_settings(config: EnsembleConfig, models: Models, theta: float | None) -> dict[str, Any]:
+def _cache_settings(config: MixtureConfig, models: Models, theta: float | None) -> dict[str, Any]:
     assert config.cache is not None
     settings: dict[str, Any] = {"kind": config.cache.value, "size": config.cache_size}
     if config.cache is CacheKind.unigram:
@@ -207,7 +207,7 @@ def _cache_settings(config: EnsembleConfig, models: Models, theta: float | None)
     return settings | {"theta": theta, "encoder": _encoder(models)}
 
 
-def _cached(config: EnsembleConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
+def _cached(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
     """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
     result: dict[str, Any] = {}
     given = None if config.weights is None else Fit(np.array(config.weights), 0, 0.0)

@@ -91,8 +91,6 @@ class NeuralModel(nn.Module, LanguageModel):
         both = [*self.encoder.sparse_parameters(), *self.output.sparse_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
-    row_parameters = sparse_parameters  # its name until 0.6
-
     def use_dense_gradients(self) -> None:
         """Give all parameters dense gradients from now on: faster on a GPU, if they fit into its memory."""
         self.encoder.use_dense_gradients()

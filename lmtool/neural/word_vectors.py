@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lmtool.config.model_verbs import Likeness
+from lmtool.config.verbs import Likeness
 from lmtool.data.split import Split
 from lmtool.neural.model import NeuralModel, Rows
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmtool.config.model_verbs import MapKind
+from lmtool.config.verbs import MapKind
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots.word_pictures import map_figure

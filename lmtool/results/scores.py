@@ -117,11 +117,6 @@ class Evaluation(Figures):
         return -log_prob / self.characters / math.log(2) if self.characters else None
 
     @property
-    def report(self) -> Evaluation | None:
-        """The evaluation itself, whose attributes have been the figures since 0.7; None if it has no text."""
-        return None if self.scores is None else self
-
-    @property
     def token_scores(self) -> TokenScores:
         """The scores with the tokens. Raises UserError if the split has no text, as all figures of tokens do."""
         if self.scores is None:

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
-from lmtool.config.model_verbs import SeveralModelsConfig
 from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require_path
-from lmtool.config.verbs import UNION, require_device
+from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import is_kenlm_binary
@@ -222,8 +221,6 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
     from lmtool.neural.build import build_neural
     from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
 
-    if run.config.get("output") is None:
-        raise UserError(f"{run.folder} was trained by an older version of lmtool: {REMEDY}")
     run.require_whole()
     output = run.settings("output")
     tree = load_tree(run.folder / TREE) if output.needs_tree else None

@@ -1,86 +1,48 @@
-"""Resume a training: the command line that started it, and the settings that must not change."""
+"""Resume a training: the request that started it, and the settings that must not change."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from enum import Enum
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from lmtool.config.overrides import key_of
-from lmtool.config.settings import converted, plain_values, saved_settings, with_current_names
+from lmtool.config.request import Request, first_change, flat
+from lmtool.config.settings import converted, saved_settings
 from lmtool.errors import UserError
 from lmtool.errors import named as errors_of
-from lmtool.runs.run import METRICS, RATES, REMEDY, STATE, STATE_BEFORE, TOKENIZER, TRACKED
+from lmtool.runs.run import METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
-from lmtool.system.schemas import require_kind
 
-RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.trackers", "prune_method"),
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
-    *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
-# File of the last accepted command line; Hydra's own file may contain a rejected one.
+# File of the last accepted request.
 BEGUN = "begun.json"
-HYDRAS = ".hydra"
+REQUEST = "request.json"  # beside Hydra's files
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingStart:
-    """The command line that a training was started with. config_dir: the absolute folder of --config-dir. started_in:
-    the folder to which relative paths refer, empty if it is not known.
+def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
+    """Write a request into a folder, for a later resume=. Raises UserError if it cannot be written."""
+    write_json(folder / name, request.as_json() | {"started_in": request.started_in or os.getcwd()})
+
+
+def saved_request(folder: Path) -> Request:
+    """Read the request that started the training in a run folder: the last one that was accepted, or, if the training
+    ended before that, the only one. Raises UserError if there is none, or its file is damaged.
     """
-
-    overrides: list[str]
-    config_dir: str | None = None
-    started_in: str = field(default_factory=os.getcwd)
-
-    def save(self, folder: Path) -> None:
-        """Write the command line into a run folder for a later resume=. Raises UserError if it cannot be written."""
-        write_json(folder / BEGUN, asdict(self))
-
-    @classmethod
-    def open(cls, folder: Path) -> TrainingStart:
-        """Read it from a run folder, or from Hydra's copy if training ended before the command line was accepted.
-
-        Raises UserError if the folder has neither, or the file is damaged.
-        """
-        if not (folder / BEGUN).is_file() and _is_quantised(folder):
-            raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
-        if not (folder / BEGUN).is_file() and (folder / HYDRAS / "overrides.yaml").is_file():
-            return cls._of_hydra(folder / HYDRAS)
-        if not (folder / BEGUN).is_file():
-            raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
-        remedy = f"train from scratch instead of resume={folder}"
-        saved = read_json(folder / BEGUN, remedy, schemas.BEGUN)
-        overrides = _in_use(saved["overrides"])
-        if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
-            return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir, "")
-        return cls(overrides, saved.get("config_dir"), saved.get("started_in", ""))
-
-    @classmethod
-    def _of_hydra(cls, folder: Path) -> TrainingStart:
-        remedy = "train from scratch in another folder"
-        try:
-            overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
-            settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
-            require_kind(settings, schemas.HYDRA, "hydra.yaml")
-            sources = settings["hydra"]["runtime"]["config_sources"]
-            config_dirs = [source["path"] for source in sources if source["provider"] == "command-line"]
-            if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
-                raise ValueError("overrides.yaml differs from hydra.yaml")
-            return cls(_in_use(overrides), config_dirs[0] if config_dirs else None, "")
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
+    path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
+    if (path is None or path.name == REQUEST) and _is_quantised(folder):
+        raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
+    if path is None:
+        raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
+    return Request.of_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
 
 
 def remove_run(folder: Path) -> None:
@@ -91,49 +53,34 @@ def remove_run(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _in_use(overrides: Iterable[object]) -> list[str]:
-    """Return the overrides of a command line, except those of retired settings."""
-    return [word for word in map(str, overrides) if key_of(word) not in RETIRED]
-
-
 def _is_quantised(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
-    return read_json(folder / "run.json", REMEDY, schemas.RUN)["config"].get("quantize") is not None
+    return Run.open(folder).config.get("quantize") is not None
 
 
-def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
-    """Restore the values that a training was started with, except overridden ones: defaults may have changed since.
+def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) -> None:
+    """Restore the values that a training was started with, except those of given keys: YAML files may have changed.
 
-    config: the settings of a training, changed in place. before: plain values of the settings it was started with;
-    settings that an earlier version did not have are added.
+    config: the settings of a training, changed in place. before: plain values of the settings it was started with.
+    Raises UserError if these are of another version, which had other settings.
     """
-    before.update(with_current_names(before, type(config)))
-    chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
-    named = {key_of(word) for word in overrides if word not in chosen}
+    named = set(given)
     if named & {"training.epochs", "training.steps"}:
         named.add("training.minutes")  # epochs or steps may have switched it off
-    tree, begun = config.tree, before.get("tree")
-    chooses = any(key_of(word).split(".")[0] == "tree" for word in overrides)
-    if tree is not None and begun is not None and tree.kind != begun["kind"] and not chooses:
-        config.tree = saved_settings(begun, "tree")  # output=hierarchical chose another tree before 0.6
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
             continue
-        values = plain_values(now)
+        names = [setting.name for setting in fields(now)]
         with errors_of("the settings of the checkpoint"):
-            then = converted(values | {name: old[name] for name in values.keys() & old.keys()}, type(now), group)
-        for setting in fields(now):
-            key = f"{group}.{setting.name}"
-            if any(key == name or key.startswith(f"{name}.") for name in named) or setting.name == "kind":
-                continue
-            if setting.name in old:
-                setattr(now, setting.name, getattr(then, setting.name))
-            elif setting.default not in (MISSING, "???"):  # a setting that did not exist gets its default
-                setattr(now, setting.name, setting.default)
-                plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
-                old[setting.name] = plain
+            if lacking := [f"{group}.{name}" for name in names if name not in old]:
+                raise UserError(f"{', '.join(lacking)}: missing, as in another version of lmtool: train from scratch")
+            then = converted(old, type(now), group)
+        for name in names:
+            key = f"{group}.{name}"
+            if not any(key == each or key.startswith(f"{each}.") for each in named):
+                setattr(now, name, getattr(then, name))
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
@@ -143,17 +90,12 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     for any other change.
     """
     old, new = flat(before), flat(now)
-    # A changed option is reported before its settings.
-    for key in sorted(old.keys() | new.keys(), key=lambda key: (not key.endswith(".kind"), key)):
-        free = key in FREE or key.split(".")[0] == "data"
-        if not free and key not in old and key.endswith(".kind") and new.get(key) is not None:
-            continue  # a group whose option had no name in earlier versions
-        if not free and old.get(key) != new.get(key):
-            name = key.removesuffix(".kind")
-            raise UserError(
-                f"{name}={new.get(key)}: the training in {folder} was started with {old.get(key)}, which cannot "
-                "change; set it to that, or train from scratch in another folder"
-            )
+    free = {*FREE, *(key for key in (*old, *new) if key.split(".")[0] == "data")}
+    if (key := first_change(old, new, free)) is not None:
+        raise UserError(
+            f"{key.removesuffix('.kind')}={new.get(key)}: the training in {folder} was started with {old.get(key)}, "
+            "which cannot change; set it to that, or train from scratch in another folder"
+        )
     notes = []
     for key in ("threads", "device"):
         if old.get(key) != new.get(key):
@@ -166,14 +108,3 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             "of the new budget"
         )
     return notes
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their whole keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

@@ -20,7 +20,7 @@ from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import RUN
 
-FORMAT = 1
+FORMAT = 2
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
 Fits = dict[str, list[str]]  # what was fitted or chosen, by split
 ARPA_NAMES = tuple(f".{name}{end}" for name in ("arpa", "lm") for end in ("", *PACKED))
@@ -41,7 +41,7 @@ class Run:
     "hsoftmax"}, whose kind is in config. origins: where external options come from, by group. checksums: checksums of
     the files of the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that
     were fitted or chosen on each split, e.g. {"valid": ["discounts"]}, or on a text, by its text_key. started_in: the
-    folder to which relative paths in config["data"] refer; empty in runs from before 0.7.
+    folder to which relative paths in config["data"] refer.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class Run:
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
 
-        names: the files to check, by default all. Missing files, and runs from before 0.6, are not checked.
+        names: the files to check, by default all. Missing files are not checked.
         """
         for name in names or self.checksums:
             path = self.folder / name
@@ -121,7 +121,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Read a run folder. Raises UserError if it is not one or has another format."""
+        """Read a run folder. Raises UserError if it is not one or of another version."""
         _require_no_model_file(folder)
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path")
@@ -131,13 +131,9 @@ class Run:
             if (folder / "scores.h5").is_file():
                 meant = ": its scores.h5 has scores without a model, which lmtool compare and lmtool ensemble can use"
             raise UserError(f"{folder} is not a finished run (it has no run.json){meant}")
-        saved = read_json(folder / "run.json", REMEDY, RUN)
-        if saved["format"] != FORMAT:
-            raise UserError(f"{folder} has run format {saved['format']}, not {FORMAT}: {REMEDY}")
-        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
+        saved = read_json(folder / "run.json", REMEDY, RUN, FORMAT)
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name != "folder"}
         values |= {"members": tuple(saved["members"]), "weights": tuple(map(float, saved["weights"]))}
-        values |= {"started_in": saved.get("started_in", "")}
-        values |= {"fitted_on": saved.get("fitted_on") or fitted_by(saved["config"])}  # missing before 0.7
         return cls(folder=folder, **values)
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import safetensors.numpy
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model
 from torch import nn
 
 from lmtool import __version__
@@ -138,7 +137,7 @@ def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Read a safetensors file and verify its checksum; return arrays, notes, and whether a checksum exists (since 0.6).
+    """Read a safetensors file and verify its checksum; return arrays, notes, and whether a checksum exists.
 
     Raises ValueError, SafetensorError or OSError if it is damaged.
     """
@@ -171,15 +170,12 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
         tensors, notes, _ = read_tensors(path)
         if QUANTISED in notes:
             tensors = restored(tensors)
-        tensors |= {name: tensors[first] for name, first in parsed(notes.get(TIED, "{}"), {str: str}, TIED).items()}
+        tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
         for name, values in tensors.items():
             if values.dtype.kind == "f" and not max(values.max(initial=0), -values.min(initial=0)) <= LARGEST:  # or nan
                 raise ValueError(f"{name} has numbers that are not finite, or above {LARGEST:g}")
     try:
-        if TIED in notes:
-            model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
-        else:  # a file from before 0.6
-            load_model(model, path)
+        model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
         return notes
     except (RuntimeError, ValueError) as error:  # other shapes, or another tree
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
+import json
 import logging
 import math
 import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, flag_override
-
 from lmtool import session
-from lmtool.config.options import HOMES, kinds
-from lmtool.config.overrides import key_of
-from lmtool.config.types import option_types, verb_types
+from lmtool.config.request import Request, first_change
 from lmtool.errors import UserError, first_line
+from lmtool.runs.run import Run
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.schemas import JOB, RESULT, RUN
+from lmtool.system.schemas import JOB, RESULT
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
-REPEATED = "repeated"  # mark, among Hydra's choices, of a job that equals an earlier one and is not run
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
 log = logging.getLogger(__name__)
@@ -36,36 +33,34 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 
-def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
+def guarded(run: Callable[[Request, Path], float | None], request: Request, seeds: Sequence[int] = ()) -> float:
     """Run one job of a sweep and record in its folder how it ended; return its metric, infinite for a failure.
 
-    A trial with a list of seeds is a job of each seed, in a folder of the trial's; its metric is their mean. A job that
-    is done, with its files intact, is not run again. An exception that is not an Exception, e.g. KeyboardInterrupt,
-    propagates and leaves job.json at `running`.
+    run: runs a request in a folder and returns its metric. seeds: of a search, whose trial is a job of each seed, in a
+    folder of the trial's; its metric is their mean. A job that is done, with its files intact, is not run again. An
+    exception that is not an Exception, e.g. KeyboardInterrupt, propagates and leaves job.json at `running`.
     """
     from hydra.core.hydra_config import HydraConfig
 
-    settings = HydraConfig.get()
-    if isinstance(composed.get("seed"), ListConfig):
-        return statistics.fmean(guarded(run, job) for job in _of_each_seed(composed))
-    if REPEATED in settings.runtime.choices:
-        log.info("not run: without the settings that its options lack it is an earlier job")
-        return math.inf
-    session.use_own_device(settings.job.num)
-    folder = Path(settings.runtime.output_dir)
-    about: Record = {
-        "verb": settings.job.config_name,
-        "overrides": [word for word in settings.overrides.task if key_of(word) != "options"],
-    }
+    hydra = HydraConfig.get()
+    session.use_own_device(hydra.job.num)
+    folder = Path(hydra.runtime.output_dir)
+    if not seeds:
+        return _guarded(run, request, folder)
+    trials = {folder / f"seed{seed}": request.updated(Request(request.verb, values={"seed": seed})) for seed in seeds}
+    for each in trials:
+        each.mkdir(exist_ok=True)
+    return statistics.fmean(_guarded(run, trial, each) for each, trial in trials.items())
+
+
+def _guarded(run: Callable[[Request, Path], float | None], request: Request, folder: Path) -> float:
+    about: Record = {"request": request.without("options").as_json()}
     try:
         # A job may still be running if the process that started it was killed and the sweep is restarted.
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
-            _require_same(folder, before, about)
-            done = finished(folder, before)
-            if done is not None and done["overrides"] != about["overrides"]:  # settings have been renamed since
-                _note(folder / STATUS, done | about)
-            record = done or _run(run, composed, folder, about)
+            _require_same(folder, before, request)
+            record = finished(folder, before) or _run(run, request, folder, about)
     except UserError as error:
         record = about | _failure(str(error), 2)
         _note(folder / REFUSED, record)
@@ -74,33 +69,26 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     return float("inf") if value is None else float(value)
 
 
-def _of_each_seed(composed: DictConfig) -> Iterator[DictConfig]:
-    """Yield the configuration of a trial with each of its seeds, as Hydra's current job."""
-    from hydra.core.hydra_config import HydraConfig
+def is_first(request: Request, sweep: Path, number: int) -> bool:
+    """Return whether no other job of a sweep has the same request, of which only the first to ask is run.
 
-    hydra: Any = HydraConfig.instance()
-    trial = hydra.cfg
-    try:
-        for seed in composed.seed:
-            hydra.cfg, job = copy.deepcopy(trial), copy.deepcopy(composed)
-            with flag_override(hydra.cfg.hydra, "readonly", False):
-                hydra.cfg.hydra.runtime.output_dir = f"{trial.hydra.runtime.output_dir}/seed{seed}"
-                words = [f"seed={seed}" if key_of(word) == "seed" else word for word in trial.hydra.overrides.task]
-                hydra.cfg.hydra.overrides.task = words
-            Path(hydra.cfg.hydra.runtime.output_dir).mkdir(exist_ok=True)
-            job.seed = seed
-            yield job
-    finally:
-        hydra.cfg = trial
+    Jobs are equal if they differ in settings that their options lack.
+    """
+    name = hashlib.sha256(json.dumps(request.as_json(), sort_keys=True).encode()).hexdigest()[:32]
+    path = sweep / ".jobs" / name
+    path.parent.mkdir(exist_ok=True)
+    with suppress(FileExistsError), path.open("x") as file:
+        file.write(str(number))
+    return path.read_text() in ("", str(number))
 
 
-def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path, about: Record) -> Record:
+def _run(run: Callable[[Request, Path], float | None], request: Request, folder: Path, about: Record) -> Record:
     for name in RESULTS:  # files of an earlier, failed attempt
         (folder / name).unlink(missing_ok=True)
     start = time.perf_counter()
     try:
         write_json(folder / STATUS, about | {"status": "running"})
-        value = run(composed)
+        value = run(request, folder)
         record = about | {"status": "done", "value": value, "error": None, "code": 0}
         if value is None or not math.isfinite(value):
             record["value"] = None
@@ -133,30 +121,12 @@ def _note(path: Path, record: Record) -> None:
         write_json(path, record)
 
 
-def _require_same(folder: Path, before: Record | None, about: Record) -> None:
+def _require_same(folder: Path, before: Record | None, request: Request) -> None:
     if before is None:
         return
-    words = [str(word) for word in before.get("overrides") or []]
-    if before.get("verb") != about["verb"] or not same_words(about["verb"], words, about["overrides"]):
-        overrides = " ".join(words or ["of another version of lmtool"])
-        raise UserError(f"{folder} holds another job ({overrides}): choose another hydra.sweep.dir")
-
-
-def same_words(verb: str, before: list[str], now: list[str]) -> bool:
-    """Return whether the overrides of two jobs or sweeps are equal, except that settings were renamed between them."""
-    return before == now or [_renamed(verb, word) for word in before] == [_renamed(verb, word) for word in now]
-
-
-def _renamed(verb: str, word: str) -> str:
-    """Return an override with the current name of its setting in any option of the group, to be compared alone."""
-    key = key_of(word)
-    group, _, name = key.partition(".")
-    types = [option_types(group, kind) for kind in (kinds(group) if group in HOMES else [group])]
-    for settings in types if name else [verb_types(verb)]:
-        for current, type_ in settings.items():
-            if type_.rule is not None and type_.rule.was == (name or key):
-                return word.replace(key, f"{group}.{current}" if name else current, 1)
-    return word
+    held = Request.of_json(before["request"])
+    if held.verb != request.verb or first_change(held.settings, request.settings, {"options"}) is not None:
+        raise UserError(f"{folder} holds another job ({' '.join(held.words())}): choose another out=")
 
 
 def folders(sweep: Path) -> Iterator[Path]:
@@ -193,7 +163,7 @@ def finished(folder: Path, record: Record | None) -> Record | None:
     read: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_json(folder / name, "", RESULT if name == "result.json" else RUN)
+            read[name] = read_json(folder / name, "", RESULT) if name == "result.json" else Run.open(folder)
         except UserError:
             return None
     if "result.json" not in read:  # a job without a result to check

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.overrides import plain_value
+from lmtool.config.request import Request
+from lmtool.config.rules import as_written
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
@@ -37,7 +38,7 @@ class Row:
     """
 
     job: str
-    settings: dict[str, Any] = field(default_factory=dict)  # text as it is written, until `with_values`
+    settings: dict[str, Any] = field(default_factory=dict)
     metric: str | None = None
     value: float | None = None
     seconds: float | None = None
@@ -67,9 +68,9 @@ def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     return sorted(rows, key=rank)
 
 
-def with_values(row: Row) -> Row:
-    """Return a job with its settings as numbers, truth values, null and text, instead of as they are written."""
-    return replace(row, settings={key: plain_value(f"{key}={text}") for key, text in row.settings.items()})
+def as_typed(row: Row) -> Row:
+    """Return a job with its settings as they are written on the command line."""
+    return replace(row, settings={key: as_written(value) for key, value in row.settings.items()})
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -79,7 +80,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record.get("overrides") != refused.get("overrides")):
+        if record is not None and (refused is None or record["request"] != refused["request"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, status=str(error), code=1))
@@ -87,8 +88,8 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
 
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    pairs = (str(item).split("=", 1) for item in record.get("overrides", []) if "=" in str(item))
-    settings = {key.lstrip("+"): value for key, value in pairs}
+    given = Request.of_json(record["request"]).settings
+    settings = {key: as_written(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":

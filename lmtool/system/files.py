@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import bz2
 import errno
 import glob
-import gzip
 import json
-import lzma
 import math
 import os
 import re
-import socket
 import sys
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -34,6 +31,8 @@ _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and 
 
 def process_tag() -> str:
     """Return HOST.NUMBER, which identifies this process among all machines, for the names of its temporary files."""
+    import socket  # a help page would wait for it, and for the modules below
+
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
 
@@ -144,10 +143,12 @@ def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
     """
     match PurePosixPath(name).suffix:
         case ".gz":
+            import gzip
+
             with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as zipped:
                 yield zipped  # type: ignore[misc]
         case ".xz" | ".bz2" as suffix:
-            with (lzma.open if suffix == ".xz" else bz2.open)(path, "wb") as packed:
+            with import_module("lzma" if suffix == ".xz" else "bz2").open(path, "wb") as packed:
                 yield packed
         case ".zst":
             try:
@@ -219,8 +220,9 @@ def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
     return None
 
 
-def read_json(path: Path, remedy: str, kind: Any = OBJECT) -> Any:
+def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None = None) -> Any:
     """Read JSON and verify its checksum, which is left out. kind: what it must hold, as in lmtool.system.schemas.
+    version: what its entry `format` must be.
 
     Raises UserError, ending with `remedy`, if the file is missing or damaged, the checksum differs, or it holds
     something else.
@@ -235,6 +237,8 @@ def read_json(path: Path, remedy: str, kind: Any = OBJECT) -> Any:
     if written is not None and written != _checksum_of(value):
         by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
         raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
+    if version is not None and isinstance(value, dict) and value.get("format") != version:
+        raise UserError(f"{path} is of another version of lmtool (format {value.get('format')}): {remedy}")
     try:
         require_kind(value, kind)
     except ValueError as error:

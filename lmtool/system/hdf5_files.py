@@ -46,7 +46,7 @@ def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = Fa
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading. A sealed one is verified first; others, from before 0.6, have no checksums.
+    """Open an HDF5 file for reading. A sealed one is verified first; others have no checksums.
 
     Raises DamagedFile, with the place, if it is damaged, and OSError if it is not an HDF5 file or cannot be read.
     """

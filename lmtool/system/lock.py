@@ -7,7 +7,6 @@ process asks; it leaves lock files behind; and without flock it falls back to fi
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -100,6 +99,8 @@ def _holder(handle: IO[str]) -> str:
 
 
 def _name_holder(handle: IO[str]) -> None:
+    import socket
+
     with suppress(OSError):  # on a full disk the lock works, without the holder's name
         os.ftruncate(handle.fileno(), 0)
         # Past the buffer of `handle`, which would be written once more when it is closed, and fail there.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import signal
 import sys
 import threading
@@ -85,6 +83,8 @@ def keep_freed_memory() -> None:
     """
     if sys.platform != "linux":
         return
+    import ctypes
+
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, ALL)
@@ -97,6 +97,8 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
+    import platform
+
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
 

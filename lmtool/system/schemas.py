@@ -33,16 +33,18 @@ OBJECT: dict[str, Any] = {}  # of any entries
 COUNT, SHARE, RATE = Range(0, (1 << 63) - 1), Range(0.0, 1.0), Range(0.0, sys.float_info.max)
 POSITIVE = Range(sys.float_info.min, sys.float_info.max)
 NUMBER, TEXT, FLAG = (float, NoneType), (str, NoneType), (bool, NoneType)  # a number's null is inf or nan
-OPTIONS = each("model? smoother? counts? output? tree? optim? schedule? training?", ({"kind?": str}, NoneType))
-RUN = each("store store_fingerprint vocabulary_fingerprint started_in?", str) | {
+OPTIONS = each("model? smoother? counts? output? tree? optim? schedule?", ({"kind": str}, NoneType))
+OPTIONS |= {"training?": (OBJECT, NoneType)}
+SETTINGS = {"kind": str, "vocabulary": {"unit": str}}  # of a data set
+RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
     "format": int,
     "kind": ("train", "ensemble"),
-    "config": OPTIONS | {"fit_split?": str, "data?": ({"name?": str, "vocabulary": {"unit": str}}, NoneType)},
+    "config": OPTIONS | {"fit_split?": str, "data?": (SETTINGS | {"name": str}, NoneType)},
     "members": [str],
     "weights": [float],
-    "mixture?": {"cache?": ({"kind": str}, NoneType)},
-    "fitted_on?": {str: [str]},
-} | each("choices? origins? checksums?", {str: str})  # fmt: skip
+    "mixture": {"cache?": ({"kind": str}, NoneType)},
+    "fitted_on": {str: [str]},
+} | each("choices origins checksums", {str: str})  # fmt: skip
 RESULT = each("valid_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
 RESULT |= each("bits_per_character? seconds?", NUMBER)
 RESULT |= each("split? run?", str) | each("normalised? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
@@ -61,22 +63,21 @@ RATES = {
 }
 METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
-BEGUN = {"overrides": [str], "config_dir?": TEXT, "started_in?": str}
-SOURCES = {"config_sources": [{"path": str, "provider": str}]}
-HYDRA = {"hydra": {"runtime": SOURCES, "overrides": {"task": [str]}}}
-SWEEP = {"hydra": {"job": {"config_name": str}, "runtime": SOURCES, "overrides": {"task": [str], "hydra": [str]}}}
-JOB = {"status": ("running", "done", "failed"), "overrides?": [str], "made?": [str], "code?": COUNT, "error?": TEXT}
-JOB |= each("value? seconds?", NUMBER)
+ASKED = each("config_dir? config_name? config_path?", str) | {"choices?": {str: str}, "values?": {str: object}}
+ASKED |= {"verb": str, "removed?": [str], "sweep?": bool}
+REQUEST = ASKED | {"started_in": str}
+JOB = {"status": ("running", "done", "failed"), "request": ASKED, "made?": [str], "code?": COUNT}
+JOB |= {"error?": TEXT} | each("value? seconds?", NUMBER)
 JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
-PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses?": [float], "clock": RATE}
+PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses": [float], "clock": RATE}
 STATE = {
     "format": int,
     "about": {"settings": RUN["config"], "store": str},
     "position": {"at": COUNT, "epoch_began": {str: object}},
     "progress": PROGRESS | {"best": Range(-math.inf, math.inf)},
-    "computed_by?": {"precision": str, "forms": [str]},
-    "loss_sums?": [float],
-} | each("processes averaged?", COUNT) | {"streamed": bool, "gradients?": str}  # fmt: skip
+    "computed_by": {"precision": str, "forms": [str]},
+    "loss_sums": [float],
+} | each("processes averaged", COUNT) | {"streamed": bool, "gradients": str}  # fmt: skip
 TABLE = {"unseen": Range(-math.inf, 1e-3), "missing": Range(-math.inf, 1e6), "bos": COUNT}
 TABLE |= each("vocabulary_fingerprint notes", str) | each("normalised suffix_closed", bool)  # attributes of model.h5
 PACKED, SPLIT = {"width": Range(1, 63), "length": COUNT}, each("characters words", COUNT)
@@ -85,7 +86,8 @@ ABOUT = {"characters": COUNT, "words": (COUNT, NoneType), "fitted": [str], "dyna
 ABOUT |= each("normalised across", FLAG)
 STORE = each("name fingerprint splits provenance", str) | {"sentences": bool}
 ROW = {"split": str, "tokens": COUNT, "vocabulary": COUNT, "OOV %": float}
-PROVENANCE = {"settings": {"vocabulary": {"unit": str}}, "rows": [ROW], "notes": [str]} | each("stamp identity", object)
+PROVENANCE = {"settings": SETTINGS, "rows": [ROW], "valid_in_train": SHARE}
+PROVENANCE |= each("notes notes_on_words unspaced", [str]) | each("stamp identity cut", object)
 _NAMES: dict[Any, str] = {
     str: "text",
     bool: "true or false",

@@ -17,8 +17,6 @@ from importlib import import_module
 from itertools import pairwise
 from typing import IO, Any
 
-import regex
-
 from lmtool.errors import UserError, for_terminal, printable
 
 log = logging.getLogger(__name__)
@@ -52,21 +50,27 @@ def note_once(text: str) -> None:
 
 
 # Columns of a terminal: none for marks, and what joins a letter or emoji before it; two for wide letters.
-_JOINED = regex.compile(
+_JOINED = (
     r"(?![\xad\ufe0f])[\p{Mn}\p{Me}\p{Cf}\p{hst=V}\p{hst=T}]|(?<=\u200d)\p{Extended_Pictographic}"
     r"|\p{Emoji_Modifier}|(?<=[\p{ea=W}\p{ea=F}])\ufe0f"
 )
-_WIDE = regex.compile(r"[\p{ea=W}\p{ea=F}]")
+_WIDE = r"[\p{ea=W}\p{ea=F}]"
 
 
 def columns(text: str) -> int:
     """Return how many columns of a terminal a text takes: two for a Chinese letter, none for a combining mark."""
-    alone = _JOINED.sub("", text)
-    return len(alone) + len(_WIDE.findall(alone))
+    if text.isascii():
+        return len(text)
+    import regex  # a help page would wait for it
+
+    alone = regex.sub(_JOINED, "", text)
+    return len(alone) + len(regex.findall(_WIDE, alone))
 
 
 def letters_of(text: str) -> list[str]:
     """Return the letters of a text, each with its marks: grapheme clusters, of which none begins with a mark."""
+    import regex
+
     return [found[0] for found in regex.finditer(r"\X\p{M}*", text)]
 
 

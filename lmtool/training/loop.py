@@ -6,7 +6,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,6 @@ class _Training:
         self.batch_size = self.batches.size // processes.size  # of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
-        self._legacy_gradients = _gradients(model)  # of checkpoints of 0.5, which do not name them
         dense = optimizers.use_gradients(model, settings.embedding_gradients, processes)
         if settings.compile:
             model.encoder.compile()
@@ -286,8 +285,7 @@ class _Training:
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        gradients = values.get("gradients", self._legacy_gradients)
-        _require_same("training.embedding_gradients", gradients, _gradients(self.model), self.out)
+        _require_same("training.embedding_gradients", values["gradients"], _gradients(self.model), self.out)
         tensors, saved = model_tensors(self.model), state.part("model.")
         if tensors.keys() != saved.keys():
             raise UserError(f"{self.out} holds the training of another model: train in another folder")
@@ -296,14 +294,12 @@ class _Training:
                 tensors[name].copy_(tensor)
         optimizers.load_optimizer_state_dict(self.optimizers, state.part("optimiser."))
         self.batches.go_to(values["position"])
-        self.average.load(state.part("average."), values.get("averaged", 0))  # missing before 0.7, as losses
-        for each in fields(Progress):
-            setattr(self.progress, each.name, values["progress"].get(each.name, getattr(self.progress, each.name)))
-        if "loss_sums" in values:  # missing before 0.6
-            self.progress.loss_sum = values["loss_sums"][self.processes.rank]
+        self.average.load(state.part("average."), values["averaged"])
+        loss_sum = values["loss_sums"][self.processes.rank]
+        self.progress = Progress(**values["progress"] | {"loss_sum": loss_sum})
         self.model.carry(state.part(f"carried.{self.processes.rank}."))
         set_random_states(state.part(f"random.{self.processes.rank}."), self.model.device)
-        self._computed_before = values.get("computed_by", self._computed_before)  # missing before 0.7
+        self._computed_before = values["computed_by"]
         self.reporter.rewind(self.progress.step)
 
     def result(self) -> Trained:

@@ -18,11 +18,11 @@ import numpy as np
 
 from lmtool import __version__
 from lmtool.config.groups import TrackerConfig
+from lmtool.config.request import flat
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
-from lmtool.runs.resume import flat
 from lmtool.runs.run import METRICS, TRACKED
 from lmtool.system import schemas
 from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json

@@ -138,8 +138,8 @@ class StepsSchedule(ScheduleConfig):
     """
 
     kind: str = "steps"
-    milestones: list[float] = setting(above=0, was="at")
-    gamma: float = setting(above=0, max=1, was="factor")
+    milestones: list[float] = setting(above=0)
+    gamma: float = setting(above=0, max=1)
 
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)

@@ -26,8 +26,9 @@ from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import STATE, STATE_BEFORE
 from lmtool.system import schemas
 from lmtool.system.files import atomic_write, remove_stale
+from lmtool.system.schemas import OBJECT, require_kind
 
-FORMAT = 1
+FORMAT = 2
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 
@@ -92,16 +93,17 @@ def load_state(folder: Path) -> State | None:
 
 
 def read_state(path: Path) -> State:
-    """Read one checkpoint. Raises SafetensorError, OSError or ValueError if it is damaged."""
+    """Read one checkpoint. Raises SafetensorError, OSError, ValueError for damage, UserError for another version."""
     with safe_open(path, framework="pt") as file:
         notes = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
     text = notes.get("values", "")
     if notes.get("digest") != _digest(tensors, text):
         raise ValueError("its digest does not match its content")
-    values = schemas.parsed(text, schemas.STATE)
-    if values["format"] != FORMAT:
-        raise ValueError(f"format {values['format']}, not {FORMAT}")
+    values = schemas.parsed(text, OBJECT)
+    if values.get("format") != FORMAT:
+        raise UserError(f"{path} is of another version of lmtool (format {values.get('format')}): train from scratch")
+    require_kind(values, schemas.STATE)
     return State(tensors, values)
 
 

@@ -151,8 +151,8 @@ class BrownTree(TreeConfig):
 
     kind: str = "brown"
     clusters: int = setting(min=2, max=4096)
-    max_words: int | None = setting(None, min=2, was="words")
-    max_tokens: int | None = setting(None, min=1, was="tokens")
+    max_words: int | None = setting(None, min=2)
+    max_tokens: int | None = setting(None, min=1)
 
     def build(self, words: TreeWords) -> Tree:
         """Build the brown_tree of the train split, and a Huffman tree of the words that are not clustered beside it."""
@@ -195,7 +195,7 @@ class ClustersTree(TreeConfig):
     run: str | None = MISSING
     representation: Representation | None = MISSING
     dimensions: int = setting(min=1)
-    max_tokens: int | None = setting(min=1, was="tokens")
+    max_tokens: int | None = setting(min=1)
     split: Division = MISSING
     method: Method = MISSING
     epsilon: float = setting(min=0, below=0.5)

@@ -15,9 +15,10 @@ from fuzzing import commands
 from fuzzing.campaign import Fault, Generator
 from fuzzing.commands import NEURAL
 from fuzzing.damage import NUMBERS
-from lmtool.cli.help_pages import VERBS, keys_of
+from lmtool.cli.help_pages import keys_of
+from lmtool.commands import own_types, verbs
 from lmtool.config.options import HOMES, yaml_files
-from lmtool.config.types import TRAINING, SettingType, option_types, verb_types
+from lmtool.config.types import TRAINING, SettingType, option_types
 
 # fmt: off
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]
@@ -185,7 +186,7 @@ def typed_values(type: SettingType) -> list[str]:
 @cache
 def typed_keys(verb: str) -> dict[str, SettingType]:
     """Return the keys of a verb and of all options of its groups."""
-    sources = [("", verb_types(verb))]
+    sources = [("", own_types(verb))]
     for group in (*HOMES, TRAINING):
         if group in keys_of(verb) or verb == "train":
             sources += [(f"{group}.", option_types(group, name)) for name in yaml_files(group)]
@@ -237,7 +238,7 @@ def misspelt(draw: st.DrawFn, word: str) -> str:
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
     """Draw a line: the words of a right one, some left out, changed and added, in any order."""
-    verb = draw(st.sampled_from(sorted(VERBS)))
+    verb = draw(st.sampled_from(sorted(verbs())))
     words = list(draw(st.sampled_from(RIGHT[verb])))
     if words and draw(st.integers(0, 11)) == 0:
         place = draw(st.integers(0, len(words) - 1))

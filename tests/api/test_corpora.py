@@ -10,7 +10,7 @@ import pytest
 
 import lmtool
 from lmtool.api.running import CommandLine, compose, overrides_of
-from lmtool.config.model_verbs import SETTINGS
+from lmtool.commands import settings_of
 from lmtool.config.options import yaml_files
 from lmtool.config.settings import plain_values, typed
 
@@ -23,7 +23,7 @@ def test_the_settings_of_every_data_set_are_those_of_its_corpus(name: str) -> No
     """What a store keeps of its data set becomes the same data set again."""
 
     def of(words: list[str]) -> Any:
-        return typed(compose(CommandLine("preprocess", [], words))[0], SETTINGS["preprocess"]).data
+        return typed(compose(CommandLine("preprocess", [], words))[0], settings_of("preprocess")).data
 
     data = of([f"data={name}", *NEEDED.get(name, [])])
     assert of(overrides_of({"data": plain_values(data)})) == data

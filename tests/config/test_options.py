@@ -23,8 +23,6 @@ MAY_NAME = {
     "lmtool/neural/__init__.py": "the public face of the output layers and optimizers",
     "lmtool/trees/__init__.py": "the public face of the trees",
     "lmtool/cli/help_pages.py": "the examples of the help pages",
-    "lmtool/config/training.py": "what training.tensorboard=true meant before 0.7",
-    "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
     "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",

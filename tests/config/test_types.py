@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -14,15 +12,12 @@ import pytest
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
-from lmtool.cli.arguments import split_line
-from lmtool.cli.help_pages import VERBS
-from lmtool.cli.line_settings import with_current_names
-from lmtool.config import settings
-from lmtool.config.options import HOMES, conf_dir, folder_in_use
-from lmtool.config.settings import error_line, saved_settings
-from lmtool.config.types import SettingType, option_types, type_of, verb_types
-from lmtool.config.verbs import TrainConfig
-from lmtool.config.yaml_files import read
+from lmtool.commands import own_types, verbs
+from lmtool.config.options import HOMES, folder_in_use
+from lmtool.config.renamed import RENAMED
+from lmtool.config.settings import error_line
+from lmtool.config.types import SettingType, option_types, type_of
+from lmtool.config.yaml_files import line_of, read
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
@@ -48,21 +43,21 @@ def test_an_options_types_are_its_dataclasss(group: str, name: str) -> None:
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_a_verbs_types_are_its_dataclasss(verb: str) -> None:
-    types, settings = verb_types(verb), VERB_SETTINGS[verb]
+    types, settings = own_types(verb), VERB_SETTINGS[verb]
     assert set(types) == {field.name for field in fields(settings)} - {*HOMES, "training"}
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
 def test_what_the_types_say() -> None:
-    train = verb_types("train")
+    train = own_types("train")
     assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
     assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert own_types("eval")["nbest_weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -89,14 +84,15 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
     deep = types["inner"].below(["deep"])
     assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
     settings = {".".join(setting.path): setting for setting in read(folder / "smoother" / "mine.yaml").settings}
-    assert settings["size"].meaning == "words at most" and settings["size"].line == 3 and settings["size"].value == "3"
-    assert settings["inner.deep"].value == "x" and settings["inner.deep"].line == 10
+    assert settings["size"].meaning == "words at most" and settings["size"].value == "3"
+    assert settings["inner.deep"].value == "x"
+    assert [line_of(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
-    for verb in VERBS:
+    for verb in verbs():
         keys = {entry.path[0] for entry in read(ROOT / "conf" / f"{verb}.yaml").settings}
-        assert keys <= verb_types(verb).keys(), verb
+        assert keys <= own_types(verb).keys(), verb
 
 
 class Colour(Enum):
@@ -157,78 +153,8 @@ def test_a_type_without_words() -> None:
     assert type_of(list[bytes]).words == "a list"
 
 
-def test_an_earlier_name_is_read_and_says_the_current_one(
-    lmtool: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    said = lmtool("train", "data=toy", "training.clip_norm=2", "model.anew=0.25", "--cfg", "job")
-    assert "max_grad_norm: 2" in said and "context_reset_prob: 0.25" in said
-    (tmp_path / "own" / "model").mkdir(parents=True)
-    (tmp_path / "own" / "model" / "mine.yaml").write_text("defaults: [nplm, _self_]\n\nhistory: -1\n")
-    said = lmtool("train", "data=toy", "model=mine", "--config-dir", "own", code=2)
-    assert "model.fofe_window=-1: must be 0 or more, or null" in said
-    said = lmtool("train", "data=toy", "model=mine", "model.fofe_window=-2", "--config-dir", "own", code=2)
-    assert "model.fofe_window=-2: must be 0 or more, or null" in said
-    (tmp_path / "own" / "training").mkdir()
-    (tmp_path / "own" / "training" / "mine.yaml").write_text("defaults: [standard, _self_]\n\nclip_norm: -1\n")
-    for word, value in (("training=mine", "-1.0"), ("training.max_grad_norm=-2", "-2.0")):
-        said = lmtool("train", "data=toy", "model=nplm", "training=mine", word, "--config-dir", "own", code=2)
-        assert f"training.max_grad_norm={value}: must be above 0, or null" in said
-    line = split_line(["train", "model=nce", "output.noise=3", "prune=[0]", "seed=1"])
-    assert with_current_names(line, noted=True).overrides[1:3] == ["output.num_noise=3", "prune_counts=[0]"]
-    assert capfd.readouterr().err.splitlines() == [
-        "note: output.noise has been renamed: write output.num_noise",
-        "note: prune has been renamed: write prune_counts",
-    ]
-    line = split_line(["train", "-m", "schedule=steps,plateau", "schedule.factor=0.5"])
-    assert with_current_names(line).overrides[-1] == "schedule.factor=0.5"  # plateau's name today
-    both = {"training": {"clip_norm": 1.0, "max_grad_norm": 2.0}, "prune": [0], "model": {"kind": "unknown"}}
-    current = settings.with_current_names(both, TrainConfig)
-    assert current == {"training": {"max_grad_norm": 1.0}, "prune_counts": [0], "model": {"kind": "unknown"}}
-    saved = saved_settings({"kind": "steps", "warmup": 0.0, "at": [5], "factor": 0.5}, "schedule")
-    assert (saved.milestones, saved.gamma) == ([5], 0.5)
-
-
-def older_copy(folder: Path, **changes: str) -> list[str]:
-    """A preset that copies the whole YAML file of nplm under the names of an earlier version."""
-    text = (conf_dir() / "model" / "nplm.yaml").read_text()
-    for was, name in {"anew": "context_reset_prob", "history": "fofe_window", "direct": "direct_connections"}.items():
-        text = text.replace(f"\n{name}:", f"\n{was}:")
-    for name, value in changes.items():
-        text = re.sub(rf"(?m)^{name}:\s*\S+", f"{name}: {value}", text)
-    (folder / "own" / "model").mkdir(parents=True)
-    (folder / "own" / "model" / "mine.yaml").write_text(text)
-    return ["train", "data=toy", "model=mine", "--config-dir", "own", "hydra.run.dir=run"]
-
-
-SMALL = ["model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=1"]
-
-
-def test_a_copy_from_an_earlier_version_takes_both_names_on_the_line(lmtool: Run, tmp_path: Path) -> None:
-    line = older_copy(tmp_path, history="3", dropout="${.anew}")
-    lmtool(*line, *SMALL, "model.anew=0.25", "training.max_grad_norm=${model.anew}", "model.direct_connections=true")
-    model = json.loads(Path("run/run.json").read_text())["config"]
-    assert (model["model"]["context_reset_prob"], model["model"]["fofe_window"]) == (0.25, 3)
-    assert (model["model"]["dropout"], model["training"]["max_grad_norm"]) == (0.25, 0.25)
-    assert model["model"]["direct_connections"] is True
-
-
-def test_a_wrong_value_under_an_earlier_name_is_placed_where_it_stands(lmtool: Run, tmp_path: Path) -> None:
-    line = older_copy(tmp_path, anew="often")
-    said = lmtool(*line, code=2)
-    place = next(
-        i for i, text in enumerate(Path("own/model/mine.yaml").read_text().splitlines(), 1) if "anew: often" in text
-    )
-    assert f"own/model/mine.yaml:{place}: model.context_reset_prob=often: must be a number" in said
-
-
-def test_earlier_names_in_a_sweeps_parameters(lmtool: Run, tmp_path: Path) -> None:
-    older_copy(tmp_path)
-    (tmp_path / "own" / "experiment").mkdir()
-    (tmp_path / "own" / "experiment" / "several.yaml").write_text(
-        "# @package _global_\ntraining: {clip_norm: 3}\n"
-        "hydra: {mode: MULTIRUN, sweep: {dir: sweep}, sweeper: {params: {model.anew: '0.25,0.5'}}}\n"
-    )
-    lmtool("train", "data=toy", "+experiment=several", "--config-dir", "own", *SMALL)
-    found = [json.loads(Path("sweep", job, "run.json").read_text())["config"] for job in "01"]
-    assert [config["model"]["context_reset_prob"] for config in found] == [0.25, 0.5]
-    assert found[0]["training"]["max_grad_norm"] == 3
+def test_renamed_settings_have_a_present_name() -> None:
+    for earlier, name in RENAMED.items():
+        group, _, setting = name.rpartition(".")
+        options = [{each.name for each in fields(kind)} for kind in SETTINGS[group].values()]
+        assert any(setting in names and earlier.rpartition(".")[2] not in names for names in options), name

@@ -198,6 +198,6 @@ def test_a_store_with_the_former_count_is_made_again(folder: Path) -> None:  # n
         patch.setattr("lmtool.data.store.FORMAT", 1)
         store = preprocess(text(), folder / "stores", progress=False)
         store.close()
-    with pytest.raises(UnusableStore, match="store format 1, not 3"):
+    with pytest.raises(UnusableStore, match="store format 1, not 4"):
         Store.open(store.path)
     assert preprocess(text(), folder / "stores", progress=False).created

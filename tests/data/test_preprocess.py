@@ -71,7 +71,7 @@ def test_the_name_and_fingerprint_of_a_store_are_those_of_version_0_5(tmp_path: 
         assert corpus.fingerprint.startswith("1e28a7e05e13")
 
 
-def test_the_stores_of_own_text_are_those_of_version_0_5(folder: Path) -> None:
+def test_the_names_and_fingerprints_of_stores(folder: Path) -> None:
     (folder / "train.txt").write_text("a b\n\n\nb a c\nd\ne\nf\n")
     for data, name, fingerprint, tokens in (
         (text(), "mine-ef86a04de3.h5", "95c31f8c6e8c", [13, 2]),

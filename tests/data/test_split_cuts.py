@@ -85,18 +85,6 @@ def test_every_cut_is_that_of_a_plain_splitter(
                 assert counts.count[1].all().sum() == corpus.tokens("train")  # each token ends one 2-gram
 
 
-def test_a_store_whose_cut_moved_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text("\n".join(LINES))
-    found = {}
-    for moves in (True, False):  # as before 0.7, when a sentence was cut: counts and runs of such a store stay its own
-        monkeypatch.setattr("lmtool.data.first_pass._sentence_end", lambda _, at, by=moves: at + by)
-        path = preprocess(data(SplitConfig(SplitUnit.tokens, 3, 5, None)), f"stores{moves}", progress=False).path
-        with Corpus.open(path) as corpus:
-            found[moves] = path.name, corpus.fingerprint
-    assert found[True][0] == found[False][0] and found[True][1] != found[False][1]
-
-
 @pytest.mark.parametrize("offsets", [[0, 4, 6], [1, 4, 6, 11]])
 def test_a_store_without_its_last_offset_is_written_again(
     offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,10 +25,10 @@ ARRAYS = re.compile(r"Array|Tensor|Int32s")
 
 
 def classes_of(module: ModuleType) -> dict[str, type]:
-    """Return the public classes that a module without __all__ defines or exports."""
+    """Return the public classes that a module defines or exports."""
     return {
         name: value
-        for name, value in vars(module).items()
+        for name, value in ((name, getattr(module, name)) for name in dir(module))
         if inspect.isclass(value) and not name.startswith("_") and value.__module__.startswith(module.__name__)
     }
 

@@ -16,7 +16,7 @@ import yaml
 from safetensors import safe_open
 
 import lmtool as package
-from lmtool.cli.help_pages import VERBS
+from lmtool.commands import verbs
 from lmtool.config.options import HOMES, conf_dir, yaml_files
 from lmtool.config.yaml_files import read
 from lmtool.system.process import NUMBERS
@@ -98,7 +98,7 @@ def test_each_verb_key_and_option_has_its_place(extensions: None) -> None:
 
     commands, groups = command_pages.commands(), command_pages.groups()
     assert "{{ commands }}" in page("command_line") and "{{ groups }}" in page("command_line")
-    for verb in VERBS:
+    for verb in verbs():
         (section,) = re.findall(rf"^### {verb}$(.*?)(?=^### |\Z)", commands, re.MULTILINE | re.DOTALL)
         file = read(conf_dir() / f"{verb}.yaml")
         assert len(file.examples) == 3 and all(example in section for example in file.examples)
@@ -178,7 +178,7 @@ def test_each_key_of_a_result_is_on_the_page(runs: Path, lmtool: Callable[..., s
         result = json.loads((runs / name / "result.json").read_text())
         missing += [f"{name}: {key}" for key in keys(result) if key not in codes(section(text, "train")) | {"checksum"}]
     assert not missing
-    assert {line.split()[0] for line in LINES} == set(VERBS) - {"push"}  # which needs the Hub
+    assert {line.split()[0] for line in LINES} == set(verbs()) - {"push"}  # which needs the Hub
 
 
 # Files

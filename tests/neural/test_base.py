@@ -6,7 +6,6 @@ import inspect
 import math
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.neural import Encoder, NCELoss, OutputLayer
 from lmtool.neural.forms import used
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm, SampledOutput
+from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from tests.conftest import neural, nplm
 
 
@@ -189,24 +188,3 @@ def test_public_names_are_documented() -> None:
         for member in members:
             text = inspect.getdoc(member) or ""
             assert len(text) > 20 and not text.startswith("As "), (name, member)
-
-
-def test_methods_have_their_earlier_names_too(toy: Corpus) -> None:
-    model: Any = neural(toy, SampledOutput("sampled", 2, 1.0))
-    for part in (model, model.encoder, model.output):
-        assert len(part.row_parameters()) == len(part.sparse_parameters()) >= 1
-
-    class Earlier(OutputLayer):
-        def row_parameters(self) -> list[nn.Parameter]:
-            return [*super().row_parameters(), nn.Parameter(torch.ones(2))]  # type: ignore[misc, operator]
-
-        def trained_log_z(self, h: torch.Tensor) -> torch.Tensor:
-            return h.sum(1)
-
-    class Later(Earlier):
-        def sparse_parameters(self) -> list[nn.Parameter]:
-            return super().sparse_parameters() * 2
-
-    layer: Any = Later()
-    assert len(layer.sparse_parameters()) == len(layer.row_parameters()) == 2
-    assert layer.log_partition(torch.ones(3, 2)).tolist() == [2, 2, 2]

@@ -659,10 +659,10 @@ def test_layers_that_have_used_forms_are_copied_and_stored(case: str) -> None:
         assert other.state_dict().keys() == layer.state_dict().keys()
 
 
-# Layers in the way of earlier releases, which have their own public methods
+# Layers that have their own public methods
 
 
-class OldSoftmax(OutputLayer):
+class OwnSoftmax(OutputLayer):
     """A layer that has its own forward and log_dist, as those of docs/examples."""
 
     def __init__(self, dim: int, words: int) -> None:
@@ -678,7 +678,7 @@ class OldSoftmax(OutputLayer):
         return scores.detach().double().log_softmax(1)
 
 
-class OldEncoder(Encoder):
+class OwnEncoder(Encoder):
     """The last embedding, with a module for dropout that is called as torch's modules are."""
 
     def __init__(self, share: float) -> None:
@@ -689,7 +689,7 @@ class OldEncoder(Encoder):
         return self.dropout(x[:, -1])  # type: ignore[call-arg]
 
 
-class OldForward(Encoder):
+class OwnForward(Encoder):
     """An encoder that has its own forward."""
 
     def forward(self, contexts: Tensor) -> Tensor:
@@ -701,7 +701,7 @@ class OldForward(Encoder):
 
 def test_an_output_layer_with_its_own_forward_and_log_dist() -> None:
     torch.manual_seed(0)
-    layer, h, y = OldSoftmax(6, O), torch.randn(4, 6), torch.tensor([0, 3, 22, 3])
+    layer, h, y = OwnSoftmax(6, O), torch.randn(4, 6), torch.tensor([0, 3, 22, 3])
     want = layer.linear(h).detach().double().log_softmax(1)
     torch.testing.assert_close(layer(h, y).double(), -want[range(4), y].mean(), rtol=1e-6, atol=0)
     assert torch.equal(layer.log_prob(h, y), want[range(4), y])
@@ -712,14 +712,14 @@ def test_an_output_layer_with_its_own_forward_and_log_dist() -> None:
     share = layer.sample(h[:1].expand(20_000, 6)).bincount(minlength=O) / 20_000
     torch.testing.assert_close(share.double(), want[0].exp(), atol=0.015, rtol=0)
     for call in (lambda: layer.log_prob(h, y + 20), lambda: layer.top(h[:, :2], 1)):
-        with pytest.raises(ValueError, match=r"OldSoftmax.\w+: (y|h) must be"):
+        with pytest.raises(ValueError, match=r"OwnSoftmax.\w+: (y|h) must be"):
             call()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_an_encoder_with_a_module_for_dropout(share: float) -> None:
     torch.manual_seed(0)
-    encoder = OldEncoder(share)
+    encoder = OwnEncoder(share)
     contexts = torch.randint(O + 1, (200, 3))
     want = encoder.embedding.weight[contexts[:, -1]]
     found = encoder(contexts)
@@ -730,8 +730,8 @@ def test_an_encoder_with_a_module_for_dropout(share: float) -> None:
 
 
 def test_an_encoder_with_its_own_forward() -> None:
-    encoder, contexts = OldForward(nplm(), O + 1), torch.randint(O + 1, (4, 3))
-    model = NeuralModel(encoder, OldSoftmax(6, O), O + 1)
+    encoder, contexts = OwnForward(nplm(), O + 1), torch.randint(O + 1, (4, 3))
+    model = NeuralModel(encoder, OwnSoftmax(6, O), O + 1)
     assert torch.equal(encoder(contexts), encoder.embedding.weight[contexts[:, 0]])
     model(contexts, torch.arange(4)).backward()
     assert encoder.embedding.weight.grad is not None

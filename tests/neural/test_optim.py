@@ -158,22 +158,6 @@ def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
         assert ways["by itself"] < 0.6 * ways["dense"]
 
 
-def test_adam_catches_up_from_a_state_of_before() -> None:
-    # A checkpoint of 0.5 has steps of rows: all are taken as used in the last one, and go on from there.
-    weight = nn.Parameter(torch.ones(2, 1, dtype=torch.float64))
-    optimizer = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, correct_skipped_steps=True)
-    optimizer.state[weight] = {
-        "mean": torch.full_like(weight, 1.5), "square": torch.full_like(weight, 2.25), "steps": torch.tensor([3, 1]),
-    }  # fmt: skip
-    with_gradients(weight, {1: 3.0})
-    optimizer.step()
-    # One step later, the fourth: m = .5 1.5 + 1.5, v = .75 2.25 + 2.25.
-    want = 1 - 0.5 * (2.25 / 0.9375) / (3.9375 / 0.68359375) ** 0.5
-    assert weight.detach()[:, 0].tolist() == pytest.approx([1, want], rel=1e-12)
-    state = optimizer.state[weight]
-    assert state["now"].tolist() == [4] and state["last_used"].tolist() == [3, 4] and "steps" not in state
-
-
 def test_vectors_of_one_dimension_and_float32() -> None:
     bias = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
     optimizer = RowSGD([bias], lr=0.5)
@@ -326,19 +310,6 @@ def test_an_invalid_setting_raises_one_line(lr: object) -> None:
 def test_clipping_to_an_invalid_norm(max_norm: object) -> None:
     with pytest.raises(ValueError, match=r"^clip_gradients: max_norm must be above 0; got "):
         clip_gradients([], max_norm)
-
-
-def test_the_earlier_name_of_correct_skipped_steps() -> None:
-    with pytest.warns(DeprecationWarning, match="catch_up is now correct_skipped_steps"):
-        optimizer = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, catch_up=True)
-    assert optimizer.param_groups[0]["correct_skipped_steps"] is True
-    optimizer.add_param_group({"params": nn.Parameter(torch.ones(2, 2)), "catch_up": True})
-    assert [group["correct_skipped_steps"] for group in optimizer.param_groups] == [True, True]
-    state = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, correct_skipped_steps=True).state_dict()
-    state["param_groups"][0]["catch_up"] = state["param_groups"][0].pop("correct_skipped_steps")  # as 0.6 wrote it
-    fresh = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1)
-    fresh.load_state_dict(state)
-    assert fresh.param_groups[0]["correct_skipped_steps"] is True and "catch_up" not in fresh.param_groups[0]
 
 
 def test_groups_are_iterable_as_those_of_torch() -> None:

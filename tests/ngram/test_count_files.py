@@ -100,7 +100,7 @@ def test_counts_of_texts_add_up(lmtool: Run) -> None:
 
 @pytest.mark.parametrize(
     "more", [["data.vocabulary.min_count=3"], ["data.vocabulary.size=20"], ["data.vocabulary.file=words.txt"],
-             ["smoother=witten_bell", "prune=[0,1]"], ["smoother.kenlm_compatible=false"], ["model.order=1"]]
+             ["smoother=witten_bell", "prune_counts=[0,1]"], ["smoother.kenlm_compatible=false"], ["model.order=1"]]
 )  # fmt: skip
 def test_a_smaller_vocabulary_and_other_smoothers(more: list[str], lmtool: Run) -> None:
     write("a.txt", lines(6, 300))

@@ -149,7 +149,6 @@ def test_counts_are_kept_beside_the_store(toy: Corpus, tmp_path: Path) -> None:
     assert settings("counts", "sorted", memory=None).storage(toy).memory is None
     with pytest.raises(UserError, match=r"counts\.memory=10: must be 64KiB or more"):
         settings("counts", "sorted", memory="10")
-    assert saved_settings({"memory": None, "keep": True}, "counts") == settings("counts", "sorted")  # of before 0.6
 
 
 def test_the_model_of_a_run_folder(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.command_line import main
-from lmtool.config.model_verbs import MapKind
+from lmtool.config.verbs import MapKind
 from lmtool.errors import UserError
 from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import Picture, Section, Table, page

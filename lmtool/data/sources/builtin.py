@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import re
 import sys
@@ -131,6 +130,8 @@ class PydocData(DataConfig):
 
     def _split_of(self, module: str) -> str:
         """By the module's name alone, so that a text stays in its split from one Python to the next."""
+        import hashlib  # a help page would wait for it
+
         digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
         if share < self.valid_fraction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -194,10 +194,8 @@ class TextData(DataConfig):
         note_places(name for names in given for name in ([names] if isinstance(names, str) else names))
         return Source(
             splits,
-            stamp={key: _of_each(file_stamps(paths)) for key, paths in everything.items()},
-            identity=lambda: {
-                key: _of_each([file_identity(path) for path in paths]) for key, paths in everything.items()
-            },
+            stamp={key: file_stamps(paths) for key, paths in everything.items()},
+            identity=lambda: {key: [file_identity(path) for path in paths] for key, paths in everything.items()},
             parts=parts,
             uncut=uncut,
             sources={
@@ -282,8 +280,3 @@ def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str
     if paths is None or len(paths) > 1:
         raise UserError(f"data.{key}={name}: {len(paths or []):,} files; name one")
     return paths[0]
-
-
-def _of_each(described: Sequence[object]) -> object:
-    """Return the descriptions of files; of a single file without a list, as in stores from before 0.6."""
-    return described[0] if len(described) == 1 else described

@@ -88,14 +88,14 @@ class NplmSettings(EncoderConfig, ABC):
 
     hidden_dim: int = setting(min=1, said="no hidden layer is model.layers=0")
     layers: int = setting(1, min=0, max=100)
-    direct_connections: bool = setting(was="direct")
+    direct_connections: bool = MISSING
     activation: Activation = MISSING
     layer_norm: bool = MISSING
     gated: bool = False
     input_dropout: float = setting(0.0, min=0, below=1)
     projection_dim: int | None = setting(None, min=1)
-    fofe_window: int | None = setting(0, min=0, was="history")
-    forgetting_factors: list[float] = setting(lambda: [0.6, 0.85, 0.95, 1.0], above=0, max=1, was="forgetting")
+    fofe_window: int | None = setting(0, min=0)
+    forgetting_factors: list[float] = setting(lambda: [0.6, 0.85, 0.95, 1.0], above=0, max=1)
     init_std: float | None = setting(None, above=0, below=1e6)
 
     def __post_init__(self) -> None:

@@ -26,11 +26,6 @@ from torch import Tensor, nn
 
 # In the order in which they are tried.
 FILES = "gpu", "pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_bf16", "softmax_chunks"
-EARLIER_NAMES = {  # of methods, until 0.6
-    "row_parameters": "sparse_parameters",
-    "unnormalised": "unnormalized_log_prob",
-    "trained_log_z": "log_partition",
-}
 MAX_CHOICES = 256  # choices kept for one layer: evaluation may have batches of many sizes
 Function = Callable[..., Any]
 
@@ -139,10 +134,7 @@ def used(model: nn.Module) -> list[Form]:
 
 
 class Formed(nn.Module):
-    """A module whose methods may have fast forms; the base class of encoders and output layers.
-
-    Methods that have been renamed have both names, whichever a custom class defines.
-    """
+    """A module whose methods may have fast forms; the base class of encoders and output layers."""
 
     _built_from: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -151,13 +143,6 @@ class Formed(nn.Module):
         made = super().__new__(cls)
         made.__dict__["_built_from"] = arguments, named
         return made
-
-    def __init_subclass__(cls) -> None:
-        own = vars(cls)
-        for old, new in EARLIER_NAMES.items():
-            if (method := own.get(new, own.get(old))) is not None:
-                setattr(cls, old, method)
-                setattr(cls, new, method)
 
     def reset_parameters(self) -> None:
         """Set parameters and buffers again as the constructor did; shared ones, such as tied vectors, stay.

@@ -11,7 +11,6 @@ Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient
 from __future__ import annotations
 
 import math
-import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -177,27 +176,14 @@ class RowAdam(RowOptimizer):
         l2: float = 0.0,
         *,
         correct_skipped_steps: bool = False,
-        catch_up: bool = False,
     ) -> None:
         """params: of shapes `[R]` or `[R, H]`, or groups of them. betas: decay rates of mean and square, below 1. The
-        others are finite, 0 or more. correct_skipped_steps: whether rows make up for the steps without them; catch_up
-        is its deprecated name.
+        others are finite, 0 or more. correct_skipped_steps: whether rows make up for the steps without them.
 
         Raises ValueError for other shapes and types, and for settings out of range.
         """
-        if catch_up:
-            warnings.warn("RowAdam: catch_up is now correct_skipped_steps", DeprecationWarning, stacklevel=2)
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
-        super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps or catch_up})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        _use_current_name(self.param_groups[-1])
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # of a group that was saved by 0.6, too
-        for group in self.param_groups:
-            _use_current_name(group)
+        super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps})
 
     def initial_state(self, weight: Tensor, group: Group) -> State:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
@@ -210,9 +196,6 @@ class RowAdam(RowOptimizer):
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
         keep = 1 - lr * group["weight_decay"]
         if group["correct_skipped_steps"]:
-            if "now" not in state:  # resumed from a checkpoint of 0.5: as if all rows had just been used
-                state["now"] = state.pop("steps").amax(0, keepdim=True)
-                state["last_used"] = state["now"].expand(len(weight)).clone()
             state["now"] += 1
             now, steps, keep = state["now"], state["last_used"], max(keep, 0.0)
         else:
@@ -238,11 +221,6 @@ class RowAdam(RowOptimizer):
         rate = ((1 - beta1**gap) / (1 - beta1)) * (lr / (1 - beta1**t)).to(weight.dtype)
         scale = (v / (1 - beta2**t).to(v.dtype)).sqrt() + eps
         weight[rows] = weight[rows] * keep**gap - rate * m / scale
-
-
-def _use_current_name(group: dict[str, Any]) -> None:
-    if "catch_up" in group:
-        group["correct_skipped_steps"] = group.pop("catch_up")
 
 
 @lru_cache(maxsize=8)

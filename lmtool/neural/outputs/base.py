@@ -98,7 +98,7 @@ class OutputLayer(Formed, ABC):
     words out of range; words may also be an array or a list.
 
     The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
-    ValueError for a state of another tree or other classes. A state without it, as saved by 0.6.0, is loaded unchecked.
+    ValueError for a state of another tree or other classes. A state without it is loaded unchecked.
     """
 
     tree: Tree | None = None

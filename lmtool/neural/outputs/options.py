@@ -150,10 +150,10 @@ class NceOutput(DrawnOutput):
     draws = "num_noise", 500
 
     kind: str = "nce"
-    num_noise: int | None = setting(min=1, was="noise")
-    share_noise: bool = setting(was="shared")
-    unigram_power: float = setting(min=0, max=2, was="power")
-    learn_log_z: bool = setting(was="learn_normaliser")
+    num_noise: int | None = setting(min=1)
+    share_noise: bool = MISSING
+    unigram_power: float = setting(min=0, max=2)
+    learn_log_z: bool = MISSING
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
@@ -181,8 +181,8 @@ class SampledOutput(DrawnOutput):
     draws = "num_samples", 1000
 
     kind: str = "sampled"
-    num_samples: int | None = setting(min=1, was="samples")
-    unigram_power: float = setting(min=0, max=2, was="power")
+    num_samples: int | None = setting(min=1)
+    unigram_power: float = setting(min=0, max=2)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more samples than words."""

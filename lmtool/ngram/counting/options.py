@@ -88,7 +88,7 @@ class TableCounts(LimitedMemory):
     """
 
     kind: str = "table"
-    paths: Any = setting(was="path", said="a file of counts, a folder, or a list of them")
+    paths: Any = setting(said="a file of counts, a folder, or a list of them")
     weights: list[int] | None = MISSING
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
         said="null, tuned, [D1,D2,D3+] or a list of one such for each order, with 0 <= D_r <= r; one discount for all "
         "counts is smoother=kneser_ney"
     )
-    kenlm_compatible: bool = setting(was="like_kenlm")
+    kenlm_compatible: bool = MISSING
 
     def __post_init__(self) -> None:
         rule = rules_of(type(self))["discounts"].said

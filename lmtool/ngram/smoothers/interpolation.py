@@ -37,7 +37,7 @@ class JelinekMercerConfig(SmootherConfig):
 
     kind: str = "jelinek_mercer"
     lambdas: Any = setting(said="tuned, or a list of one number per order, each from 0 to 1")
-    count_buckets: int = setting(min=1, max=32, was="classes")
+    count_buckets: int = setting(min=1, max=32)
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:

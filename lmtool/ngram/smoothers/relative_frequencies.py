@@ -170,8 +170,8 @@ class GoodTuringConfig(SmootherConfig):
     """
 
     kind: str = "good_turing"
-    gt_max: int = setting(min=0, max=MAX_R - 1, was="largest")
-    gt_max_unigram: int = setting(min=0, max=MAX_R - 1, was="largest_unigram")
+    gt_max: int = setting(min=0, max=MAX_R - 1)
+    gt_max_unigram: int = setting(min=0, max=MAX_R - 1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return Good-Turing discounting for n-grams of up to `order` words."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.line_settings import LineSettings
-from lmtool.cli.suggestions import MEANINGS, unknown_key
-from lmtool.cli.value_quoting import as_typed
-from lmtool.config.options import HOMES, meant, yaml_files
-from lmtool.config.overrides import swept_values
+from lmtool.cli.mistakes import usable
+from lmtool.cli.running import composed
+from lmtool.cli.unknown_keys import MEANINGS
+from lmtool.cli.words import jobs_of, requested
+from lmtool.commands import own_types
+from lmtool.config.compose import hydra_words
+from lmtool.config.grammar import key_of, swept
+from lmtool.config.options import HOMES, yaml_files
+from lmtool.config.request import Request
+from lmtool.config.yaml_files import meant
 from lmtool.errors import UserError
 from tests.conftest import answer
 from tests.schemas import SETTINGS
@@ -24,12 +28,16 @@ from tests.schemas import SETTINGS
 Run = Callable[..., str]
 
 
+def asked(line: str | list[str]) -> Request:
+    return requested(split_line(shlex.split(line) if isinstance(line, str) else line))
+
+
 def values(line: str | list[str]) -> list[object]:
     """The values that OmegaConf holds in the end, of a line without a sweep."""
-    words = as_typed(split_line(shlex.split(line) if isinstance(line, str) else line)).overrides
-    parsed = [OverridesParser.create().parse_override(word) for word in words]
-    assert not any(override.is_sweep_override() for override in parsed), words
-    plain = OmegaConf.to_container(OmegaConf.create([override.value() for override in parsed]), resolve=True)
+    words = split_line(shlex.split(line) if isinstance(line, str) else line).overrides
+    request = asked(line)
+    given = request.choices | request.values
+    plain = OmegaConf.to_container(OmegaConf.create([given[key_of(word)] for word in words]), resolve=True)
     assert isinstance(plain, list)
     return plain
 
@@ -51,28 +59,28 @@ def test_a_path_means_itself(name: str) -> None:
 
 
 def test_what_hydra_reads_stays_as_it_is() -> None:
-    for word in (
-        "text=a.txt",
-        "text='a, b'",
-        "text=null",
-        "text=${run}",
-        "text=${oc.env:X,a}/b",
-        "text=",
-        "split=test",
-    ):
-        assert as_typed(split_line(["eval", word])).overrides == [word]
-    line = (
-        "train -m seed=1,2 model=ngram,nplm model.order=range(1,4) data.name=a,b model.order=choice(1,2) optim.lr=1e-3"
-    )
-    assert as_typed(split_line(line.split())).overrides == line.split()[2:]
-    odd = [
-        "data=ptb",
-        "hydra/launcher=joblib",
-        "+data.downloads.train={url: 'http://x'}",
-        "hydra.launcher.n_jobs=2",
-        "~hydra.verbose",
+    words = {
+        "text='a, b'": "a, b",
+        "text=null": None,
+        "text=${run}": "${run}",
+        "text=${oc.env:X,a}/b": "${oc.env:X,a}/b",
+        "text=": "",
+        "hydra.verbose=true": True,
+        "hydra.searchpath=[pkg://x]": ["pkg://x"],
+    }
+    for word, value in words.items():
+        assert asked(["eval", word]).values[key_of(word)] == value
+    line = "train -m seed=1,2 model=ngram,nplm model.order=range(1,4) data.name=a,b optim.lr=1e-3"
+    request = asked(line)
+    assert request.sweep and [*request.choices.items(), *request.values.items()] == [
+        *[("model", "ngram,nplm"), ("seed", "1,2"), ("model.order", "range(1,4)"), ("data.name", "a,b")],
+        ("optim.lr", "1e-3"),
     ]
-    assert as_typed(split_line(["train", *odd])).overrides == odd
+    assert asked(["train", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]).values == {"hydra.launcher.n_jobs": 2}
+    request = asked(["train", "data=ptb", "+data.downloads.train={url: 'http://x'}", "~data.downloads.valid"])
+    assert request.values == {"data.downloads.train": {"url": "http://x"}} and request.removed == [
+        "data.downloads.valid"
+    ]
 
 
 def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,14 +93,14 @@ def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a,~/x.txt", "[a,~/b].txt"):
         assert values(["eval", f"text={name}"]) == [name], "one name, which begins otherwise"
     assert values(["compare", "runs=[a,'b,~/c','~/d',~/e]"]) == [["a", "b,~/c", "~/d", "/home/ann/e"]]
-    assert as_typed(split_line(["eval", "-m", "text=a,~/b"])).overrides == ["text=a,/home/ann/b"]
+    assert asked(["eval", "-m", "text=a,~/b"]).values == {"text": "a,/home/ann/b"}
     assert values(["predict", "text=~/x"]) == ["~/x"], "prose"
     assert split_line(["train", "--config-dir=~/own"]).flags == ["--config-dir=/home/ann/own"]
     assert split_line(["train", "--config-dir", "~/own"]).flags == ["--config-dir", "/home/ann/own"]
 
 
 def test_interpolations_stay_within_words_that_need_quotes() -> None:
-    assert as_typed(split_line(["eval", "text=ü/${split}"])).overrides == ["text='ü/${split}'"]
+    assert asked(["eval", "text=ü/${split}"]).values == {"text": "ü/${split}"}
 
 
 def test_one_value_is_a_list_of_one() -> None:
@@ -104,19 +112,18 @@ def test_one_value_is_a_list_of_one() -> None:
     assert values("train prune_counts=null") == [None] and values("tree words=[]") == [[]]
     assert values(["compare", "runs=['a,b','c']"]) == [["a,b", "c"]]
     assert values(["compare", "runs=[it's,b]"]) == [["it's", "b"]]
-    assert as_typed(split_line(["compare", "-m", "runs=[a,ü],[c,d]"])).overrides == ["runs=[a,'ü'],[c,d]"]
+    assert asked(["compare", "-m", "runs=[a,ü],[c,d]"]).values == {"runs": "[a,'ü'],[c,d]"}
 
 
 def test_a_sweep_over_odd_names() -> None:
-    line = ["train", "-m", "hydra.sweep.subdir=${model.order},${seed}"]
-    assert as_typed(split_line(line)).overrides == ["hydra.sweep.subdir='${model.order},${seed}'"]
-    assert as_typed(split_line(["eval", "-m", "text=ünï.txt,b.txt"])).overrides == ["text='ünï.txt',b.txt"]
+    request = asked(["train", "-m", "hydra.sweep.subdir=${model.order},${seed}"])
+    assert hydra_words(request) == ["hydra.sweep.subdir='${model.order},${seed}'"]
+    assert asked(["eval", "-m", "text=ünï.txt,b.txt"]).values == {"text": "'ünï.txt',b.txt"}
 
 
 def test_a_file_with_a_comma_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"several values in one list are \[a,b.txt\]; a sweep .* needs -m"):
-        values("train data=text data.train=a,b.txt")
+    assert values("train data=text data.train=a,b.txt") == ["text", ["a", "b.txt"]]
     Path("a,b.txt").touch()
     assert values("train data=text data.train=a,b.txt") == ["text", "a,b.txt"]
 
@@ -162,15 +169,15 @@ HINTS = [
     ("seed=null", "seed=null: seed cannot be null"),
     ("data.vocabulary=5", "data.vocabulary=5: give data.vocabulary.NAME=... a value, NAME being file, size,"),
     ("data=text data.split=0.8", "data.split=0.8: give data.split.NAME=... a value, NAME being unit, train"),
-    ("prune_counts=", "prune_counts=: write a list, as prune_counts=[a,b]"),
+    ("prune_counts=", "prune_counts=: write a list, as prune_counts=a,b"),
     ("prune_counts=[1", "cannot read 'prune_counts=[1': write key=value, and a list as key=[a,b]"),
     ("=3", "cannot read '=3'"),
     ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
     ("'model = ngram'", "write model=ngram, without spaces around ="),
     ("model= ngram", "'ngram' is no setting: write key=value"),
     ("model ngram", "'model' is no setting: write model=value"),
-    ("hydra.run=x", "hydra.run=x: write hydra.run.dir=FOLDER"),
-    ("hydra=x", "hydra=x: write hydra.run.dir=FOLDER"),
+    ("hydra.run=x", "hydra.run=x: write out=FOLDER"),
+    ("hydra=x", "hydra=x: write out=FOLDER"),
     ("--foo", "no flag --foo; settings have no dashes: write foo=value"),
     ("--model ngram", "no flag --model; settings have no dashes: write model=ngram"),
     ("--batch-size=32", "write batch_size=32"),
@@ -190,7 +197,7 @@ HINTS = [
 @pytest.mark.parametrize(("words", "said"), HINTS, ids=[words for words, _ in HINTS])
 def test_what_a_word_cannot_be(words: str, said: str) -> None:
     with pytest.raises(UserError) as error:
-        as_typed(split_line(["train", *shlex.split(words)]))
+        asked(["train", *shlex.split(words)])
     assert said in str(error.value)
 
 
@@ -199,12 +206,12 @@ def test_a_folder_is_probably_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("runs/kn5").mkdir(parents=True)
     wanted = {
         "eval": "write run=runs/kn5",
-        "compare": "write runs=[runs/kn5,...]",
+        "compare": "write runs=runs/kn5,...",
         "train": "write key=value, without spaces around =",
     }
     for verb, said in wanted.items():
         with pytest.raises(UserError) as error:
-            as_typed(split_line([verb, "runs/kn5"]))
+            asked([verb, "runs/kn5"])
         assert str(error.value) == f"'runs/kn5' is no setting: {said}"
 
 
@@ -229,15 +236,13 @@ KEYS = [
     ("train", "smoothing=witten_bell", "did you mean smoother=, which model=ngram uses?"),
     ("train", "tokenizer=char", "did you mean data.vocabulary.unit?"),
     ("train", "vocab_size=9", "did you mean data.vocabulary.size?"),
-    ("train", "run.dir=x", "no key 'run.dir'; did you mean hydra.run.dir?"),
-    ("train", "output_dir=x", "did you mean hydra.run.dir?"),
-    ("train", "out=x", "did you mean hydra.run.dir?"),
-    ("train", "dir=x", "did you mean hydra.run.dir?"),
-    ("train", "hydra.rundir=x", "did you mean hydra.run.dir?"),
+    ("train", "run.dir=x", "no key 'run.dir'; did you mean out?"),
+    ("train", "output_dir=x", "did you mean out?"),
+    ("train", "dir=x", "did you mean out?"),
+    ("train", "hydra.rundir=x", "did you mean out?"),
     ("train", "training.lr=2", "no key 'training.lr'; did you mean optim.lr?"),
     ("train", "model.lr=2", "did you mean optim.lr?"),
     ("train", "optim.lrr=3", "no key 'optim.lrr'; did you mean optim.lr?"),
-    ("train", "model.max_norm=1", "no key 'model.max_norm'; did you mean training.embedding_max_norm?"),
     ("train model=ngram", "smoother.D=.75", "did you mean smoother.discounts?"),
     ("train", "+experiments=names", "no key 'experiments'; did you mean +experiment?"),
     ("train", "modle=ngram", "did you mean model?"),
@@ -255,7 +260,6 @@ KEYS = [
     ("train", "data.split.train=0.8", "data.split.train: not a setting of data=pydoc, but of data=text: add data=text"),
     ("train", "data.train=x.txt", "data.train: not a setting of data=pydoc, but of data=text: add data=text"),
     ("train model=nplm", "model.order=3", "model.order: not a setting of model=nplm, but of model=ngram"),
-    ("train -m model=ngram,nplm", "model.order=3", "not a setting of model=nplm, but of model=ngram"),
     (
         "train model=ngram",
         "smoother.alpha=1",
@@ -280,7 +284,9 @@ KEYS = [
 
 @pytest.mark.parametrize(("line", "word", "said"), KEYS, ids=[f"{line} {word}" for line, word, _ in KEYS])
 def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
-    assert said in unknown_key(word, LineSettings(split_line([*line.split(), word])))
+    with pytest.raises(UserError) as error:
+        composed(asked([*line.split(), word]))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -288,28 +294,32 @@ def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
     [
         "model=nplm,ngram,hsoftmax output=softmax,hierarchical tree=huffman,union optim=sgd,adam smoother=glob(w*)",
         "+experiment=subwords,names,ptb_hsoftmax schedule=cosine,linear tree=glob(b*) counts=glob(*)",
-        "model=ngram,lbl +experiment=subwords,names seed=1,2 hydra/launcher=basic,joblib",
     ],
 )
 def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
-    words = line.split()
-    combinations = product(*([f"{w.partition('=')[0]}={v}" for v in swept_values(w) or []] for w in words))
-    every = [LineSettings(split_line(["train", *chosen])).groups for chosen in combinations]
-    few = [job.groups for job in LineSettings(split_line(["train", "-m", *words])).jobs]
+    words, own = line.split(), own_types("train")
+    tried = [[f"{key}={value}" for value in swept(key.lstrip("+"), text) or [text]] for key, text in pairs(words)]
+    every = [usable(Request("train", dict(pairs(chosen))), own)[0].groups for chosen in product(*tried)]
+    few = [job.groups for job in jobs_of(asked(["train", "-m", *words]), own)]
     assert few[0] == every[0] and len(few) <= len(every)
     assert {item for groups in few for item in groups.items()} == {item for groups in every for item in groups.items()}
 
 
+def pairs(words: Iterable[str]) -> list[tuple[str, str]]:
+    return [(key, value) for key, _, value in (word.partition("=") for word in words)]
+
+
 def test_the_number_of_jobs_that_are_checked_is_a_sum() -> None:
     many = [f"{group}=glob(*)" for group in ("optim", "schedule", "output", "tree", "data")]
-    settings = LineSettings(split_line(["train", "-m", "model=nplm", *many]))
-    assert len(settings.jobs) == 1 + sum(len(yaml_files(word.partition("=")[0])) - 1 for word in many)
-    having = [word for word in ("schedule.gamma=1", "tree.max_words=1", "tree.x=1", "x=1") if settings.has(word)]
-    assert having == ["schedule.gamma=1", "tree.max_words=1"]
+    jobs = jobs_of(asked(["train", "-m", "model=nplm", *many]), own_types("train"))
+    assert len(jobs) == 1 + sum(len(yaml_files(word.partition("=")[0])) - 1 for word in many)
+    keys = ("schedule.gamma", "tree.max_words", "tree.x", "x")
+    having = [key for key in keys if any(job.type_of(key) is not None for job in jobs)]
+    assert having == ["schedule.gamma", "tree.max_words"]
 
 
 def test_meanings_are_keys() -> None:
-    known = {"hydra.run.dir", "hydra.sweep.dir", *HOMES}
+    known = {"out", *HOMES}
     for settings in SETTINGS[""].values():
         known |= settings.__dataclass_fields__.keys()
     for group, options in SETTINGS.items():
@@ -343,7 +353,7 @@ def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
     (tmp_path / "smoother" / "mine.yaml").write_text(
         "# lmtool train\n# Mine.\n# Also known as: my_own, own-1\n\nkind: mine\n"
     )
-    assert meant("smoother", "own1", beside=tmp_path) == "; did you mean mine?"
+    assert meant("smoother", "own1", [tmp_path]) == "; did you mean mine?"
 
 
 # Lines with a mistake: each ends with 2 and one line, whatever of lmtool or Hydra it meets first.
@@ -371,7 +381,7 @@ ODD = [
     ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
     ("compare runs=runs/de", "name two or more that differ, as runs=[A,B]"),
     ("preprocess data@foo=toy", "data@foo"),
-    ("eval -m hydra.sweeper.params={seed:1}", "hydra.sweeper.params={seed:1}"),
+    ("eval -m hydra.sweeper.params={seed:1}", "no key 'seed'"),
     ("eval --config-path nowhere", "nowhere"),
     ("train -m --cfg job model=ngram,nplm", "model=ngram,nplm: --cfg and --info show one job: choose one value"),
     ("train -m model.order=range(1,3) model=ngram --info", "model.order=range(1,3): --cfg and --info show one job"),
@@ -379,7 +389,7 @@ ODD = [
     ("eval hydra.launcher.n_jobs=2", "choose one of joblib"),
     ("predict -5", "for text that begins with a dash, text=-5"),
     ("tree levels=größe", "levels=größe: must be a whole number"),
-    ("tree data=toy -m schedule=shuffle(1,2)", "lmtool tree takes no schedule="),
+    ("tree data=toy -m schedule=shuffle(1,2)", "no schedule="),
     ("generate the temperature=1" + "0" * 400, "0: must be at most 1.8e+308"),
     ("train data=toy model.forgetting_factors=[0.5,1" + "0" * 400 + "]", "0: must be at most 1.8e+308"),
 ]

@@ -13,10 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+
+from lmtool.config.rules import require
 from lmtool.errors import UserError
 
 CTRL_C = 2.0  # seconds in which processes end that a terminal interrupts, too
 BETWEEN_LOOKS = 10.0  # seconds between looks at SLURM's queue
+
+
+def require_plugins(hydra: Any) -> None:
+    """Raise UserError unless the launcher and the sweeper in Hydra's settings are installed plugins."""
+    for part, kind in ("launcher", Launcher), ("sweeper", Sweeper):
+        plugins = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(kind)]
+        rule = f"the class of an installed Hydra plugin; choose hydra/{part}=NAME"
+        require((name := hydra[part]["_target_"]) in plugins, f"hydra.{part}._target_", name, rule)
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:

@@ -1,54 +1,74 @@
-"""`lmtool predict`, `generate`, `neighbors`: a run and words -> next words, sampled texts, similar words."""
+"""`lmtool predict`: run and text -> the most probable next words."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from lmtool.config.model_verbs import GenerateConfig, NeighborsConfig, PredictConfig
+from lmtool.config.data import Oov
+from lmtool.config.rules import MISSING, setting
+from lmtool.config.verbs import ModelUserConfig
 from lmtool.data.readers import stream_blocks
 from lmtool.data.standard_input import INPUT, standard_input
-from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
-from lmtool.plots.word_pictures import tree_figure
-from lmtool.runs.load import load, load_named
-from lmtool.runs.run import run_folder
-from lmtool.session import Session
-from lmtool.system.arrays import IntArray
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
-from lmtool.text_model import TextModel, random_seed
-from lmtool.trees.analysis import DrawnNode
+
+if TYPE_CHECKING:
+    from lmtool.session import Session
+    from lmtool.system.arrays import IntArray
+    from lmtool.text_model import TextModel
+    from lmtool.trees.analysis import DrawnNode
 
 WordPath = tuple[str, list[tuple[int, int, float]]]  # a word and its decisions: node, bit, probability
 
 
-def predict(config: PredictConfig, session: Session) -> None:
+@dataclass(slots=True)
+class Settings(ModelUserConfig):
+    """Settings of `lmtool predict`."""
+
+    text: str | None = setting(prose=True, bare=True)
+    flush: str | None = setting(words=("line",), excludes=("text=TEXT",))
+    top: int = setting(min=1)
+    paths: bool = False
+    sentence_start: bool = MISSING
+    oov: Oov = MISSING
+
+
+def run(settings: Settings, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
-    texts: Iterable[str] = [str(config.text)]
-    if config.text is None:
-        texts = _input_lines('lmtool predict "the cat sat on"', by_line=config.flush == "line")
-    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    from lmtool.data.text_form import visible
+    from lmtool.plots.word_pictures import tree_figure
+    from lmtool.runs.load import load_named
+
+    texts: Iterable[str] = [str(settings.text)]
+    if settings.text is None:
+        texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
+    model = load_named(settings.run, settings.arpa, settings.device, settings.store_dir)
     session.say(f"run {model.name}")
     header, answers = ["rank", "word", "probability", "log10 p"], []
     for number, text in enumerate(texts, start=1):
         try:
-            predicted = model.predict(text, config.top, sentence_start=config.sentence_start, oov=config.oov.value)
+            predicted = model.predict(
+                text, settings.top, sentence_start=settings.sentence_start, oov=settings.oov.value
+            )
         except UserError as error:
-            raise UserError(f"line {number}: {error}" if config.text is None else str(error)) from None
-        if config.text is None:
+            raise UserError(f"line {number}: {error}" if settings.text is None else str(error)) from None
+        if settings.text is None:
             session.say(f"\n{text}")
         session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
-        if config.paths:
-            context = model.context(model.ids(text, config.oov.value), sentence_start=config.sentence_start)
+        if settings.paths:
+            context = model.context(model.ids(text, settings.oov.value), sentence_start=settings.sentence_start)
             paths = _paths(model, context, [word for word, _ in predicted])
             session.say(f"\n{_paths_text(paths)}")
             if session.keeps and can_plot():
-                picture = session.out / ("paths.png" if config.text is not None else f"paths-{number}.png")
+                picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
                 save_png(tree_figure(_drawn(paths)), picture)
                 session.say(f"\ndrawn in {picture}")
         words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
@@ -63,6 +83,7 @@ def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPa
 
     words: as predicted. Raises UserError for a model without a tree.
     """
+    from lmtool.data.text_form import visible
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 
@@ -88,6 +109,8 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
     """Return the part of the tree that paths go through, from the node with a code, to be drawn: the share of a node is
     its probability, and a subtree without one of the words is a leaf.
     """
+    from lmtool.trees.analysis import DrawnNode
+
     depth, ended = len(code), [word for word, decisions in paths if len(decisions) == len(code)]
     if ended or not paths:
         return DrawnNode(-1, code, share, ended[0] if ended else "…", ())
@@ -110,36 +133,3 @@ def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
         raise UserError(f"text has no value: give one, as {example}, or one a line on standard input")
     lines = (line for block in chain([first], blocks) for line in block.decode().split("\n")[:-1])
     return (line.rstrip("\r") for line in lines)
-
-
-def generate(config: GenerateConfig, session: Session) -> None:
-    """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
-    model = load_named(config.run, config.arpa, config.device, config.store_dir)
-    seed = random_seed() if config.seed is None else config.seed
-    texts = model.generate(
-        config.text,
-        count=config.count,
-        length=config.length,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        seed=seed,
-        sentence_start=config.sentence_start,
-        oov=config.oov.value,
-    )
-    session.say(f"run {model.name}, seed={seed}\n")
-    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts), exact=True)
-    write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
-
-
-def neighbors(config: NeighborsConfig, session: Session) -> None:
-    """Print the nearest neighbors of each word, by the vectors of a neural run."""
-    folder, by = run_folder(config.run), config.by.value
-    loaded = load(folder, "cpu", store_dir=config.store_dir)
-    found = {word: loaded.neighbors(word, config.top, by=by, of=config.of.value) for word in config.words}
-    session.say(f"run {folder}")
-    for word, near in found.items():
-        rows: list[list[Cell]] = [[k, visible(other), value] for k, (other, value) in enumerate(near, 1)]
-        session.say(f"\n{visible(word)}\n{text_table(['rank', 'word', by], rows)}")
-    answers = [{"word": word, "neighbors": [{"word": w, by: v} for w, v in near]} for word, near in found.items()]
-    write_json(session.out / "result.json", {"run": str(folder), "of": config.of.value, "words": answers})

@@ -1,0 +1,265 @@
+"""What `lmtool convert` makes of models: mixed, limited, renormalized, pruned and quantized ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmtool.commands._formats import format_of, write_model
+from lmtool.commands._members import evaluation_of, shares
+from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.rules import require, require_whole
+from lmtool.config.settings import origins_of, plain_values
+from lmtool.config.verbs import BITS, UNION
+from lmtool.data.choose_vocabulary import read_limit_words
+from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
+from lmtool.mixtures.static import mix_static
+from lmtool.mixtures.vocabularies import union_note, union_vocabulary
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
+from lmtool.ngram.files.arpa_read import read_arpa
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
+from lmtool.ngram.query.sums import checked_sums, renormalized
+from lmtool.results import Written
+from lmtool.runs.corpus import save_words, tokeniser_in
+from lmtool.runs.load import load_neural, run_vocabulary
+from lmtool.runs.run import Run, text_key
+from lmtool.session import Session
+from lmtool.system.files import write_json
+from lmtool.system.terminal import size_text
+
+if TYPE_CHECKING:
+    from lmtool.commands.convert import Settings
+
+WEIGHT_BITS = (8, 16)  # of the weights of neural models
+PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
+
+
+def read_into_run(settings: Settings, source: str, session: Session) -> Written:
+    """Make a run of an ARPA file over the words of a data set, or over those of the file.
+
+    Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
+    """
+    arpa = read_arpa(source)
+    if settings.data.vocabulary.unit.is_character:
+        arpa = letters_of(arpa)
+    data, store = store_with_words(settings.data, arpa.words, settings.store_dir, session, source)
+    with Corpus.open(store) as corpus:
+        text = Text.of_corpus(data, corpus, {})
+        model = _smaller(settings, session, NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary))
+    about = save_ngram_run(session, plain_values(settings), text, model, {"arpa": source})
+    return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
+
+
+def _smaller(settings: Settings, session: Session, model: NgramModel) -> NgramModel:
+    """Return the model, limited, renormalized, pruned and then quantized as the settings say."""
+    if settings.limit_vocabulary is not None:
+        model = model.limited(read_limit_words(settings.limit_vocabulary))
+    table = renormalized(model.table) if settings.renormalize or settings.limit_vocabulary is not None else model.table
+    table = prune(table, model.vocabulary.eos, session, to=settings.prune_to, entropy=settings.prune_entropy)
+    if settings.quantize is not None:
+        require_whole("quantize", settings.quantize, *BITS)
+        table = table.quantized(settings.quantize)
+    small = NgramModel(table, model.vocabulary)
+    session.note(*quantized_notes(small))
+    if not small.normalised:
+        _, low, high = checked_sums(table, model.vocabulary.eos)
+        session.note(f"scores whose sums are {low:.4g} to {high:.4g}, not 1: renormalize=true divides by these")
+    return small
+
+
+def write_smaller(settings: Settings, model: NgramModel, session: Session) -> Written:
+    """Write a model, made smaller as the settings say, to the file to=."""
+    to, small = str(settings.to), _smaller(settings, session, model)
+    return written(to, write_model(small, Path(to), format_of(to), session, settings.symbol_table), session)
+
+
+def written(to: str, about: str, session: Session) -> Written:
+    session.say(f"wrote {to}: {about}")
+    return Written(Path(to), about, notes=session.notes)
+
+
+def smaller_run(settings: Settings, source: Run, session: Session) -> Written:
+    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
+
+    Raises UserError for a mixture, a model that is quantised already, and settings that the model does not support.
+    """
+    model = source.settings("model") if source.kind == "train" else None
+    if model is None:
+        raise UserError(
+            f"{source.folder} is a mixture, which is not made smaller itself: prune or quantize its members"
+        )
+    vocabulary = run_vocabulary(source, settings.store_dir)
+    changes = settings.changes()
+    pruned = [f"{name}={value}" for name, value in changes.items() if name in (*PRUNING, "renormalize")]
+    if isinstance(model, CountModelConfig):
+        refusal = f"{source.folder} is not an n-gram model of words or a neural one: only these are made smaller"
+        small = _smaller(settings, session, load_ngram_model(source, vocabulary, refusal))
+        session.begin_writing()
+        small.save(session.out / NGRAM_FILE)
+        name, parameters = NGRAM_FILE, sum(small.table.sizes)
+    else:
+        assert isinstance(model, EncoderConfig)
+        bits, rule = settings.quantize or 0, f"8 or 16 for the weights of model={model.kind}"
+        if pruned:
+            raise UserError(f"{pruned[0]}: model={model.kind} is not pruned or renormalized; use quantize=8 or 16")
+        require(bits in WEIGHT_BITS, "quantize", settings.quantize, rule)
+        name, parameters = _quantise_weights(source, model, vocabulary, bits, session)
+    size = (session.out / name).stat().st_size
+    result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
+    write_json(session.out / "result.json", result)
+    save_words(session.out, vocabulary, tokeniser_in(source.folder))
+    former = {name: None for name in PRUNING if pruned and name in source.config}
+    replace(source, folder=session.out, config=source.config | former | changes).save()
+    before = (source.folder / name).stat().st_size
+    how = ", ".join(f"{name}={value}" for name, value in changes.items())
+    about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
+    session.say(f"{about}\nrun={session.out}")
+    return Written(session.out, about, notes=session.notes)
+
+
+def _quantise_weights(
+    source: Run, settings: EncoderConfig, vocabulary: Vocabulary, bits: int, session: Session
+) -> tuple[str, int]:
+    """Write the quantised weights and the tree; return the name of the weights' file and the number of weights."""
+    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
+
+    notes = read_notes(source.folder / CHECKPOINT)
+    if QUANTISED in notes:
+        raise UserError(f"{source.folder} is quantised already, to {notes[QUANTISED]} bits: quantise the run before")
+    model = load_neural(source, settings, vocabulary)
+    session.begin_writing()
+    save_weights(model, session.out / CHECKPOINT, notes, bits)
+    if model.output.tree is not None:
+        save_tree(model.output.tree, session.out / TREE)
+    return CHECKPOINT, model.parameter_count
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A member of a static mixture with its weight. run: None for an ARPA file."""
+
+    name: str
+    model: NgramModel
+    weight: float
+    run: Run | None
+
+
+def mix_ngrams(settings: Settings, runs: list[str], session: Session) -> Written:
+    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run.
+
+    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
+    not a linear one.
+    """
+    settings = replace(settings, weights=shares(settings.weights, session))
+    alone = len(runs) == 1
+    members = [member for name, weight in _weighted(settings, runs) for member in _members_of(name, weight, alone)]
+    members = [
+        replace(member, model=_normalised(member.name, member.model, settings.renormalize)) for member in members
+    ]
+    weights = np.array([member.weight for member in members])
+    session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
+    vocabularies = [member.model.vocabulary for member in members]
+    one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
+    vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
+    models = [member.model for member in members]
+    made = [Run.open(Path(name)) for name in runs if (Path(name) / "run.json").is_file()]
+    union = settings.vocabulary is not None or any(run.mixture.get("vocabulary") == UNION for run in made)
+    if union:
+        session.note(*union_note({member.name: member.model.vocabulary for member in members}, vocabulary))
+    if settings.to is not None:
+        return write_smaller(
+            settings, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary), session
+        )
+    text, vocabulary = _text(settings, members, vocabulary, session, one_vocabulary)
+    model = _smaller(settings, session, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary))
+    fits = [run.fitted_on for run in (*made, *(member.run for member in members)) if run is not None]
+    for name in runs:
+        if evaluation_of(Path(name)).get("models"):  # a mixture of scores, of a split or of another text
+            scores = TokenScores.open(Path(name) / SCORES_FILE)
+            fits += [{key: list(scores.fitted)} for key in (scores.split, text_key(scores.tokens.fingerprint))]
+    mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
+    about = save_ngram_run(session, plain_values(settings), text, model, mixed, *fits)
+    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
+
+
+def _weighted(settings: Settings, runs: list[str]) -> list[tuple[str, float]]:
+    """Return the names in runs= with their weights; a single mixture has weights already."""
+    if settings.weights is not None:
+        return list(zip(runs, settings.weights, strict=True))
+    if len(runs) > 1:
+        raise UserError(
+            "weights=null: set one for each run, e.g. weights=[.6,.4], or fit them: lmtool ensemble "
+            f"runs=[{','.join(runs)}] text=FILE, then lmtool convert runs=[ITS FOLDER]"
+        )
+    return [(runs[0], 1.0)]
+
+
+def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
+    """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight.
+
+    alone: whether it is all that is mixed. Raises UserError for a mixture over a union of words inside another one,
+    as its members' `<unk>` would be shared by the words that they lack of a larger union.
+    """
+    if Path(name).is_file():
+        return [_Member(name, arpa_model(name), weight, None)]
+    if not (Path(name) / "run.json").is_file() and (mixed := evaluation_of(Path(name))).get("models"):
+        return _members_of_scores(name, weight, mixed)
+    run = Run.open(Path(name))
+    if run.kind == "ensemble":
+        if run.mixture.get("method", "linear") != "linear" or "cache" in run.mixture:
+            how = f"method={run.mixture['method']}" + (" with a cache" if "cache" in run.mixture else "")
+            raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
+        if run.mixture.get("vocabulary") == UNION and not alone:
+            raise UserError(
+                f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
+                f"lmtool convert runs=[{name}] hydra.run.dir=ONE, and mix that"
+            )
+        parts = zip(run.members, run.weights, strict=True)
+        return [member for each, share in parts for member in _members_of(each, weight * share)]
+    refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
+    return [_Member(name, load_ngram_model(run, None, refusal), weight, run)]
+
+
+def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[_Member]:
+    """Return the n-gram models of a mixture of scores, given its result.json. Raises UserError if one is not known."""
+    models, weights, named = mixed["models"], mixed["weights"], [member["run"] for member in mixed["members"]]
+    if lost := [member for member, model in zip(named, models, strict=True) if model is None]:
+        inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in zip(named, models, strict=True))
+        raise UserError(
+            f"{name} mixes scores without a model, {', '.join(lost)}: name the models, "
+            f"lmtool convert runs=[{inside}] weights=[{','.join(f'{share:.4g}' for share in weights)}]"
+        )
+    return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
+
+
+def _normalised(name: str, model: NgramModel, renormalize: bool) -> NgramModel:
+    if not model.normalised and not renormalize:
+        raise UserError(f"{name} gives scores that do not sum to one, and so would the mixture: set renormalize=true")
+    return model if model.normalised else NgramModel(renormalized(model.table), model.vocabulary)
+
+
+def _text(
+    settings: Settings, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
+) -> tuple[Text, Vocabulary]:
+    """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
+    of the first run, with the words of all members.
+    """
+    chosen = bool(session.request.given("data"))
+    first = next((member.run for member in members if member.run is not None), None)
+    if not chosen and first is None:
+        raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")
+    if not chosen and one_vocabulary and first is not None:
+        return Text.of_run(first), vocabulary
+    data = settings.data if chosen or first is None else first.settings("data")
+    data, store = store_with_words(data, vocabulary.words, settings.store_dir, session, "the members")
+    with Corpus.open(store) as corpus:
+        if vocabulary.eos is not None and corpus.vocabulary.eos is None:
+            raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
+        return Text.of_corpus(data, corpus, origins_of({"data": plain_values(data)})), corpus.vocabulary

@@ -1,0 +1,211 @@
+"""`lmtool train` of a count-based model: counts -> back-off table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.settings import plain_values
+from lmtool.data.choose_vocabulary import read_limit_words
+from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import limited
+from lmtool.data.oov import report_splits
+from lmtool.data.split import Split
+from lmtool.data.text_rules import TextRules
+from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
+from lmtool.language_model import LanguageModel
+from lmtool.results import NOT_COMPARABLE, TrainedRun, sizes_text
+from lmtool.runs.corpus import prepare_store, require_splits, save_trained
+from lmtool.runs.resume import require_same
+from lmtool.runs.run import REMEDY, Run
+from lmtool.session import Session
+from lmtool.system.files import read_json, write_json
+from lmtool.system.schemas import RESULT, TRAINED
+
+if TYPE_CHECKING:
+    from lmtool.commands.train import Settings
+    from lmtool.ngram.counting.counts import Counts
+    from lmtool.ngram.smoothers.base import Smoother
+    from lmtool.ngram.tables.storage import Storage
+
+
+def train_ngram(settings: Settings, model: CountModelConfig, session: Session) -> TrainedRun:
+    """Estimate the model of the settings into the run folder."""
+    out = session.out
+    finished = session.again == "resume" and (out / "run.json").is_file()
+    if not finished:
+        session.require_new()
+    start = time.perf_counter()
+    assert settings.counts is not None, "each count-based conf/model/*.yaml chooses one"
+    prepared = prepare_store(settings.data, settings.counts, settings.store_dir, progress=session.progress)
+    with Corpus(prepared) as whole:
+        require_splits(whole, "train")
+        corpus, listed = whole, None
+        if settings.limit_vocabulary is not None:
+            corpus = limited(whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).of_words))
+            listed = ~corpus.oov
+        if finished:
+            return _finished(settings, corpus, session)
+        report_splits(corpus, session.say, session.note, session.warn)
+        result = _estimate(settings, model, whole, corpus, listed, session)
+        result |= {"seconds": time.perf_counter() - start, "options": session.choices}
+        write_json(out / "result.json", result)
+        save_trained(out, plain_values(settings), session.choices, corpus)
+    trained = TrainedRun.of(out, result, settings.store_dir, session.notes)
+    session.say(trained.line())
+    return trained
+
+
+def _finished(settings: Settings, corpus: Corpus, session: Session) -> TrainedRun:
+    """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
+    before, values = Run.open(session.out), plain_values(settings)
+    path = session.out / "result.json"
+    if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
+        raise UserError(
+            f"{session.out} was mixed, converted or distilled, not trained: choose another folder with out="
+        )
+    require_same({key: before.config.get(key) for key in values}, values, session.out)
+    method = before.config.get("prune_method")  # without effect on networks, so that require_same does not compare it
+    if settings.prune_to is not None and method != settings.prune_method:
+        raise UserError(
+            f"prune_method={settings.prune_method}: the training in {session.out} was started with {method}"
+        )
+    if before.store_fingerprint != corpus.fingerprint:
+        raise UserError(
+            f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
+        )
+    return TrainedRun.of(session.out, read_json(path, REMEDY, TRAINED), settings.store_dir)
+
+
+def _estimate(
+    settings: Settings, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
+) -> dict[str, Any]:
+    """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
+
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
+    """
+    from lmtool.ngram.estimation.estimate import estimate
+    from lmtool.ngram.models.ngram_model import quantized_notes
+    from lmtool.ngram.smoothers.base import MergingSmoother
+
+    assert settings.smoother is not None and settings.counts is not None, (
+        "each count-based conf/model/*.yaml chooses them"
+    )
+    tuning_split = settings.smoother.tuning_split()
+    if tuning_split is not None and tuning_split not in corpus.splits:
+        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    cutoffs = _cutoffs(settings.prune_counts, model.order)
+    storage = settings.counts.storage(whole)
+    if storage.note is not None:
+        session.note(storage.note)
+    start = time.perf_counter()
+    units = model.units(whole)
+    for line in units.about:
+        session.say(line)
+    counted_corpus = units.corpus
+    smoother = settings.smoother.build(model.order, counted_corpus.vocabulary)
+    if listed is not None and isinstance(smoother, MergingSmoother):
+        raise UserError(f"limit_vocabulary: must be null with smoother={settings.smoother.kind}, which keeps all words")
+    chosen = time.perf_counter()
+    merged: dict[str, Any] = {}
+    counts = settings.counts.count(counted_corpus, model.order, storage)
+    if isinstance(smoother, MergingSmoother):
+        counts = _with_sources(counts, counted_corpus, settings.smoother.kind)
+    counted = time.perf_counter()
+    if tuning_split is not None:
+        merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+    fit = tuning_split is None
+    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+    units = units if listed is None else model.units(corpus)
+    eos = units.corpus.vocabulary.eos
+    if settings.prune_to is not None or settings.prune_entropy is not None:
+        from lmtool.commands._ngram_runs import prune
+        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+
+        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+        gain = None if settings.prune_method == "entropy" else by_gain
+        table = prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=gain)
+        del by_gain, gain  # which hold the table as it was
+    if settings.quantize is not None:
+        table = table.quantized(settings.quantize, storage)
+    estimated = time.perf_counter()
+    session.note(*table.notes)
+    session.begin_writing()
+    units.save(table, session.out)
+    language_model = units.model(table)
+    if not isinstance(language_model, LanguageModel):
+        name = type(language_model).__name__
+        raise UserError(f"model={model.kind}: {name} must be a subclass of lmtool.language_model.LanguageModel")
+    session.note(*quantized_notes(language_model))
+    sizes = list(table.sizes)
+    session.say(sizes_text(sizes))
+    valid = corpus.split("valid") if corpus.knows("valid") else None
+    if storage.memory is not None:  # by the file just written, so that the temporary ones go
+        del table, language_model
+        language_model = model.load(session.out, corpus.vocabulary)
+    scored: dict[str, Any] = {}
+    if valid is not None:
+        limit = None if storage.memory is None else storage.limit
+        scored["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
+    examples = corpus.tokens("train")
+    unequal = {} if language_model.normalised else {"normalised": False}
+    if unequal:
+        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
+    return (
+        unequal
+        | merged
+        | scored
+        | {
+            "parameters": sum(sizes),
+            "ngrams": sizes,
+            "examples": examples,
+            "examples_per_second": examples / (estimated - start),
+            "epochs": 1,
+            "counting_seconds": counted - chosen,
+            "estimation_seconds": estimated - counted,
+        }
+    )
+
+
+def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
+    """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
+    from lmtool.ngram.counting.counts import count_sources
+
+    if corpus.train_counted_externally:
+        raise UserError(
+            f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
+        )
+    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
+
+
+def _tune(
+    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
+) -> dict[str, Any]:
+    """Tune the smoother on a split; return the weights of sources and discounts, if any, for result.json."""
+    from lmtool.ngram.estimation.tuning import fit_and_tune
+    from lmtool.ngram.smoothers.base import MergingSmoother
+
+    tuned = fit_and_tune(counts, smoother, held_out, storage)
+    session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+    for k, row in enumerate(smoother.values.tolist(), start=1):
+        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    if not isinstance(smoother, MergingSmoother) or counts.sources is None:
+        return {}
+    names = counts.sources.names
+    weights = dict(zip(names, smoother.weights_of(names).tolist(), strict=True))
+    for source, weight in weights.items():
+        session.say(f"  weight of {source}: {weight:.6g}")
+    return {"source_weights": weights, "discounts": smoother.values.tolist()}
+
+
+def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
+    """Return one cut-off per order; the last one given holds for all higher orders."""
+    if not prune:
+        return None
+    if len(prune) > order:
+        raise UserError(f"prune_counts={prune}: {len(prune)} cut-offs, but model.order={order}")
+    return prune + prune[-1:] * (order - len(prune))

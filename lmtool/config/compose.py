@@ -1,0 +1,190 @@
+"""Compose the settings of a request by Hydra's public interface: the options that it chooses, then its values."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir, version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigKeyError
+
+from lmtool.config.grammar import as_text, swept
+from lmtool.config.options import HOMES, conf_dir, places
+from lmtool.config.request import DICTIONARIES, OUT, Request, is_hydras
+from lmtool.config.types import SettingType, option_types
+
+VERSION = "1.3"  # version of Hydra's behavior
+SEARCH_PATH = "hydra.searchpath"
+OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
+# Hydra's settings that are paths or names; the types of its other settings are not known here.
+HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
+_one_at_a_time = RLock()  # Hydra's state belongs to the process
+
+
+class Composition:
+    """The options that a request chooses, composed, and the types of their settings; values are not set.
+
+    own: types of the verb's own settings, by name. Raises Hydra's and OmegaConf's errors.
+    """
+
+    def __init__(self, request: Request, own: Mapping[str, SettingType]) -> None:
+        self.request, self.own = request, own
+        self.options = _options_of(request)
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """The groups in use, each with its option; not those of Hydra."""
+        chosen = ((str(key).partition("@")[0], str(name)) for key, name in self.options.hydra.runtime.choices.items())
+        return {group: name for group, name in chosen if "/" not in group and group in self.options}
+
+    def type_of(self, key: str) -> SettingType | None:
+        """Return the type of a setting by its whole key, or None if there is no such setting."""
+        head, *path = key.split(".")
+        if head in ("hydra", OUT):
+            return SettingType(frozenset({"str"} if key in (*HYDRA_TEXTS, OUT) else ()))
+        if head in self.own:
+            return self.own[head].below(path)
+        return self.option(head).below(path) if head in self.groups else None
+
+    def option(self, group: str, kind: str | None = None) -> SettingType:
+        """Return the settings of a group's option as the fields of one type, which is free if they are unknown. kind:
+        None: that of the chosen one.
+        """
+        values = self.options.get(group)
+        chosen = kind or str(values.get("kind", self.groups[group]) if OmegaConf.is_dict(values) else values)
+        fields = option_types(group, chosen)
+        return SettingType(frozenset({group} if fields else ()), fields=fields)
+
+    def keys(self) -> list[str]:
+        """Return the whole keys of all settings that hold no others, and of Hydra's folders."""
+        options = {group: self.option(group) for group in self.groups}
+        keys = [*SettingType(fields=dict(self.own)).leaves(), *SettingType(fields=options).leaves()]
+        return [key for key in keys if not key.endswith(".kind")] + [OUT]
+
+    def settings(self) -> DictConfig:
+        """Return the settings with the request's values, those of Hydra under `hydra`, all of which may be changed.
+
+        Raises ConfigKeyError for a key that does not exist.
+        """
+        settings, values = copy.deepcopy(self.options), self.request.values
+        for key, value in values.items():
+            if key not in (SEARCH_PATH, OUT):
+                _set(settings, key, value)
+        hydra = settings.hydra
+        if OUT in values:
+            (hydra.sweep if hydra.mode == RunMode.MULTIRUN else hydra.run).dir = values[OUT]
+        words = self.request.words()
+        hydra.overrides.task = [word for word in words if not is_hydras(word.lstrip("~"))]
+        hydra.overrides.hydra = [word for word in words if is_hydras(word.lstrip("~"))]
+        return settings
+
+
+def own_part(settings: DictConfig) -> DictConfig:
+    """Return composed settings without those of Hydra."""
+    return OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "hydra"])
+
+
+def _set(settings: DictConfig, key: str, value: Any) -> None:
+    """Set the value of a key, which must exist unless it begins with `+`; dictionaries of settings are merged."""
+    is_new, key = key.startswith("+"), key.lstrip("+")
+    node = OmegaConf.select(settings, key) if isinstance(value, dict) and key not in DICTIONARIES else None
+    if OmegaConf.is_dict(node) and (node or not value):
+        for name, item in value.items():
+            _set(settings, f"{'+' * is_new}{key}.{name}", item)
+        return
+    parent, _, last = key.rpartition(".")
+    if parent and not is_new and OmegaConf.select(settings, parent) is None:
+        raise ConfigKeyError(f"no key {key!r}")
+    if is_new:
+        OmegaConf.update(settings, key, value, force_add=True)
+        return
+    above = OmegaConf.select(settings, parent) if parent else settings
+    if OmegaConf.is_dict(above) and parent in DICTIONARIES:
+        with open_dict(above):
+            above[last] = value
+    else:
+        OmegaConf.update(settings, key, value, merge=False)
+
+
+def _options_of(request: Request) -> DictConfig:
+    """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
+    words = [f"{group}={option}" for group, option in request.choices.items()]
+    words += [f"~{key}" for key in request.removed]
+    folder, search = Path(request.config_path or conf_dir()).absolute(), _search_path(request)
+    if search:
+        words.append(f"{SEARCH_PATH}={as_text(search)}")
+    folders = [folder, *(Path(place.removeprefix("file://")) for place in search)]
+    return _composed(request.config_name or request.verb, folder, tuple(words), _versions(folders))
+
+
+def _search_path(request: Request) -> list[str]:
+    """Return the places of YAML files besides lmtool's own."""
+    given = request.values.get(SEARCH_PATH) or []
+    folders = [*(place.folder for place in places()), *request.folders]
+    return [*(f"file://{each.absolute()}" for each in folders), *(given if isinstance(given, list) else [given])]
+
+
+def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
+    """Return a request as overrides for Hydra's own application, but the output folder of a sweep. optional: keys that
+    some jobs of a sweep lack.
+    """
+    words = []
+    for group, option in request.choices.items():
+        options = ",".join(swept(group, option, request.folders) or [option]) if group in optional else option
+        words.append(f"{OPTIONAL * (group in optional)}{group}={options}")
+    for key, value in request.values.items():
+        if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
+            continue
+        text = value if request.sweep and not is_hydras(key) else as_text(value)
+        words.append(f"{'++' if key in optional else ''}{key}={text}")
+    if OUT in request.values and not request.sweep:
+        words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
+    search = _search_path(request)
+    words += [f"{SEARCH_PATH}={as_text(search)}"] if search else []
+    return [*words, *(f"~{key}" for key in request.removed)]
+
+
+def _versions(folders: list[Path]) -> tuple[Any, ...]:
+    """Return what changes if a YAML file of one of the folders does."""
+    files = sorted(path for folder in folders for path in folder.rglob("*.yaml"))
+    stats = [(path, os.stat(path)) for path in files if path.is_file()]
+    return tuple((str(path), each.st_mtime_ns, each.st_ctime_ns, each.st_size) for path, each in stats)
+
+
+@lru_cache(maxsize=100)  # some 100 KB each
+def _composed(name: str, folder: Path, words: tuple[str, ...], versions: tuple[Any, ...]) -> DictConfig:
+    with hydra_state(), initialize_config_dir(str(folder), job_name="lmtool", version_base=VERSION):
+        return hydra_compose(name, list(words), return_hydra_config=True)
+
+
+@contextmanager
+def hydra_state() -> Iterator[None]:
+    """Let one thread use Hydra in the block, and restore the state of the caller's own Hydra application after it."""
+    with _one_at_a_time:
+        application, base, name = GlobalHydra.instance(), version.getbase(), JobRuntime().get("name")
+        current, application.hydra = application.hydra, None
+        version.setbase(VERSION)
+        try:
+            yield
+        finally:
+            GlobalHydra.set_instance(application)
+            application.hydra = current
+            version.VersionBase().version_base = base
+            JobRuntime().set("name", name)
+
+
+def choices_of(hydra: Any) -> dict[str, str]:
+    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
+    chosen = ((str(key).partition("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
+    return {group: name for group, name in chosen if group in HOMES}

@@ -1,0 +1,35 @@
+"""Earlier names of settings, which the message about an unknown key replaces by the present ones."""
+
+from __future__ import annotations
+
+RENAMED = {
+    "broken": "on_error",
+    "counts.path": "counts.paths",
+    "data": "text",  # of pairs
+    "data.normalise": "data.normalize",
+    "model.anew": "model.context_reset_prob",
+    "model.direct": "model.direct_connections",
+    "model.forgetting": "model.forgetting_factors",
+    "model.history": "model.fofe_window",
+    "normalise": "normalize",
+    "output.learn_normaliser": "output.learn_log_z",
+    "output.noise": "output.num_noise",
+    "output.power": "output.unigram_power",
+    "output.samples": "output.num_samples",
+    "output.shared": "output.share_noise",
+    "prune": "prune_counts",
+    "schedule.at": "schedule.milestones",
+    "schedule.factor": "schedule.gamma",  # of steps; plateau has a factor
+    "smoother.classes": "smoother.count_buckets",
+    "smoother.largest": "smoother.gt_max",
+    "smoother.largest_unigram": "smoother.gt_max_unigram",
+    "smoother.like_kenlm": "smoother.kenlm_compatible",
+    "training.accuracy_on": "training.accuracy_tokens",
+    "training.clip_norm": "training.max_grad_norm",
+    "training.consecutive": "training.shuffle_block",
+    "training.gradients": "training.embedding_gradients",
+    "training.max_norm": "training.embedding_max_norm",
+    "training.tensorboard": "training.trackers",
+    "tree.tokens": "tree.max_tokens",
+    "tree.words": "tree.max_words",
+}

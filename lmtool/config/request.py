@@ -1,0 +1,177 @@
+"""A request: the verb, the chosen options and the values that a command line, a call from Python, a job of a sweep or a
+saved run asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lmtool.config.grammar import escaped
+from lmtool.config.options import EXPERIMENT, HOMES
+from lmtool.config.rules import as_written
+from lmtool.errors import UserError
+
+OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
+# Settings that are dictionaries with keys of the user's own.
+DICTIONARIES = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights", "counts.options"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for; `lmtool.config.compose` makes the settings of it.
+
+    choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
+    whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
+    unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
+    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
+    started_in: the folder to which relative paths of a saved request refer. python: whether it is worded as Python's
+    arguments.
+    """
+
+    verb: str
+    choices: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    config_dir: str | None = None
+    config_name: str | None = None
+    config_path: str | None = None
+    sweep: bool = False
+    started_in: str = field(default="", compare=False)
+    python: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of_arguments(cls, verb: str, arguments: Mapping[str, Any]) -> Request:
+        """Return the request of Python's arguments: for a group, the name of an option, or a dictionary of its settings
+        with the name under "kind"; for other settings, values and dictionaries of them. None is left out, but is null
+        within a dictionary. Raises UserError for a value that is not a plain value.
+        """
+        choices: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        for key, value in arguments.items():
+            if value is None:
+                continue
+            if key == EXPERIMENT:
+                if not isinstance(value, str):
+                    raise UserError(f"{key}={value!r:.40}: must be the name of a YAML file in conf/experiment")
+                choices[f"+{key}"] = value
+            elif key in HOMES and isinstance(value, str):
+                choices[key] = value
+            elif key in HOMES and not isinstance(value, Mapping):
+                hint = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
+                kind = type(value).__name__
+                raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {kind}: pass {hint}")
+            else:
+                if key in HOMES and "kind" in value:
+                    choices[key] = str(value["kind"])
+                    value = {name: item for name, item in value.items() if name != "kind"}
+                values |= dict(_leaves(key, plain_value(value, key)))
+        return cls(verb, choices, values, python=True)
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> Request:
+        """Return a request that was saved by `as_json`, whose schema has been checked."""
+        names = [name for name in cls.__dataclass_fields__ if name in saved]
+        return cls(**{name: saved[name] for name in names})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `of_json` reads."""
+        return {name: value for name, value in asdict(self).items() if value and name != "python"}
+
+    def updated(self, new: Request) -> Request:
+        """Return this request with the choices and values of a newer one, which count where both have one."""
+        removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
+        of_flags = {name: getattr(new, name) or getattr(self, name) for name in ("config_name", "config_path")}
+        merged = replace(self, removed=removed, config_dir=new.config_dir or self.config_dir, **of_flags)
+        return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
+
+    def without(self, *keys: str) -> Request:
+        """Return this request without the values of some keys."""
+        return replace(self, values={key: value for key, value in self.values.items() if key not in keys})
+
+    def given(self, *groups: str) -> list[str]:
+        """Return, as words, the choices and values that are of one of the groups."""
+        return [f"{key}={as_written(value)}" for key, value in self.settings.items() if group_of(key) in groups]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its choices and values by key, but those of Hydra."""
+        found = {key.lstrip("+"): value for key, value in (self.choices | self.values).items()}
+        return {key: value for key, value in found.items() if not is_hydras(key)}
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of --config-dir, from the current one, if there is one."""
+        return [Path(os.path.relpath(self.config_dir))] if self.config_dir else []
+
+    def words(self) -> list[str]:
+        """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
+        given = [f"{key}={as_written(value)}" for key, value in (self.choices | self.values).items()]
+        return [*given, *(f"~{key}" for key in self.removed)]
+
+
+def is_hydras(key: str) -> bool:
+    """Return whether a key, or the name of a group, is one of Hydra's own, or the output folder."""
+    return re.match(r"\+*(hydra([./]|$)|out$)", key.partition("=")[0]) is not None
+
+
+def group_of(key: str) -> str:
+    """Return the outermost part of a key."""
+    return key.lstrip("+").partition("@")[0].partition(".")[0]
+
+
+def first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> str | None:
+    """Return the first key, chosen options before others, of which two mappings have different values; None if there is
+    none. free: keys that may differ.
+    """
+    for key in sorted(before.keys() | now.keys(), key=lambda key: (not key.endswith(".kind"), key)):
+        if key not in free and before.get(key) != now.get(key):
+            return key
+    return None
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their whole keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dictionaries with their whole keys."""
+    if not isinstance(value, dict) or key in DICTIONARIES or (not value and "." in key):
+        yield key, value
+        return
+    if not value and key not in HOMES:
+        yield key, value
+    for name, item in value.items():
+        yield from _leaves(f"{key}.{name}", item)
+
+
+def plain_value(value: Any, key: str) -> Any:
+    """Return a value of Python's as a plain value: text (escaped, so that it has no interpolation), a number, a list, a
+    dictionary, or None. Raises UserError for any other.
+    """
+    if isinstance(value, Enum):
+        value = value.value
+    elif not isinstance(value, str | int | float | list | tuple) and getattr(value, "ndim", None) == 0:
+        value = value.item()  # a NumPy or torch scalar
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return float(value) if isinstance(value, float) else int(value)
+    if isinstance(value, str | Path):
+        return escaped(str(value))
+    if isinstance(value, list | tuple | range):
+        return [plain_value(item, key) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(item, key) for name, item in value.items()}
+    kind = type(value).__name__
+    remedy = "; pass it as data=" if kind == "Corpus" else ""
+    raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {kind}{remedy}")
