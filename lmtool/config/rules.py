@@ -34,7 +34,7 @@ class Rule:
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
-    outside them. was: the setting's earlier name. needs: other settings, as KEY=VALUE, of which one must be given if
+    outside them. needs: other settings, as KEY=VALUE, of which one must be given if
     this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
     letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
     to read; all others are names and paths (require_text). bare: whether a word of the command line without a key is
@@ -48,7 +48,6 @@ class Rule:
     words: tuple[str, ...] = ()
     check: Callable[[Any, str], object] | None = None
     said: str = ""
-    was: str | None = None
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     why: str = ""
@@ -133,7 +132,7 @@ def setting(
     """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
     min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. others: words,
-    check, said, was, needs, excludes, why, prose and bare, as in Rule; words include "null" for a setting of type Any
+    check, said, needs, excludes, why, prose and bare, as in Rule; words include "null" for a setting of type Any
     that may be null.
     """
     low = above if above is not None else -math.inf if min is None else min
