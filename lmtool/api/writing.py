@@ -64,7 +64,7 @@ def merge(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
+    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=A,B weights=.6,.4`.
 
     runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
     to: a file to write instead of a run. out: the run folder; None: a new one. settings: as in `convert`.

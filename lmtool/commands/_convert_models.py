@@ -195,8 +195,8 @@ def _weighted(settings: Settings, runs: list[str]) -> list[tuple[str, float]]:
         return list(zip(runs, settings.weights, strict=True))
     if len(runs) > 1:
         raise UserError(
-            "weights=null: set one for each run, e.g. weights=[.6,.4], or fit them: lmtool ensemble "
-            f"runs=[{','.join(runs)}] text=FILE, then lmtool convert runs=[ITS FOLDER]"
+            "weights=null: set one for each run, e.g. weights=.6,.4, or fit them: lmtool ensemble "
+            f"runs={','.join(runs)} text=FILE, then lmtool convert 'runs=[ITS FOLDER]'"
         )
     return [(runs[0], 1.0)]
 
@@ -219,7 +219,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
         if run.mixture.get("vocabulary") == UNION and not alone:
             raise UserError(
                 f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
-                f"lmtool convert runs=[{name}] out=ONE, and mix that"
+                f"lmtool convert 'runs=[{name}]' out=ONE, and mix that"
             )
         parts = zip(run.members, run.weights, strict=True)
         return [member for each, share in parts for member in _members_of(each, weight * share)]
@@ -234,7 +234,7 @@ def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[
         inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in zip(named, models, strict=True))
         raise UserError(
             f"{name} mixes scores without a model, {', '.join(lost)}: name the models, "
-            f"lmtool convert runs=[{inside}] weights=[{','.join(f'{share:.4g}' for share in weights)}]"
+            f"lmtool convert runs={inside} weights={','.join(f'{share:.4g}' for share in weights)}"
         )
     return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
 

@@ -24,11 +24,11 @@ def _require_bits(bits: int, key: str) -> None:
 class Settings(VerbConfig):
     """Settings of `lmtool convert`."""
 
-    run: str | None = setting(excludes=("arpa=FILE", "runs=[A,B]"))
-    arpa: str | None = setting(excludes=("runs=[A,B]",))
+    run: str | None = setting(excludes=("arpa=FILE", "runs=A,B"))
+    arpa: str | None = setting(excludes=("runs=A,B",))
     runs: list[str] | None = MISSING
-    weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
-    vocabulary: str | None = setting(words=(UNION,), needs=("runs=[A,B]",))
+    weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
@@ -42,7 +42,7 @@ class Settings(VerbConfig):
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         if self.runs is not None:
-            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
+            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as A,B")
             if self.weights is not None:
                 self.weights = read_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
         rule = "entropy; gain needs the counts, which only lmtool train has"
@@ -82,7 +82,7 @@ def run(settings: Settings, session: Session) -> Written:
         return write_smaller(settings, arpa_model(settings.arpa), session)
     if to is None and not settings.changes():
         raise UserError(
-            "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B] weights=[.6,.4]: say what to make of it, by "
+            "lmtool convert reads run=PATH, arpa=FILE or runs=A,B weights=.6,.4: say what to make of it, by "
             "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to=, quantize= or renormalize=true (into "
             "out=)"
         )

@@ -48,13 +48,13 @@ class Settings(ModelUserConfig):
     bom: bool = setting(needs=("to=FILE",))
     prefix: str = MISSING
     buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
-    bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
-    bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=A,B",), excludes=("bucket_limits=X",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=A,B",))
     bucket_split: str | None = setting(
-        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "run_out=FOLDER", "arpa=FILE")
     )
     bucket_percentiles: str | None = setting(
-        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "bucket_split=SPLIT", "run_out=FOLDER")
     )
     bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
     filter: str | None = MISSING
@@ -64,7 +64,7 @@ class Settings(ModelUserConfig):
     share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
     selection: str = setting(words=("top", "sample"))
     seed: int = setting(min=0)
-    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
 
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)
@@ -97,7 +97,7 @@ class Settings(ModelUserConfig):
         return self.buckets is not None and all(each is None for each in given)
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
-        rule = "two names or more that differ, the lowest first, as [head,middle,tail]"
+        rule = "two names or more that differ, the lowest first, as head,middle,tail"
         differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
         require(differ, "buckets", names, rule)
         cuts = len(names) - 1
