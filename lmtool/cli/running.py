@@ -154,7 +154,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
     own = own_types(request.verb)
     hydras = {key: value for key, value in request.values.items() if is_hydras(key)} | {"hydra.mode": "MULTIRUN"}
     settings = composed(replace(jobs_of(request, own)[0].request, values=hydras, sweep=False))[1]
-    with _as_current(settings):
+    with hydra_state(), _as_current(settings):
         of_hydra = settings.hydra
         asked = with_parameters(request, of_hydra.sweeper.get("params") or {}, own)
         of_hydra.sweep.dir = str(of_hydra.sweep.dir)  # with the time of now

@@ -65,8 +65,9 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     removed = [word[1:].partition("=")[0] for word in line.overrides if word.startswith("~")]
     words = [_word(word, own, folders) for word in line.overrides if not word.startswith("~")]
     words = [word for word in words if earlier is None or word.key != RESUME]
-    require_allowed_files(_yaml_folders(request, words), [word.key for word in words])
     groups = [word for word in words if is_group(word.key, own, folders) and not word.text.startswith("{")]
+    typed = [word.key for word in words if word not in groups and not word.text.startswith("{")]
+    require_allowed_files(_yaml_folders(request, words), typed)
     if line.multirun and any(line.has_flag(flag) for flag in ONE_JOB):
         for word in words:
             if swept(word.key, word.text, folders):
@@ -166,9 +167,10 @@ def _earlier(line: CommandLine) -> Request | None:
             raise UserError(f"{' '.join(changed)}: {said}")
         earlier = saved_sweep(line.verb, Path(folder))
     else:
+        earlier = earlier_run(Path(folder), Request(line.verb, values=dict.fromkeys(typed)))
         if OUT in typed or "hydra.run.dir" in typed:
             raise UserError(f"resume={folder}: the training continues in that folder; leave out= out")
-        return earlier_run(Path(folder), Request(line.verb, values=dict.fromkeys(typed)))
+        return earlier
     return _of_somebody(earlier, folder, typed)
 
 
@@ -184,6 +186,7 @@ def earlier_run(folder: Path, request: Request) -> Request:
 
 
 def _of_somebody(earlier: Request, folder: str, typed: Collection[str]) -> Request:
+    earlier = replace(earlier, config_name=None, config_path=None)  # only its --config-dir is used again
     earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
     require_allowed_request(earlier, typed)
     return earlier.updated(Request(earlier.verb, values={OUT: escaped(folder)}))

@@ -87,6 +87,7 @@ class Composition:
                 except (ConfigAttributeError, ConfigKeyError) as error:
                     raise UnknownKeyError(key) from error
         hydra = settings.hydra
+        hydra.mode = hydra.mode or RunMode.RUN
         if OUT in values:
             (hydra.sweep if hydra.mode == RunMode.MULTIRUN else hydra.run).dir = values[OUT]
         words = self.request.words()
