@@ -23,10 +23,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lmtool.cli import mistakes
 from lmtool.cli.arguments import CommandLine
+from lmtool.cli.jobs import jobs_of
 from lmtool.cli.unknown_keys import unknown_key
-from lmtool.cli.words import flags_of, jobs_of, read_text, requested, with_parameters
+from lmtool.cli.values import read_text
+from lmtool.cli.words import flags_of, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import OPTIONAL, VERSION, Composition, choices_of, hydra_state, hydra_words, own_part
+from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
 from lmtool.config.grammar import key_of, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
@@ -222,7 +224,7 @@ def by_hydra(request: Request, flags: list[str], words: list[str], task: Callabl
     try:
         with hydra_state():
             name = request.config_name or request.verb
-            hydra.main(version_base=VERSION, config_path=folder, config_name=name)(task)()
+            hydra.main(config_path=folder, config_name=name, **BASE)(task)()
     finally:
         sys.argv = argv
         os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}
