@@ -19,7 +19,9 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log, env_override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli import mistakes
 from lmtool.cli.arguments import CommandLine
@@ -33,8 +35,8 @@ from lmtool.config.grammar import key_of, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
-from lmtool.config.settings import typed
-from lmtool.errors import UserError, of_paths
+from lmtool.config.settings import error_line, typed
+from lmtool.errors import UserError, first_line, of_paths
 from lmtool.results import Result
 from lmtool.runs.resume import REQUEST, save_request
 from lmtool.session import Session, on_terminal
@@ -55,8 +57,14 @@ def run_line(line: CommandLine) -> int:
     require_environment()
     line = only_the_first_writes(line)
     request = requested(line)
+    shown = [flag for flag in (*BY_HYDRA, "--cfg", "-c") if line.has_flag(flag)]
+    if len(shown) > 1 or (shown and line.multirun and shown[0] in BY_HYDRA):
+        raise UserError(f"{' and '.join(shown)}: show one thing at a time, and without -m")
     if any(line.has_flag(flag) for flag in BY_HYDRA):
-        by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+        try:
+            by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"{shown[0]}: {first_line(error)}") from error
         return 0
     if (part := line.flag("--cfg", "-c")) is not None:
         return _show(request, part, line.flag("--package", "-p"), resolve=line.has_flag("--resolve"))
@@ -85,10 +93,15 @@ def _show(request: Request, part: str, package: str | None, *, resolve: bool) ->
     if part == "hydra":
         shown = OmegaConf.masked_copy(settings, ["hydra"])
     with _as_current(settings):
-        if package is not None:
-            print(f"# @package {package}")
-            shown = OmegaConf.select(shown, package)
-        write_out(OmegaConf.to_yaml(shown, resolve=resolve) if OmegaConf.is_config(shown) else f"{shown}\n")
+        try:
+            if package is not None:
+                shown = OmegaConf.select(shown, package)
+            text = OmegaConf.to_yaml(shown, resolve=resolve) if OmegaConf.is_config(shown) else f"{shown}\n"
+        except OmegaConfBaseException as error:
+            raise UserError(f"--cfg {part}: {error_line(error)}") from error
+    if package is not None and shown is None:
+        raise UserError(f"--package {package}: no such settings")
+    write_out((f"# @package {package}\n" if package else "") + text)
     return 0
 
 

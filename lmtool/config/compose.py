@@ -187,7 +187,7 @@ def hydra_state() -> Iterator[None]:
             GlobalHydra.set_instance(application)
             application.hydra = current
             VersionBase().version_base = base
-            JobRuntime().set("name", name)
+            JobRuntime().conf.name = name  # its method would log it
 
 
 def choices_of(of_hydra: Any) -> dict[str, str]:
