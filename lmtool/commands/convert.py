@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, VerbConfig, read_weights
 from lmtool.errors import UserError
 from lmtool.results import Written
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
+from lmtool.session import Session
 
 
 def _require_bits(bits: int, key: str) -> None:

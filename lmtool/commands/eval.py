@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool.config.data import BlankLines
 from lmtool.config.rules import MISSING, is_number, require, setting
 from lmtool.config.verbs import ModelUserConfig
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
+from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

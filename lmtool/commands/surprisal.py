@@ -13,10 +13,10 @@ from lmtool.data.readers import read_stream
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
 from lmtool.results import Surprisals
+from lmtool.session import Session
 
 if TYPE_CHECKING:
     from lmtool.data.word_rows import WordRows
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

@@ -1,0 +1,122 @@
+"""Settings of one verb that are read by parts of it, below its own file of lmtool.commands, which checks them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lmtool.config.data import BlankLines, DataConfig, Normalize
+from lmtool.config.groups import CountsConfig, OptimConfig, OutputConfig, ScheduleConfig, SmootherConfig, TreeConfig
+from lmtool.config.rules import MISSING, number_or_share, require, setting
+from lmtool.config.training import TrainingConfig
+from lmtool.config.verbs import BITS, PRUNE_METHODS, ModelUserConfig, VerbConfig, require_device
+
+
+@dataclass(slots=True)
+class ScoreConfig(ModelUserConfig):
+    """Settings of the texts that are scored one by one, and of the table and the file made of them."""
+
+    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
+    normalize: Normalize | None = MISSING
+    run_out: str | None = MISSING
+    target: str | None = setting(
+        excludes=(
+            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
+            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
+        ),
+        why="hashed n-grams need no model, and text is read twice",
+    )
+    text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    column: str | None = MISSING
+    columns: list[str] | None = setting(needs=("column=NAME",))
+    on_error: str | None = setting(words=("stop", "skip"))
+    across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
+    to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
+    prefix: str = MISSING
+    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
+    bucket_split: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
+    )
+    bucket_percentiles: str | None = setting(
+        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
+    )
+    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
+    filter: str | None = MISSING
+    filter_scores: bool = setting(needs=("filter=FILE",))
+    most: float | None = setting(needs=("filter=FILE",))
+    least: float | None = setting(needs=("filter=FILE",))
+    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    selection: str = setting(words=("top", "sample"))
+    seed: int = setting(min=0)
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
+
+    def ranks_texts(self) -> bool:
+        """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
+        given = (self.bucket_limits, self.bucket_split, self.bucket_percentiles)
+        return self.buckets is not None and all(each is None for each in given)
+
+
+@dataclass
+class CountTrainingConfig(VerbConfig):
+    """Settings of the estimation of a count-based model; without slots, as NetworkTrainingConfig is inherited beside
+    it.
+    """
+
+    data: DataConfig = MISSING
+    smoother: SmootherConfig | None = None
+    counts: CountsConfig | None = None
+    prune_counts: list[int] | None = MISSING
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = setting(words=PRUNE_METHODS)
+    limit_vocabulary: str | None = MISSING
+    quantize: int | None = setting(min=BITS[0], max=BITS[1])
+
+
+@dataclass
+class NetworkTrainingConfig(VerbConfig):
+    """Settings of the training of a network."""
+
+    data: DataConfig = MISSING
+    output: OutputConfig | None = None
+    tree: TreeConfig | None = None
+    optim: OptimConfig | None = None
+    schedule: ScheduleConfig | None = None
+    training: TrainingConfig | None = None
+    seed: int = setting(min=0)
+    device: str = setting(check=require_device)
+    resume: str | None = MISSING
+    lr_range: bool = MISSING
+    lr_range_limits: list[float] = setting(above=0)
+    lr_range_steps: int = setting(min=10, max=1_000_000)
+
+
+def require_bits(bits: int, key: str) -> None:
+    """Raise UserError unless an n-gram model or a network can be written in so many bits per value."""
+    require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
+
+
+@dataclass(slots=True)
+class SmallerConfig(VerbConfig):
+    """Settings of what is changed in a finished model, and of the file to which it is written."""
+
+    to: str | None = MISSING
+    symbol_table: str | None = setting(needs=("to=FILE",))
+    limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
+    renormalize: bool = False
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = MISSING
+    quantize: int | None = setting(check=require_bits)
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that change a model, as far as they are set."""
+        settings: dict[str, Any] = {"limit_vocabulary": self.limit_vocabulary, "renormalize": self.renormalize or None}
+        settings |= {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
+        settings["prune_method"] = None if self.prune_to is None else self.prune_method
+        return {name: value for name, value in settings.items() if value is not None}
