@@ -9,7 +9,7 @@ from lmtool.config.data import BlankLines, DataConfig, Normalize
 from lmtool.config.groups import CountsConfig, OptimConfig, OutputConfig, ScheduleConfig, SmootherConfig, TreeConfig
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.training import TrainingConfig
-from lmtool.config.verbs import BITS, PRUNE_METHODS, ModelUserConfig, VerbConfig, require_device
+from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, ModelUserConfig, VerbConfig, require_device
 
 
 @dataclass(slots=True)
@@ -102,9 +102,11 @@ def require_bits(bits: int, key: str) -> None:
 
 
 @dataclass(slots=True)
-class SmallerConfig(VerbConfig):
-    """Settings of what is changed in a finished model, and of the file to which it is written."""
+class ConversionConfig(VerbConfig):
+    """Settings of what is made of finished models, mixed or changed, and of where it is written."""
 
+    weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=[A,B]",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
@@ -113,6 +115,7 @@ class SmallerConfig(VerbConfig):
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = MISSING
     quantize: int | None = setting(check=require_bits)
+    data: DataConfig = MISSING
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that change a model, as far as they are set."""
