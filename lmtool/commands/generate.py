@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
+from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)
