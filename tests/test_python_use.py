@@ -97,7 +97,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     bigram = {"kind": "ngram", "order": 2}
     first = lmtool.train(bigram, corpus, out="bigram")
-    with pytest.raises(lmtool.UserError, match=r"another folder with out=PATH, or replace it with overwrite=True$"):
+    with pytest.raises(lmtool.UserError, match=r"another folder, as out=PATH, or replace it with overwrite=True$"):
         lmtool.train(bigram, corpus, out="bigram")
     assert lmtool.train(bigram, corpus, out="bigram", resume=True).valid_perplexity == first.valid_perplexity
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
@@ -249,7 +249,7 @@ def test_logging_is_restored_after_sweeps_in_threads(tmp_path: Path, monkeypatch
         begun.set()
         time.sleep(0.2)
 
-    monkeypatch.setattr("lmtool.cli.hydra_run.run_verb", run)
+    monkeypatch.setattr("lmtool.cli.running.run_sweep", run)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(lmtool.sweep, {"seed": [1]}, out=tmp_path / "a")
         assert begun.wait(60)

@@ -230,13 +230,13 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
     assert result_table.seeds_table(rows) == (
         ["lr", "seeds", "mean valid_perplexity", "standard deviation"],
         [
-            ["2", 3, 3.0, pytest.approx(math.sqrt(7))],
-            ["3", 1, 5.0, None],
-            ["1", 2, 12.0, pytest.approx(math.sqrt(8))],
-            ["4", 0, None, None],
+            [2, 3, 3.0, pytest.approx(math.sqrt(7))],
+            [3, 1, 5.0, None],
+            [1, 2, 12.0, pytest.approx(math.sqrt(8))],
+            [4, 0, None, None],
         ],
     )
-    assert result_table.seeds_table([row for row in rows if row.settings["seed"] == "1"]) is None
+    assert result_table.seeds_table([row for row in rows if row.settings["seed"] == 1]) is None
     assert result_table.seeds_table([row for row in rows if row.job in ("0", "3")]) is None  # lr differs too
 
 

@@ -22,6 +22,7 @@ from lmtool.api.running import (
 )
 from lmtool.api.verbs import function_of
 from lmtool.commands import verbs
+from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import as_text, escaped
 from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
 from lmtool.config.request import OUT, Request, plain_value
@@ -255,7 +256,8 @@ def sweep(
     quiet = {"hydra/hydra_logging": "none"}
     of_hydra = {OUT: escaped(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
     request = replace(shared, choices=choices | quiet, values=texts | of_hydra, sweep=True)
-    with folder_in_use(settings.get("options")), logging_restored():  # Hydra sets up logging for the whole process
+    # Hydra sets up logging for the whole process.
+    with folder_in_use(settings.get("options")), hydra_state(), logging_restored():
         run_sweep(request, quiet=True, progress=shows_progress(progress))
     rows = rows_of(folder)
 

@@ -69,7 +69,7 @@ class Request:
                 kind = type(value).__name__
                 raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {kind}: pass {hint}")
             else:
-                if key in HOMES and "kind" in value:
+                if key in HOMES and isinstance(value, Mapping) and "kind" in value:
                     choices[key] = str(value["kind"])
                     value = {name: item for name, item in value.items() if name != "kind"}
                 values |= dict(_leaves(key, plain_value(value, key)))

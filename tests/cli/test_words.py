@@ -11,10 +11,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
+from lmtool.cli.jobs import jobs_of
 from lmtool.cli.mistakes import usable
 from lmtool.cli.running import composed
 from lmtool.cli.unknown_keys import MEANINGS
-from lmtool.cli.words import jobs_of, requested
+from lmtool.cli.words import requested
 from lmtool.commands import own_types
 from lmtool.config.compose import hydra_words
 from lmtool.config.grammar import key_of, swept

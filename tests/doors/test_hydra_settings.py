@@ -118,7 +118,7 @@ def test_to_choose_an_option_is_not_to_type_its_settings(choice: str, lmtool: Ru
 @pytest.mark.parametrize("case", OPEN)
 def test_each_would_run_without_the_check(case: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allowed, "require_allowed", lambda *given: None)
-    main([*TRAIN, *experiment(OPEN[case][0])])  # whatever comes of it
+    main([*TRAIN[:4], "-m", *experiment(OPEN[case][0])])  # whatever comes of it
     assert Path(CANARY).is_dir()
 
 
@@ -271,7 +271,6 @@ def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **other
         ({"values": {}, "choices": {"model": "\x1b[31m"}}, r"model='\x1b[31m': must be text without line breaks"),
         ({"values": {"data.name": "\t"}}, r"data.name='\t': must be text without line breaks"),
         ({"values": {"options": "theirs"}}, "options=theirs: YAML files and resumed lines"),
-        ({"values": {}, "config_name": "../evil"}, "config_name"),
     ],
 )
 def test_refused_from_a_run_that_is_resumed(given: dict[str, Any], said: str, lmtool: Run) -> None:
