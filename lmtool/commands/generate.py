@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
-<<<<<<< HEAD
-from lmtool.session import Session
-=======
 from lmtool.errors import for_terminal
 from lmtool.results import base
->>>>>>> a6a43f0ad7a74058b3f0bcfac144d16ad2055ae3
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 

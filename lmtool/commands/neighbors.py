@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Likeness, Vectors, VerbConfig
 from lmtool.errors import UserError
-<<<<<<< HEAD
-from lmtool.session import Session
-=======
 from lmtool.results.base import TableResult
->>>>>>> a6a43f0ad7a74058b3f0bcfac144d16ad2055ae3
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 

@@ -17,11 +17,8 @@ from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
-<<<<<<< HEAD
-from lmtool.session import Session
-=======
 from lmtool.results.base import TableResult
->>>>>>> a6a43f0ad7a74058b3f0bcfac144d16ad2055ae3
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 

@@ -11,11 +11,8 @@ from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError, first_line
-<<<<<<< HEAD
-from lmtool.session import Session
-=======
 from lmtool.results.base import TableResult
->>>>>>> a6a43f0ad7a74058b3f0bcfac144d16ad2055ae3
+from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
 from lmtool.system.terminal import Cell, text_table
