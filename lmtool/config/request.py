@@ -89,12 +89,10 @@ class Request:
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
         removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
-        of_flags: dict[str, Any] = {
-            name: getattr(new, name) or getattr(self, name) for name in ("config_name", "config_path")
-        }
         order = [*self.order, *(key for key in new.order if key not in self.order)]
-        of_flags |= {"config_dir": new.config_dir or self.config_dir, "order": order}
-        merged = replace(self, removed=removed, **of_flags)
+        names = ("config_dir", "config_name", "config_path")
+        of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
+        merged = replace(self, removed=removed, order=order, **of_flags)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
