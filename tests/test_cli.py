@@ -66,7 +66,7 @@ MISTAKES = [
     ("train model=ngram optim.lr=3", ["optim.lr=3", "not used"]),
     ("train +foo=3", ["'foo'"]),
     ("train x=[1", ["no key 'x'"]),
-    ("ensemble runs=[a", ["runs=[a", "a list as key=[a,b]"]),
+    ("ensemble runs=[a", ["runs=[a", "a list as key=a,b"]),
     ("train training.epochs=null training.minutes=null data=toy", ["training.epochs", "training.minutes"]),
     ("train data=toy -m model=ngram,xx", ["model=xx", "ngram"]),
     ("ensemble", ["runs", "runs=..."]),

@@ -76,7 +76,7 @@ def surprisal(
     except ImportError:
         remedy = "pip install pandas, or write a table by lmtool surprisal to=FILE"
         raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
-    from lmtool.commands._surprisal_rows import score_rows
+    from lmtool.commands.surprisal import score_rows
     from lmtool.data.word_rows import columns_of_sentences, rows_of_table
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):

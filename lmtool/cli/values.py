@@ -169,4 +169,4 @@ def unreadable(word: str) -> UserError:
     _, _, value = word.partition("=")
     if value.startswith("{") and value.endswith("}"):
         return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, as {{a: 'x[01].txt'}}")
-    return UserError(f"cannot read {word!r}: write key=value, and a list as key=[a,b]")
+    return UserError(f"cannot read {word!r}: write key=value, and a list as key=a,b, in a sweep 'key=[a,b]'")

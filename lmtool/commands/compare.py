@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.results import SUM_UNKNOWN, Comparison
+from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
     from lmtool.commands._members import Member
-    from lmtool.session import Session
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
@@ -28,7 +28,7 @@ class Settings(MembersConfig, ResamplingConfig):
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
-            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
+            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=A,B")
 
 
 def run(settings: Settings, session: Session) -> Comparison:

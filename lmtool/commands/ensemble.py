@@ -10,11 +10,11 @@ from lmtool.config.rules import require, setting
 from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
 from lmtool.errors import UserError
 from lmtool.results import NOT_COMPARABLE
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.results import MixedRun
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Settings(MixtureConfig):
         MixtureConfig.__post_init__(self)
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
-            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=A,B, or one and a cache")
         cloze = self.fit_on is FitOn.cloze
         rule = "text except with method=log_linear"
         require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
 from lmtool.errors import for_terminal
 from lmtool.results import base
+from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

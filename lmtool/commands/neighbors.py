@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Likeness, Vectors, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results.base import TableResult
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

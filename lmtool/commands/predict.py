@@ -18,11 +18,11 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
 from lmtool.results.base import TableResult
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
-    from lmtool.session import Session
     from lmtool.system.arrays import IntArray
     from lmtool.text_model import TextModel
     from lmtool.trees.analysis import DrawnNode

@@ -6,19 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError, first_line
 from lmtool.results.base import TableResult
+from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
 from lmtool.system.terminal import Cell, text_table
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
