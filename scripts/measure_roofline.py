@@ -19,7 +19,7 @@ from measuring import head, parts, ptb_lines, row, store_of, turns, use_threads
 from network_steps import engine, network
 from numba import njit
 
-from lmtool.api.running import call as command
+import lmtool
 from lmtool.data.corpus import Corpus
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.counting.sorting import MAX_DIGIT_BITS, sort_keys
@@ -273,7 +273,7 @@ def _ptb() -> Iterator[Row]:
     settings = {"run": "ptb5", "text": "lines.txt", "to": "to.tsv"}
 
     def score() -> object:
-        return command(object, "score", {**settings, "threads": parallel.threads()}, None, False)
+        return lmtool.score(**settings, threads=parallel.threads(), progress=False)
 
     yield "lmtool score, lines", tokens, score, [*needs, read]
     for name, (call, words) in calls_of_ngrams("ptb5")[-1].items():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from measuring import KN5, brown, ensemble, evaluate, head, parts, result, rounded, row, train, write_lines
 
-from lmtool.api import calls
+import lmtool
 from lmtool.mixtures.static import mix_static
 from lmtool.runs.load import load
 from lmtool.system import parallel
@@ -128,19 +128,19 @@ def _train(section: str, name: str, text: Any, smoother: Any = "modified_kneser_
     data |= {"vocabulary": {"file": f"{section}/words.txt"}}
     start = time.process_time()
     model = {"kind": "ngram", "order": 4}
-    run = calls.train(model, data, smoother=smoother, out=f"{section}/{name}", progress=False, **settings)
+    run = lmtool.train(model, data, smoother=smoother, out=f"{section}/{name}", progress=False, **settings)
     return run, time.process_time() - start
 
 
 def _row(what: str, trained: Any) -> None:
     run, seconds = trained
-    row(what, f"{calls.evaluate(run, 'test').perplexity:.2f}", f"{run.parameters:,}", f"{seconds:.1f}")
+    row(what, f"{lmtool.evaluate(run, 'test').perplexity:.2f}", f"{run.parameters:,}", f"{seconds:.1f}")
 
 
 def _added_counts(section: str, weights: Sequence[int]) -> int:
     """Train on the counts of `general` plus those of `own` times each weight; return the best weight on valid."""
     for name in ("general", "own"):
-        calls.export(f"{section}/{name}", to=f"{section}/{name}.tsv.gz")
+        lmtool.export(f"{section}/{name}", to=f"{section}/{name}.tsv.gz")
     trained = {}
     for weight in weights:
         paths = [f"{section}/general.tsv.gz", f"{section}/own.tsv.gz"]
@@ -157,13 +157,13 @@ def _mixed(section: str, names: Sequence[str]) -> None:
     scores: dict[str, list[str]] = {}
     for split in ("valid", "test"):
         for name in names:
-            calls.evaluate(f"{section}/{name}", split, out=f"{section}/{name}-{split}")
+            lmtool.evaluate(f"{section}/{name}", split, out=f"{section}/{name}-{split}")
         scores[split] = [f"{section}/{name}-{split}/scores.h5" for name in names]
     mix = f"{section}/mix-{len(names)}-{names[0]}"
-    weights = calls.ensemble(scores["valid"], out=f"{mix}-fit").weights
-    mixed = calls.ensemble(scores["test"], weights=weights, out=mix)
-    calls.merge([f"{section}/{name}" for name in names], weights, out=f"{mix}-one")
+    weights = lmtool.ensemble(scores["valid"], out=f"{mix}-fit").weights
+    mixed = lmtool.ensemble(scores["test"], weights=weights, out=mix)
+    lmtool.merge([f"{section}/{name}" for name in names], weights, out=f"{mix}-one")
     what = f"static mixture of {' + '.join(names)}, weights {rounded(weights)}"
     row(f"{what}, at query time", f"{mixed.perplexity:.2f}", "", "")
     size = result(f"{mix}-one")["parameters"]
-    row(f"{what}, as one model", f"{calls.evaluate(f'{mix}-one', 'test').perplexity:.2f}", f"{size:,}", "")
+    row(f"{what}, as one model", f"{lmtool.evaluate(f'{mix}-one', 'test').perplexity:.2f}", f"{size:,}", "")

@@ -33,6 +33,11 @@ def said(checkout: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+def python(checkout: Path, code: str, *words: str) -> str:
+    line = [sys.executable, "-c", code, *words]
+    return subprocess.run(line, capture_output=True, text=True, cwd=checkout, check=True).stdout
+
+
 def test_the_page_shows_what_its_lines_print(checkout: Path) -> None:
     shown = re.findall(r"^\$ lmtool (.*)\n((?:(?!\$|```).*\n)+)", PAGE.read_text(), flags=re.M)
     assert len(shown) == 2
@@ -48,3 +53,24 @@ def test_help_and_completion_know_it(checkout: Path) -> None:
     assert page.startswith("lmtool count [SPLITS...]: store -> ") and "needs to be counted [1 or more]" in page
     assert said(checkout, "completion", "query", "lmtool count min").strip() == "min_count="
     assert "name each split once" in said(checkout, "count", "train", "train", "hydra.run.dir=twice")
+
+
+def test_it_is_a_function(checkout: Path) -> None:
+    """As the page shows, with its settings' types, values and meanings."""
+    (shown,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.M | re.S)
+    asked = (
+        "import doctest, sys, lmtool; test = doctest.DocTestParser().get_doctest(sys.argv[1], {'lmtool': lmtool}, '', "
+    )
+    asked += "'', 0); runner = doctest.DocTestRunner(); runner.run(test); print(runner.summarize().failed)"
+    assert python(checkout, asked, shown).strip() == "0"
+    described = python(checkout, "import lmtool; help(lmtool.count)")
+    assert (
+        "count(splits: 'list[str] | None' = None, data: 'Option | Corpus' = 'pydoc', *, min_count: 'int' = 1,"
+        in described
+    )
+    assert "progress: 'bool | None' = None) -> 'Result'\n    lmtool count: store -> " in described
+    assert "min_count: occurrences in a split that a word needs to be counted [1 or more]." in described
+    mistaken = (
+        "import lmtool\ntry: lmtool.count(data='toy', min_cont=2)\nexcept lmtool.UserError as error: print(error)"
+    )
+    assert python(checkout, mistaken).startswith("no key 'min_cont'; did you mean min_count or ")

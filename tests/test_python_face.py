@@ -278,7 +278,7 @@ def test_the_values_of_a_sweep(
     [
         (lambda: lmtool.train("nplm", training={"epoch": 3}), "no key 'training.epoch'; did you mean training.epochs?"),
         (lambda: lmtool.train("npml"), "no model=npml; did you mean nplm?"),
-        (lambda: lmtool.train("nplm", trainig={"epochs": 3}), "training.epochs"),
+        (lambda: lmtool.train("nplm", trainig={"epochs": 3}), 'did you mean training={"epochs": 3}?'),
         (lambda: lmtool.train("nplm", trainning={}), "no key 'trainning'; did you mean training?"),
         (lambda: lmtool.sweep({"seed": [1]}, model="nplm", optimm={}), "no key 'optimm'; did you mean optim or"),
         (lambda: lmtool.train("ngram", ["the cat"]), "pass lmtool.Corpus.from_texts(train="),

@@ -42,10 +42,10 @@ def with_parameters(lines: list[str], names: list[str]) -> list[str]:
     out: list[str] = []
     meanings: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
-        if re.match(r"\s|\.\. |[-*] |:|>>>", paragraph) or "::" in paragraph:
+        if re.match(r"\s|\.\. |[-*] |:|>>>", paragraph) or paragraph.endswith("::"):
             out += [*paragraph.splitlines(), ""]
             continue
-        text = " ".join(paragraph.split("\n"))
+        text = re.sub(r"\n *", " ", paragraph)
         found = [m for m in NAMES.finditer(text) if all(n.strip() in names for n in m["names"].split(","))]
         before = text[: found[0].start()].strip() if found else text
         out += [before, ""] if before else []
@@ -61,8 +61,8 @@ def with_parameters(lines: list[str], names: list[str]) -> list[str]:
 
 
 def _plain(meaning: str) -> str:
-    """Escape a description that begins like `D.` or `1)`, so that it is not a numbered list."""
-    return f"\\{meaning}" if re.match(r"\w+[.)](\s|$)", meaning) else meaning
+    """Escape what is markup: a beginning like `D.` or `1)`, of a numbered list, and a link like `lm_`."""
+    return re.sub(r"^(?=\w+[.)](\s|$))|(?<=[^\W_])(?=_(\s|$))", r"\\", meaning)
 
 
 def _cut_raises(meaning: str) -> tuple[str, str]:

@@ -177,12 +177,12 @@ def folder_of(run: RunLike) -> Path:
         return Path(run.name)
     if isinstance(run, str | PathLike):
         return Path(run)
-    raise UserError(f"{run!r}: name a run by its folder, or pass the result of train, ensemble or load")
+    raise UserError(f"{run!r:.40}: name a run by its folder, or pass the result of train, ensemble or load")
 
 
 def _paths(key: str, runs: Any) -> list[str]:
     if not _is_list(runs):
-        raise UserError(f"{key}={runs!r}: give a list, as [{runs!r}]")
+        raise UserError(f"{key}={runs!r:.40}: give a list, as [{runs!r:.40}]")
     return [str(folder_of(run)) for run in runs]
 
 

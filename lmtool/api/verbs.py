@@ -50,8 +50,9 @@ def function_of(verb: str, name: str) -> Callable[..., Any]:
 
     def function(*arguments: Any, **named: Any) -> Any:
         known = {key: named.pop(key) for key in [*named] if key in signature.parameters}
-        given = signature.bind_partial(*arguments, **known).arguments | named  # others are mistakes, or whole keys
+        given = signature.bind_partial(*arguments, **known).arguments
         out, progress, overwrite = given.pop("out", None), given.pop("progress", None), given.pop("overwrite", False)
+        given |= named  # whole keys, as data.name, and mistakes
         return call(object, verb, given, out, progress, again=replacing(overwrite, out, given))
 
     function.__name__ = function.__qualname__ = name

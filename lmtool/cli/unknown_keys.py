@@ -6,6 +6,7 @@ verbs, and finally by its spelling.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 
 from omegaconf.errors import OmegaConfBaseException
@@ -89,7 +90,11 @@ def unknown_key(key: str, value: str, jobs: Sequence[Composition], *, python: bo
     known = [*job.keys(), *job.groups]
     other = _meant(key, known)
     if close := [other] if other in known else _same_name(key, known):
-        said = [_in_python(name, value) if python else _with_value(name, value, job) for name in close]
+        chosen = job.request.choices
+        said = [
+            _in_python(name, value, chosen.get(name.partition(".")[0])) if python else _with_value(name, value, job)
+            for name in close
+        ]
         return f"no key {key!r}; did you mean {' or '.join(said)}?"
     elsewhere = _in_other_options(other, value, job, python=python) or _in_other_verbs(key)
     return f"no key {key!r}; {elsewhere}" if elsewhere else f"no key {key!r}{_by_spelling(key, job)}"
@@ -190,6 +195,11 @@ def _in_other_options(other: str, value: str, job: Composition, *, python: bool)
 def _in_python(key: str, value: str, kind: str | None = None) -> str:
     """Return a setting as an argument of a function, e.g. model={"kind": "ngram", "order": 3}."""
     group, _, name = key.partition(".")
+    try:
+        if isinstance(ast.literal_eval(value), tuple):
+            return f'over={{"{key}": [{value}]}}'
+    except (ValueError, SyntaxError):
+        value = f'"{value}"'
     if not name:
         return f"{group}={value}"
     return f'{group}={{{f""""kind": "{kind}", """ if kind else ""}"{name}": {value}}}'

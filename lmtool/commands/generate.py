@@ -35,7 +35,7 @@ class Result(base.Result):
 
     def heading(self) -> str:
         """Return the run and the seed."""
-        return f"run {self.run}, seed={self.seed}\n"
+        return f"run {self.run}, seed={self.seed}"
 
     def table_text(self) -> str:
         """Return the texts, one a line, or separated by empty lines if texts have several."""
@@ -67,7 +67,7 @@ def run(settings: Settings, session: Session) -> Result:
         oov=settings.oov.value,
     )
     result = Result(model.name, seed, texts, notes=session.notes)
-    session.say(result.heading())
+    session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
     write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
     return result

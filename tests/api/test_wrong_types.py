@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "rescore": ({"run": "RUN", "nbest": "n.txt", "out": "rescored"}, ("run", "nbest", "out", "nbest_weight")),
     "ensemble": ({"runs": ["RUN", "RUN"], "out": "mix"}, ("runs", "out", "weights", "method", "split", "text")),
     "compare": ({"runs": ["RUN", "RUN"]}, ("runs", "out", "split", "text", "resamples", "seed")),
-    "pairs": ({"runs": "RUN", "text": "p.jsonl"}, ("runs", "text", "out", "criterion", "items")),
+    "pairs": ({"run": "RUN", "text": "p.jsonl"}, ("run", "text", "out", "criterion", "items")),
     "tree": ({"tree": "huffman", "data": "CORPUS"}, ("tree", "data", "out", "words", "levels", "to")),
     "sweep": ({"over": {"seed": [1]}, "verb": "preprocess", "out": "sweep"}, ("over", "out", "verb")),
     "score_texts": ({"run": "RUN", "texts": ["the cat"]}, ("run", "texts", "run_out", "across_sentences", "device")),
@@ -38,20 +38,28 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "merge": ({"runs": ["RUN", "RUN"], "weights": [1, 1], "out": "merged"}, ("runs", "weights", "to", "out")),
     "distill": ({"run": "RUN", "like": "RUN", "out": "small"}, ("run", "like", "out", "tokens")),
     "report_page": ({"paths": ["RUN"], "out": "page"}, ("paths", "out", "map", "words")),
+    "predict": ({"text": "the", "run": "RUN"}, ("run", "top", "oov", "out", "progress")),
+    "generate": ({"text": "the", "run": "RUN"}, ("run", "count", "top_k", "seed", "out")),
+    "neighbors": ({"words": ["the"], "run": "RUN"}, ("run", "words", "top", "by", "of")),
+    "verify": ({"paths": ["RUN"]}, ("paths", "out")),
+    "score": ({"run": "RUN", "text": "n.txt", "to": "s.tsv"}, ("run", "text", "to", "out", "buckets")),
     "load": ({"path": "RUN"}, ("path", "device", "options")),
     "Corpus.open": ({"path": "store"}, ("path",)),
     "Corpus.from_texts": ({"train": ["a b"] * 3}, ("train", "valid", "name", "sentences", "unit", "size", "store_dir")),
-    "score": ({"sentences": ["the cat"]}, ("sentences", "across_sentences")),
-    "token_score": ({"sentences": ["the cat"]}, ("sentences", "surprisal", "bits")),
-    "compare_pair": ({"good": "the cat", "bad": "cat the"}, ("good", "bad")),
-    "perplexity": ({"text": ["the cat"]}, ("text", "across_sentences")),
-    "split_of": ({"sentences": ["the cat"]}, ("sentences",)),
-    "predict": ({"text": "the", "top": 2}, ("text", "top", "sentence_start", "oov")),
-    "generate": ({"text": "the", "count": 1}, ("text", "count", "length", "temperature", "top_k", "top_p", "seed")),
-    "ids": ({"text": "the"}, ("text", "oov")),
-    "begin": ({}, ("sentence_start",)),
-    "advance": ({"words": "the"}, ("words",)),
-    "neighbors": ({"word": "the"}, ("word", "top", "by", "of")),
+    "model.score": ({"sentences": ["the cat"]}, ("sentences", "across_sentences")),
+    "model.token_score": ({"sentences": ["the cat"]}, ("sentences", "surprisal", "bits")),
+    "model.compare_pair": ({"good": "the cat", "bad": "cat the"}, ("good", "bad")),
+    "model.perplexity": ({"text": ["the cat"]}, ("text", "across_sentences")),
+    "model.split_of": ({"sentences": ["the cat"]}, ("sentences",)),
+    "model.predict": ({"text": "the", "top": 2}, ("text", "top", "sentence_start", "oov")),
+    "model.generate": (
+        {"text": "the", "count": 1},
+        ("text", "count", "length", "temperature", "top_k", "top_p", "seed"),
+    ),
+    "model.ids": ({"text": "the"}, ("text", "oov")),
+    "model.begin": ({}, ("sentence_start",)),
+    "model.advance": ({"words": "the"}, ("words",)),
+    "model.neighbors": ({"word": "the"}, ("word", "top", "by", "of")),
 }
 CASES = [(name, key) for name, (_, keys) in FUNCTIONS.items() for key in keys]
 
@@ -73,13 +81,13 @@ def function(name: str, made: dict[str, Any]) -> Function:
     model = made["RUN"].model
     if name == "score_texts":
         return lambda **given: list(lmtool.score_texts(**given))
-    if name == "advance":
+    if name == "model.advance":
         return lambda words: model.advance(model.begin(), words)
-    if name == "compare_pair":
+    if name == "model.compare_pair":
         return model.compare
     if name.startswith("Corpus"):
         return getattr(lmtool.Corpus, name.partition(".")[2])
-    return getattr(lmtool, name, None) or getattr(model, name)
+    return getattr(model if name.startswith("model.") else lmtool, name.removeprefix("model."))
 
 
 def filled(value: Any, made: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lmtool
-from lmtool.api import calls
+from lmtool.api import calls, verbs
 from lmtool.data.corpus import Corpus
 from tests.conftest import ROOT
 
@@ -44,7 +44,7 @@ def reduced(small: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     def preprocess(data: Any) -> Corpus:
         if data == "pydoc":
             return small
-        return calls.preprocess({**data, "tokens": max(data["tokens"] // 100, 500), "valid_tokens": 500})
+        return verbs.preprocess({**data, "tokens": max(data["tokens"] // 100, 500), "valid_tokens": 500})
 
     def train(model: Any, data: Any, *, training: dict[str, Any] | None = None, **settings: Any) -> Any:
         fewer: dict[str, Any] = {"lr_range_steps": 12} if "lr_range" in settings else {}
