@@ -1,14 +1,14 @@
 """The environment of one command: its output folder, threads, GPU, and whether it runs on a terminal, in a sweep or
 from Python.
 
-Parallel jobs of a sweep share the machine; the process that starts them passes on their number.
+Parallel jobs of a sweep share the machine; the process that starts them passes on their number. Help pages import this
+module with those of verbs: what takes time to import is imported within functions.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
-from lmtool.runs.resume import remove_run
-from lmtool.runs.run import has_state
 from lmtool.system import parallel
 from lmtool.system.files import write_json
 from lmtool.system.terminal import write_out
@@ -93,6 +91,8 @@ class Session:
         """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training, unless it is
         to be overwritten.
         """
+        from lmtool.runs.run import has_state
+
         if self.again == "overwrite":
             return
         python = ", or replace it with overwrite=True" if self.quiet else ""
@@ -106,6 +106,8 @@ class Session:
 
     def begin_writing(self) -> None:
         """Remove the records of a run that is to be overwritten: called once all that is read has been read."""
+        from lmtool.runs.resume import remove_run
+
         if self.again == "overwrite":
             remove_run(self.out)
 
@@ -210,6 +212,8 @@ def use_own_device(job: int) -> None:
 
 def count_devices(driver: Path = Path("/proc/driver/nvidia/gpus")) -> int:
     """Return the number of NVIDIA GPUs, without importing torch."""
+    import subprocess
+
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
         return sum(line.startswith("GPU ") for line in listed.splitlines())

@@ -31,7 +31,7 @@ from lmtool.cli.values import read_text
 from lmtool.cli.words import flags_of, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
 from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
-from lmtool.config.grammar import key_of, quoted, swept
+from lmtool.config.grammar import escaped, key_of, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
@@ -55,8 +55,7 @@ def run_line(line: CommandLine) -> int:
     """
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
-    line = only_the_first_writes(line)
-    request = requested(line)
+    request = only_the_first_writes(requested(line))
     shown = [flag for flag in (*BY_HYDRA, "--cfg", "-c") if line.has_flag(flag)]
     if len(shown) > 1 or (shown and line.multirun and shown[0] in BY_HYDRA):
         raise UserError(f"{' and '.join(shown)}: show one thing at a time, and without -m")
@@ -274,17 +273,18 @@ def _output_folder(request: Request, settings: DictConfig) -> Iterator[str]:
         yield os.path.abspath(folder)
 
 
-def only_the_first_writes(line: CommandLine) -> CommandLine:
-    """Return this process's line; higher ranks get a temporary output folder, removed when the process ends.
+def only_the_first_writes(request: Request) -> Request:
+    """Return this process's request; higher ranks get a temporary output folder, removed when the process ends.
 
     Raises UserError for commands that several processes cannot run together.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return line
-    if line.verb != "train" or line.multirun:
+        return request
+    if request.verb != "train" or request.sweep:
         raise UserError("torchrun starts several processes, which can only train one model together: leave it out")
     if os.environ.get("RANK", "0") == "0":
-        return line
+        return request
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return replace(line, overrides=[*line.overrides, f"out={quoted(folder)}", "hydra.output_subdir=null"])
+    elsewhere = Request("train", values={OUT: escaped(folder), "hydra.output_subdir": None})
+    return request.without("hydra.run.dir").updated(elsewhere)

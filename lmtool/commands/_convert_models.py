@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lmtool.commands._formats import format_of, write_model
 from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import origins_of, plain_values
@@ -34,14 +35,11 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import size_text
 
-if TYPE_CHECKING:
-    from lmtool.commands.convert import Settings
-
 WEIGHT_BITS = (8, 16)  # of the weights of neural models
 PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
 
 
-def read_into_run(settings: Settings, source: str, session: Session) -> Written:
+def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Written:
     """Make a run of an ARPA file over the words of a data set, or over those of the file.
 
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
@@ -57,7 +55,7 @@ def read_into_run(settings: Settings, source: str, session: Session) -> Written:
     return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
 
 
-def _smaller(settings: Settings, session: Session, model: NgramModel) -> NgramModel:
+def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) -> NgramModel:
     """Return the model, limited, renormalized, pruned and then quantized as the settings say."""
     if settings.limit_vocabulary is not None:
         model = model.limited(read_limit_words(settings.limit_vocabulary))
@@ -74,7 +72,7 @@ def _smaller(settings: Settings, session: Session, model: NgramModel) -> NgramMo
     return small
 
 
-def write_smaller(settings: Settings, model: NgramModel, session: Session) -> Written:
+def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Written:
     """Write a model, made smaller as the settings say, to the file to=."""
     to, small = str(settings.to), _smaller(settings, session, model)
     return written(to, write_model(small, Path(to), format_of(to), session, settings.symbol_table), session)
@@ -85,7 +83,7 @@ def written(to: str, about: str, session: Session) -> Written:
     return Written(Path(to), about, notes=session.notes)
 
 
-def smaller_run(settings: Settings, source: Run, session: Session) -> Written:
+def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Written:
     """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
 
     Raises UserError for a mixture, a model that is quantised already, and settings that the model does not support.
@@ -151,7 +149,7 @@ class _Member:
     run: Run | None
 
 
-def mix_ngrams(settings: Settings, runs: list[str], session: Session) -> Written:
+def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Written:
     """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run.
 
     Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
@@ -159,7 +157,13 @@ def mix_ngrams(settings: Settings, runs: list[str], session: Session) -> Written
     """
     settings = replace(settings, weights=shares(settings.weights, session))
     alone = len(runs) == 1
-    members = [member for name, weight in _weighted(settings, runs) for member in _members_of(name, weight, alone)]
+    if settings.weights is None and not alone:
+        raise UserError(
+            "weights=null: set one for each run, e.g. weights=.6,.4, or fit them: lmtool ensemble "
+            f"runs={','.join(runs)} text=FILE, then lmtool convert 'runs=[ITS FOLDER]'"
+        )
+    named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
+    members = [member for name, weight in named for member in _members_of(name, weight, alone)]
     members = [
         replace(member, model=_normalised(member.name, member.model, settings.renormalize)) for member in members
     ]
@@ -187,18 +191,6 @@ def mix_ngrams(settings: Settings, runs: list[str], session: Session) -> Written
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
     about = save_ngram_run(session, plain_values(settings), text, model, mixed, *fits)
     return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
-
-
-def _weighted(settings: Settings, runs: list[str]) -> list[tuple[str, float]]:
-    """Return the names in runs= with their weights; a single mixture has weights already."""
-    if settings.weights is not None:
-        return list(zip(runs, settings.weights, strict=True))
-    if len(runs) > 1:
-        raise UserError(
-            "weights=null: set one for each run, e.g. weights=.6,.4, or fit them: lmtool ensemble "
-            f"runs={','.join(runs)} text=FILE, then lmtool convert 'runs=[ITS FOLDER]'"
-        )
-    return [(runs[0], 1.0)]
 
 
 def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
@@ -246,7 +238,7 @@ def _normalised(name: str, model: NgramModel, renormalize: bool) -> NgramModel:
 
 
 def _text(
-    settings: Settings, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
+    settings: ConversionConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
 ) -> tuple[Text, Vocabulary]:
     """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
     of the first run, with the words of all members.

@@ -7,13 +7,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lmtool.commands._members import model_behind, open_members, scores_of
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import UNION, FitOn, MixMethod
+from lmtool.config.verbs import UNION, FitOn, MixMethod, MixtureConfig
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
 from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
@@ -24,11 +24,8 @@ from lmtool.runs.corpus import save_words, tokeniser_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
 
-if TYPE_CHECKING:
-    from lmtool.commands.ensemble import Settings
 
-
-def mix_runs(settings: Settings, session: Session) -> tuple[MixedRun, dict[str, Any]]:
+def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
     """Mix the models of runs and ARPA files into a run; return also the further entries of result.json."""
     out = session.out
     members = {str(Path(name)): Run.open(Path(name)) for name in settings.runs if not Path(name).is_file()}
@@ -98,7 +95,7 @@ def mix_runs(settings: Settings, session: Session) -> tuple[MixedRun, dict[str, 
     return MixedRun(*mixed, folder=out, store_dir=settings.store_dir, notes=session.notes), extra
 
 
-def mix_scores(settings: Settings, session: Session) -> tuple[MixedRun, dict[str, Any]]:
+def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
     """Mix runs and saved scores of the same tokens, token by token, into a scores.h5; return also the further entries
     of result.json.
 

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lmtool.commands._settings import EvaluationConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
@@ -21,28 +22,7 @@ from lmtool.data.text_form import split_of_text
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import (
-    DYNAMIC,
-    READ_ALONE,
-    cloze_report,
-    log_z,
-    only_questions,
-    reads_across,
-    require_across,
-    score_questions,
-    scores_by,
-    split_accuracy,
-    with_unk_as_oov,
-)
-from lmtool.evaluation.nbest import (
-    chosen,
-    hypothesis_log_prob,
-    read_nbest,
-    read_references,
-    tuned_weights,
-    word_errors,
-    write_nbest,
-)
+from lmtool.evaluation import metrics, nbest
 from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import tokens_of
 from lmtool.language_model import LanguageModel
@@ -56,19 +36,16 @@ from lmtool.system.arrays import LN10, FloatArray
 from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
 
-if TYPE_CHECKING:
-    from lmtool.commands.eval import Settings
 
-
-def evaluate_run(settings: Settings, finished: Run, session: Session) -> Evaluation:
+def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) -> Evaluation:
     """Score a split of the run's data, and its cloze questions, if any."""
     name, run = settings.split, str(finished.folder)
     with open_run_corpus(finished, settings.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, settings.device)
-        cloze = score_questions(model, corpus, name, session.out, session.say, session.note)
+        cloze = metrics.score_questions(model, corpus, name, session.out, session.say, session.note)
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
-        if only_questions(corpus, name):
+        if metrics.only_questions(corpus, name):
             return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
@@ -100,16 +77,16 @@ def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
     assert questions is not None, "the caller has scored them"
     contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
     log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
-    report = cloze_report(log_prob, questions.answers)
+    report = metrics.cloze_report(log_prob, questions.answers)
     return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}
 
 
-def evaluate_text(settings: Settings, loaded: TextModel, session: Session) -> Evaluation:
+def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Session) -> Evaluation:
     """Score files or standard input, tokenized as the run's data were; the run's store is not needed."""
     name, across = str(settings.text), settings.across_sentences
     documents = across and settings.column is not None
     if across:
-        require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
+        metrics.require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
     printed = None
     if name == "-":
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT)
@@ -146,7 +123,9 @@ def _print_blocks(
     def parts() -> Iterator[Part]:
         nonlocal seconds
         for block in blocks:
-            split = with_unk_as_oov(split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary)
+            split = metrics.with_unk_as_oov(
+                split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary
+            )
             start = time.perf_counter()
             scores.append(loaded.model.score_text(split) if split.tokens else np.empty(0))
             seconds += time.perf_counter() - start
@@ -158,7 +137,9 @@ def _print_blocks(
     return read, (np.concatenate(scores), seconds)
 
 
-def _dynamic_scores(settings: Settings, model: LanguageModel, split: Split, run: str, progress: bool) -> FloatArray:
+def _dynamic_scores(
+    settings: EvaluationConfig, model: LanguageModel, split: Split, run: str, progress: bool
+) -> FloatArray:
     """Return log p of each token by dynamic evaluation. run: the model's folder. Raises UserError for other models than
     networks.
     """
@@ -190,17 +171,17 @@ def evaluate_split(
     unnormalised: bool = False,
     detail: bool = False,
     cloze: dict[str, float] | None = None,
-    dynamic: Settings | None = None,
+    dynamic: EvaluationConfig | None = None,
     printed: tuple[FloatArray, float] | None = None,
 ) -> Evaluation:
     """Score text with a model.
 
     run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalised, detail: as in Settings. cloze: results of the text's questions. dynamic: settings of dynamic
+    unnormalised, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
     evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
     Raises UserError for unnormalised scores of a model that has none.
     """
-    split = with_unk_as_oov(split, model, vocabulary)
+    split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
     if printed is not None:
         log_prob = printed[0]
@@ -211,28 +192,28 @@ def evaluate_split(
     else:
         log_prob = model.score_text(split, progress=session.progress)
     seconds = time.perf_counter() - start if printed is None else printed[1]
-    across = reads_across(model, split)
+    across = metrics.reads_across(model, split)
     if across is False:
-        session.note(READ_ALONE)
+        session.note(metrics.READ_ALONE)
     if split.oov_words is not None:
         session.warn(*text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary))
     tokens = tokens_of(split, vocabulary)
     fitted = fitted_on(Path(run), own, tokens.fingerprint)
     session.note(*fitted_note({run: fitted}, own or f"text={name}"))
-    scores = scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
+    scores = metrics.scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
     normalised, learns = scores.normalised and not unnormalised, scores.dynamic or dynamic is not None
     evaluation = Evaluation.of(
         run,
         replace(scores, normalised=normalised, dynamic=learns),
         seconds=seconds,
-        accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
+        accuracy=metrics.split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,
-        log_z=log_z(model, split) if dynamic is None else None,
+        log_z=metrics.log_z(model, split) if dynamic is None else None,
         across_sentences=across,
         notes=session.notes,
     )
     if evaluation.dynamic:
-        session.note(DYNAMIC)
+        session.note(metrics.DYNAMIC)
     if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
         session.note(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
@@ -255,55 +236,59 @@ def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary
     return tokens_of(split, vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
 
 
-def rescore(settings: Settings, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
+def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
     """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
 
     Raises UserError for a dynamic model, and for lists that cannot be read.
     """
     if loaded.dynamic:
         raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
-    nbest = read_nbest(nbest_file, settings.nbest_costs)
-    references = read_references(settings.nbest_reference, nbest) if settings.nbest_reference is not None else None
+    lists = nbest.read_nbest(nbest_file, settings.nbest_costs)
+    references = (
+        nbest.read_references(settings.nbest_reference, lists) if settings.nbest_reference is not None else None
+    )
     start = time.perf_counter()
-    log_prob = hypothesis_log_prob(nbest, loaded.score)
+    log_prob = nbest.hypothesis_log_prob(lists, loaded.score)
     seconds = time.perf_counter() - start
     if zeros := int(np.isneginf(log_prob).sum()):
         log10, model = -100.0 if settings.unk_log10 is None else settings.unk_log10, loaded.model
         if isinstance(model, NgramModel):
             loaded = replace(loaded, model=model.with_floor(log10 * LN10))
-        log_prob = hypothesis_log_prob(nbest, loaded.score, log10 * LN10)
+        log_prob = nbest.hypothesis_log_prob(lists, loaded.score, log10 * LN10)
         session.note(
             f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
             f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
         )
     rates: dict[str, float] = {}
-    sizes = np.array([len(split_words(text)) for text in nbest.texts])
+    sizes = np.array([len(split_words(text)) for text in lists.texts])
     given, weight, tuned = settings.nbest_word_penalty, settings.nbest_weight, False
     penalty = None if given == "tuned" else float(given or 0)
     if references is not None:
-        of_list = np.repeat(np.arange(len(references)), np.diff(nbest.offsets))
-        errors = np.array([word_errors(w, references[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
+        of_list = np.repeat(np.arange(len(references)), np.diff(lists.offsets))
+        errors = np.array(
+            [nbest.word_errors(w, references[k]) for w, k in zip(lists.texts, of_list.tolist(), strict=True)]
+        )
         tuned = weight is None or penalty is None
-        weight, penalty = tuned_weights(nbest.total, log_prob, sizes, errors, nbest.offsets, weight, penalty)
+        weight, penalty = nbest.tuned_weights(lists.total, log_prob, sizes, errors, lists.offsets, weight, penalty)
         reference_words = sum(len(split_words(line)) for line in references)
         if reference_words == 0:
             raise UserError(f"{settings.nbest_reference} has no words: give the right transcriptions")
-        both = (nbest.total - penalty * sizes, weight), (nbest.total, 0.0)
-        new, old = (errors[chosen(total, log_prob, nbest.offsets, by)].sum() for total, by in both)
-        best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
+        both = (lists.total - penalty * sizes, weight), (lists.total, 0.0)
+        new, old = (errors[nbest.chosen(total, log_prob, lists.offsets, by)].sum() for total, by in both)
+        best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
         names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
         rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
-    files = write_nbest(session.out, nbest, log_prob, nbest.total + weight * log_prob - penalty * sizes)
-    result: dict[str, Any] = {"nbest": nbest_file, "lists": len(nbest.lists), "hypotheses": len(nbest.texts)}
+    files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
+    result: dict[str, Any] = {"nbest": nbest_file, "lists": len(lists.lists), "hypotheses": len(lists.texts)}
     result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
     result |= {"reference_words": reference_words} | rates if rates else {}
     result |= {"weight": weight} | ({} if given is None else {"word_penalty": penalty})
     write_json(session.out / "result.json", result)
     rescored = Rescored(
         run=loaded.name,
-        lists=len(nbest.lists),
-        hypotheses=len(nbest.texts),
+        lists=len(lists.lists),
+        hypotheses=len(lists.texts),
         weight=weight,
         word_penalty=None if given is None else penalty,
         tuned=tuned,

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
+from lmtool.commands._settings import ScoreConfig
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_records import STANDARD, RecordBlock, require_separate, require_writable, write_records
 from lmtool.errors import UserError
@@ -32,30 +33,27 @@ from lmtool.system.arrays import FloatArray
 from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
-if TYPE_CHECKING:
-    from lmtool.commands.score import Settings
-
 Part = tuple[RecordBlock | None, Rows, list[str | None]]  # with the errors of its records
 
 
-def carries(settings: Settings) -> bool:
+def carries(settings: ScoreConfig) -> bool:
     """Return whether the table has fields of the records."""
     return settings.columns is not None or form_of(table_name(settings)) in JSON_LINES
 
 
-def taken_names(settings: Settings) -> list[str]:
+def taken_names(settings: ScoreConfig) -> list[str]:
     """Return the names of scores that whole records get, and that they may not have already."""
     whole = settings.to is not None and settings.columns is None and carries(settings)
     others = "bucket" * (whole and settings.buckets is not None), "error" * (whole and settings.on_error is None)
     return _score_names(settings, *others) if whole or settings.filter_scores else []
 
 
-def _score_names(settings: Settings, *others: str) -> list[str]:
+def _score_names(settings: ScoreConfig, *others: str) -> list[str]:
     kind = BAG if settings.target is not None else TEXT if settings.run_out is None else TWO
     return score_names(kind, *others, prefix=settings.prefix)
 
 
-def table_name(settings: Settings, name: str | None = None) -> str:
+def table_name(settings: ScoreConfig, name: str | None = None) -> str:
     """Return a name, that of to= by default, with a suffix if it is standard output: JSON Lines for records,
     tab-separated for lines.
     """
@@ -65,7 +63,7 @@ def table_name(settings: Settings, name: str | None = None) -> str:
     return f"{STANDARD}.tsv" if settings.column is None else f"{STANDARD}.jsonl"
 
 
-def require_outputs(settings: Settings, names: list[str]) -> None:
+def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if settings.to is not None:
         require_table(table_name(settings), (".tsv",), bom=settings.bom)
@@ -87,7 +85,7 @@ def require_outputs(settings: Settings, names: list[str]) -> None:
 
 
 def write_filtered(
-    settings: Settings, parts: Iterable[Part], out: IO[bytes] | None, journal: ScoreJournal, result: ScoredTexts
+    settings: ScoreConfig, parts: Iterable[Part], out: IO[bytes] | None, journal: ScoreJournal, result: ScoredTexts
 ) -> None:
     """Write the records that pass the limits; texts without tokens do not. out: standard output, if filter= is that."""
     assert settings.filter is not None, "the caller has asked"
@@ -125,7 +123,7 @@ def write_filtered(
 
 
 def write_scores(
-    settings: Settings,
+    settings: ScoreConfig,
     models: list[TextModel],
     journal: ScoreJournal,
     pairs: Iterable[Part],
@@ -164,7 +162,7 @@ def write_scores(
         result.buckets = list(zip(buckets.names, [*buckets.limits, None], *of_each, strict=True))
 
 
-def _limits(settings: Settings, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
+def _limits(settings: ScoreConfig, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
     """Return the limits of the buckets: as set, else quantiles of the texts, of the sentences of a split or of a
     file of percentiles.
 
@@ -186,7 +184,7 @@ def _limits(settings: Settings, models: list[TextModel], journal: ScoreJournal, 
     return found
 
 
-def _sentence_perplexities(settings: Settings, model: TextModel, name: str, *, progress: bool) -> FloatArray:
+def _sentence_perplexities(settings: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:
     """Return the perplexity of each sentence of a split of the run's data."""
     with open_run_corpus(Run.open(run_folder(settings.run)), settings.store_dir, progress=progress) as corpus:
         if not corpus.sentences:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmtool import __version__
 from lmtool.commands._score_outputs import Part, carries, taken_names
+from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
 from lmtool.data.choose_vocabulary import piece_writer
@@ -32,11 +33,8 @@ from lmtool.system.parallel import read_ahead
 from lmtool.system.terminal import token_bar
 from lmtool.text_model import TextModel
 
-if TYPE_CHECKING:
-    from lmtool.commands.score import Settings
 
-
-def load_scorer(settings: Settings, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
+def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
     """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
     models, and the scorer by its n-grams and those of the texts, which are read for them.
     """
@@ -81,7 +79,7 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
     return TextsScorer(*named, across=across, one_text=one_text)
 
 
-def identity_of(settings: Settings, names: list[str]) -> dict[str, Any]:
+def identity_of(settings: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
     given = (
         [text_file(settings.arpa, "arpa")] if settings.arpa else [] if settings.target else [run_folder(settings.run)]
@@ -104,7 +102,7 @@ def _run_identity(path: Path) -> list[object]:
 
 
 def score_blocks(
-    settings: Settings,
+    settings: ScoreConfig,
     names: list[str],
     scorer: TextsScorer,
     journal: ScoreJournal,
@@ -141,7 +139,7 @@ def score_blocks(
 
 
 def _read(
-    settings: Settings, blocks: Iterable[RecordBlock], taken: Sequence[str] = ()
+    settings: ScoreConfig, blocks: Iterable[RecordBlock], taken: Sequence[str] = ()
 ) -> Iterator[tuple[RecordBlock, TextBlock, dict[int, str]]]:
     """Yield each block with its texts in normal form and in pieces, as far as set, and the faults of its records: taken
     names of fields are faults, too.
@@ -156,7 +154,7 @@ def _read(
     return read_ahead(read, waits=settings.text != STANDARD)
 
 
-def read_again(settings: Settings, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
+def read_again(settings: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
     """Yield all rows, with the records, read a second time, if the table has some of their fields."""
     if carries(settings):
         passed = settings.on_error != STOP

@@ -9,10 +9,11 @@ from dataclasses import asdict, replace
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from lmtool.commands._settings import NetworkTrainingConfig
 from lmtool.config.groups import EncoderConfig, is_tied
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
@@ -50,14 +51,11 @@ from lmtool.training.reporting import Trackers, numbers_in
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
 from lmtool.trees.tree import Tree
 
-if TYPE_CHECKING:
-    from lmtool.commands.train import Settings
-
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
 UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
-def train_neural(settings: Settings, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
+def train_neural(settings: NetworkTrainingConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
     """Train into the run folder.
 
     Raises UserError if the store, the settings and the checkpoint to resume from do not match.
@@ -78,7 +76,7 @@ def train_neural(settings: Settings, model: EncoderConfig, session: Session) -> 
 
 
 def _run(
-    settings: Settings,
+    settings: NetworkTrainingConfig,
     model: EncoderConfig,
     session: Session,
     device: torch.device,
@@ -189,7 +187,7 @@ def _run(
     return run
 
 
-def _state_to_resume(settings: Settings, session: Session, processes: Processes) -> State | None:
+def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> State | None:
     """Return the checkpoint to resume from; None for a training from scratch."""
     state, out = None, session.out
     if processes.first:
@@ -207,7 +205,7 @@ def _state_to_resume(settings: Settings, session: Session, processes: Processes)
     return state_of_all
 
 
-def _require_within_budget(settings: Settings, tokens: int, batch_size: int) -> None:
+def _require_within_budget(settings: NetworkTrainingConfig, tokens: int, batch_size: int) -> None:
     """Raise UserError if the schedule needs more steps than the epochs of this many tokens have."""
     training, schedule = settings.training, settings.schedule
     if training is None or training.epochs is None or schedule is None:
@@ -218,7 +216,7 @@ def _require_within_budget(settings: Settings, tokens: int, batch_size: int) -> 
     schedule.require_steps(steps, budget)
 
 
-def _corpus(settings: Settings, session: Session, processes: Processes) -> Corpus:
+def _corpus(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> Corpus:
     """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
@@ -229,7 +227,9 @@ def _corpus(settings: Settings, session: Session, processes: Processes) -> Corpu
     return Corpus(store)
 
 
-def _tree(settings: Settings, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:
+def _tree(
+    settings: NetworkTrainingConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool
+) -> Tree | None:
     """Return the tree of the settings, or the one that the resumed training was started with."""
     if settings.tree is None:
         return None
@@ -254,7 +254,7 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
 
 def _save(
     result: dict[str, Any],
-    settings: Settings,
+    settings: NetworkTrainingConfig,
     model: EncoderConfig,
     values: dict[str, Any],
     corpus: Corpus,
@@ -282,7 +282,7 @@ def _save(
     )
 
 
-def _give_pictures(trackers: Trackers, out: Path, settings: Settings, session: Session) -> None:
+def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfig, session: Session) -> None:
     """Give the trackers the pictures of the run's report; without them there is a warning."""
     from lmtool.commands import report, settings_for
 
@@ -297,7 +297,7 @@ def _give_pictures(trackers: Trackers, out: Path, settings: Settings, session: S
 
 
 def _try_rates(
-    training: TrainingConfig, settings: Settings, model: NeuralModel, train_split: Split, session: Session
+    training: TrainingConfig, settings: NetworkTrainingConfig, model: NeuralModel, train_split: Split, session: Session
 ) -> RateTest:
     """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
     lr_range.png. The model is not saved.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lmtool.commands._settings import CountTrainingConfig
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.settings import plain_values
 from lmtool.data.choose_vocabulary import read_limit_words
@@ -27,13 +28,12 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
-    from lmtool.commands.train import Settings
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
 
 
-def train_ngram(settings: Settings, model: CountModelConfig, session: Session) -> TrainedRun:
+def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
     out = session.out
     finished = session.again == "resume" and (out / "run.json").is_file()
@@ -60,7 +60,7 @@ def train_ngram(settings: Settings, model: CountModelConfig, session: Session) -
     return trained
 
 
-def _finished(settings: Settings, corpus: Corpus, session: Session) -> TrainedRun:
+def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -> TrainedRun:
     """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
     before, values = Run.open(session.out), plain_values(settings)
     path = session.out / "result.json"
@@ -81,7 +81,7 @@ def _finished(settings: Settings, corpus: Corpus, session: Session) -> TrainedRu
 
 
 def _estimate(
-    settings: Settings, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
+    settings: CountTrainingConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
 ) -> dict[str, Any]:
     """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.results import SUM_UNKNOWN, Comparison
+from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
     from lmtool.commands._members import Member
-    from lmtool.session import Session
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]

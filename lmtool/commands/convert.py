@@ -4,56 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from lmtool.config.data import DataConfig
-from lmtool.config.rules import MISSING, number_or_share, require, setting
-from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, VerbConfig, read_weights
+from lmtool.commands._settings import ConversionConfig
+from lmtool.config.rules import MISSING, require, setting
+from lmtool.config.verbs import PRUNE_METHODS, read_weights
 from lmtool.errors import UserError
 from lmtool.results import Written
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
-
-
-def _require_bits(bits: int, key: str) -> None:
-    require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
+from lmtool.session import Session
 
 
 @dataclass(slots=True)
-class Settings(VerbConfig):
+class Settings(ConversionConfig):
     """Settings of `lmtool convert`."""
 
     run: str | None = setting(excludes=("arpa=FILE", "runs=A,B"))
     arpa: str | None = setting(excludes=("runs=A,B",))
     runs: list[str] | None = MISSING
-    weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
-    vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))
-    to: str | None = MISSING
-    symbol_table: str | None = setting(needs=("to=FILE",))
-    limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
-    renormalize: bool = False
-    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
-    prune_to: Any = setting(check=number_or_share)
-    prune_method: str = MISSING
-    quantize: int | None = setting(check=_require_bits)
-    data: DataConfig = MISSING
 
     def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
+        ConversionConfig.__post_init__(self)
         if self.runs is not None:
             require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as A,B")
             if self.weights is not None:
                 self.weights = read_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
         rule = "entropy; gain needs the counts, which only lmtool train has"
         require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
-
-    def changes(self) -> dict[str, Any]:
-        """Return the settings that change a model, as far as they are set."""
-        settings: dict[str, Any] = {"limit_vocabulary": self.limit_vocabulary, "renormalize": self.renormalize or None}
-        settings |= {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
-        settings["prune_method"] = None if self.prune_to is None else self.prune_method
-        return {name: value for name, value in settings.items() if value is not None}
 
 
 def run(settings: Settings, session: Session) -> Written:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.rules import MISSING, number_or_share, setting
 from lmtool.config.verbs import VerbConfig, require_device
 from lmtool.errors import UserError
+from lmtool.session import Session
 from lmtool.system.process import keep_freed_memory
 from lmtool.system.terminal import token_bar
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lmtool.results import TrainedRun
-    from lmtool.session import Session
     from lmtool.system.arrays import IntArray
 
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once

@@ -10,11 +10,11 @@ from lmtool.config.rules import require, setting
 from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
 from lmtool.errors import UserError
 from lmtool.results import NOT_COMPARABLE
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.results import MixedRun
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

@@ -4,46 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from lmtool.config.data import BlankLines
-from lmtool.config.rules import MISSING, is_number, require, setting
-from lmtool.config.verbs import ModelUserConfig
+from lmtool.commands._settings import EvaluationConfig
+from lmtool.config.rules import is_number, require
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
+from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)
-class Settings(ModelUserConfig):
-    """Settings of `lmtool eval`."""
-
-    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
-    split: str = MISSING
-    text: str | None = setting(excludes=("nbest=FILE",))
-    flush: str | None = setting(words=("line",), needs=("text=-",))
-    column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
-    across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
-    blank_lines: BlankLines | None = setting(needs=("text=FILE",))
-    accuracy: bool = setting(excludes=("nbest=FILE",))
-    detail: bool = setting(excludes=("nbest=FILE",))
-    unnormalised: bool = setting(excludes=("nbest=FILE",))
-    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalised=true"))
-    dynamic_rule: str = setting(words=("rms", "sgd"))
-    dynamic_segment: int = setting(min=1)
-    dynamic_lr: float = setting(min=0)
-    dynamic_decay: float = setting(min=0, below=1)
-    nbest: str | None = MISSING
-    nbest_costs: str | None = setting(needs=("nbest=FILE",))
-    nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
-    nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
-    nbest_reference: str | None = setting(needs=("nbest=FILE",))
-    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=FILE",))
+class Settings(EvaluationConfig):
+    """Settings of `lmtool eval`, and what they allow."""
 
     def __post_init__(self) -> None:
-        ModelUserConfig.__post_init__(self)
+        EvaluationConfig.__post_init__(self)
         penalty, can_tune = self.nbest_word_penalty, self.nbest_reference is not None
         known = penalty is None or is_number(penalty, -1e9, 1e9) or (penalty == "tuned" and can_tune)
         require(known, "nbest_word_penalty", penalty, "null, a number, or with nbest_reference=FILE tuned")

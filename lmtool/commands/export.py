@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Vectors, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results import Written
+from lmtool.session import Session
 from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 class What(Enum):

@@ -12,12 +12,12 @@ from lmtool.data.faults import SKIP, Faults
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.errors import UserError, named
 from lmtool.results import MinimalPairs
+from lmtool.session import Session
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.evaluation.minimal_pairs import Pair
     from lmtool.evaluation.text_scores import Rows
-    from lmtool.session import Session
     from lmtool.text_model import TextModel
 
 FIGURES = {"tokens": "tokens", "oov": "oov", "log_prob": "log_prob_nats"}  # of a sentence: fields of TEXT, and columns

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.verbs import VerbConfig
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import text_table
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)

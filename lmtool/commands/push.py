@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, require
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.results import Written
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
+from lmtool.session import Session
 
 
 @dataclass(slots=True)

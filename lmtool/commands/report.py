@@ -14,13 +14,13 @@ from lmtool.plots import can_plot
 from lmtool.plots.style import as_png
 from lmtool.report.page import Picture, Section, page
 from lmtool.results import Written
+from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import size_text
 
 if TYPE_CHECKING:
     from lmtool.report.find import ReportFolder
     from lmtool.report.sections import Names
-    from lmtool.session import Session
 
 PAGE = "report.html"
 

@@ -8,66 +8,23 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lmtool.config.data import BlankLines, Normalize
-from lmtool.config.rules import MISSING, require, setting
-from lmtool.config.verbs import ModelUserConfig
+from lmtool.commands._settings import ScoreConfig
+from lmtool.config.rules import require
 from lmtool.data.faults import NULL, STOP
 from lmtool.data.text_files import text_files
 from lmtool.errors import UserError
 from lmtool.results import ScoredTexts
+from lmtool.session import Session
 from lmtool.system.terminal import table_output
-
-if TYPE_CHECKING:
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)
-class Settings(ModelUserConfig):
-    """Settings of `lmtool score`."""
-
-    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
-    normalize: Normalize | None = MISSING
-    run_out: str | None = MISSING
-    target: str | None = setting(
-        excludes=(
-            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
-            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
-        ),
-        why="hashed n-grams need no model, and text is read twice",
-    )
-    text: str = MISSING
-    flush: str | None = setting(words=("line",), needs=("text=-",))
-    column: str | None = MISSING
-    columns: list[str] | None = setting(needs=("column=NAME",))
-    on_error: str | None = setting(words=("stop", "skip"))
-    across_sentences: bool = MISSING
-    blank_lines: BlankLines | None = MISSING
-    to: str | None = MISSING
-    bom: bool = setting(needs=("to=FILE",))
-    prefix: str = MISSING
-    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
-    bucket_quantiles: list[float] | None = setting(needs=("buckets=A,B",), excludes=("bucket_limits=X",))
-    bucket_limits: list[float] | None = setting(needs=("buckets=A,B",))
-    bucket_split: str | None = setting(
-        needs=("buckets=A,B",), excludes=("bucket_limits=X", "run_out=FOLDER", "arpa=FILE")
-    )
-    bucket_percentiles: str | None = setting(
-        needs=("buckets=A,B",), excludes=("bucket_limits=X", "bucket_split=SPLIT", "run_out=FOLDER")
-    )
-    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
-    filter: str | None = MISSING
-    filter_scores: bool = setting(needs=("filter=FILE",))
-    most: float | None = setting(needs=("filter=FILE",))
-    least: float | None = setting(needs=("filter=FILE",))
-    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
-    selection: str = setting(words=("top", "sample"))
-    seed: int = setting(min=0)
-    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
+class Settings(ScoreConfig):
+    """Settings of `lmtool score`, and what they allow."""
 
     def __post_init__(self) -> None:
-        ModelUserConfig.__post_init__(self)
+        ScoreConfig.__post_init__(self)
         if self.to is None and self.filter is None:
             raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
         if self.to is None and self.columns is not None:
@@ -90,11 +47,6 @@ class Settings(ModelUserConfig):
             self._require_buckets(self.buckets, lowest)
         if self.bucket_percentiles is not None and self.bucket_language is None:
             raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, as bucket_language=en")
-
-    def ranks_texts(self) -> bool:
-        """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
-        given = (self.bucket_limits, self.bucket_split, self.bucket_percentiles)
-        return self.buckets is not None and all(each is None for each in given)
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
         rule = "two names or more that differ, the lowest first, as head,middle,tail"

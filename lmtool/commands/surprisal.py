@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
-from lmtool.data.faults import NULL, Faults
-from lmtool.data.readers import read_stream
-from lmtool.data.standard_input import INPUT, standard_input
-from lmtool.data.text_files import text_files
-from lmtool.results import Surprisals
+from lmtool.errors import UserError
+from lmtool.results import NOT_COMPARABLE, Surprisals
+from lmtool.session import Session
 
 if TYPE_CHECKING:
     from lmtool.data.word_rows import WordRows
-    from lmtool.session import Session
+    from lmtool.evaluation.surprisal import WordScores
+    from lmtool.text_model import TextModel
+
+ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # of the columns, by the first word of their names
+UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 
 @dataclass(slots=True)
@@ -40,7 +43,10 @@ class Settings(SeveralModelsConfig):
 
 def run(settings: Settings, session: Session) -> Surprisals:
     """Score the words of a text by each model, and write the table."""
-    from lmtool.commands._surprisal_rows import score_rows
+    from lmtool.data.faults import NULL, Faults
+    from lmtool.data.readers import read_stream
+    from lmtool.data.standard_input import INPUT, standard_input
+    from lmtool.data.text_files import text_files
     from lmtool.data.text_records import STANDARD, require_separate
     from lmtool.data.word_rows import read_word_rows, rows_of_lines
     from lmtool.runs.load import load_each
@@ -65,3 +71,142 @@ def run(settings: Settings, session: Session) -> Surprisals:
     rows = read_word_rows(files, *columns, settings.sentences, faults)
     session.note(*faults.notes())
     return score_rows(settings, session, [rows])
+
+
+def score_rows(
+    settings: Settings,
+    session: Session,
+    parts: Iterable[WordRows],
+    models: list[tuple[str, TextModel]] | None = None,
+) -> Surprisals:
+    """Score words in rows by each model, and write the table, part by part to standard output."""
+    import numpy as np
+
+    from lmtool.data.readers import form_of
+    from lmtool.data.text_records import STANDARD
+    from lmtool.evaluation.score_table import require_table, write_columns
+    from lmtool.runs.load import load_each
+
+    if settings.to is not None:
+        require_table(settings.to, bom=settings.bom)
+    models = models or list(load_each(settings))
+    forms = {
+        (model.vocabulary.fingerprint(), model.form.rules, model.form.unit, subwords and subwords.json)
+        for model, subwords in ((model, model.form.subwords) for _, model in models)
+    }
+    scores: dict[str, list[WordScores]] = {name: [] for name, _ in models}
+    table: dict[str, list[Any]] = {}
+    sentences, means = 0, []
+    for rows in parts:
+        session.warn(*rows.warnings)
+        session.note(*rows.notes)
+        shown = {}
+        for name, model in models:
+            scores[name].append(found := _scores(settings, model, rows, session))
+            shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
+        part = _table(settings, rows, shown, same_tokens=len(forms) == 1)
+        if settings.to == STANDARD:
+            write_columns(part | rows.cells, STANDARD, bom=settings.bom and not table, header=not table)
+        for key, values in part.items():
+            table.setdefault(key, []).extend(values)
+        sentences += len(rows.starts) - 1
+    for name, model in models:
+        nats = np.concatenate([found.surprisal for found in scores[name]])
+        means.append({"run": name, "mean_surprisal": float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])})
+        means[-1] |= _report(settings, model, scores[name], sentences, session)
+    result = Surprisals(
+        header=list(table),
+        table=[list(row) for row in zip(*table.values(), strict=True)],
+        text=settings.text,
+        sentences=sentences,
+        items=len(rows.item_starts) - 1,
+        unit=settings.unit,
+        models=means,
+        to=settings.to,
+        notes=session.notes,
+    )
+    if settings.to not in (None, STANDARD):
+        write_columns(table | (rows.cells if form_of(settings.to) is None else {}), settings.to, bom=settings.bom)
+    session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
+    return result
+
+
+def _scores(settings: Settings, model: TextModel, rows: WordRows, session: Session) -> WordScores:
+    from lmtool.evaluation.surprisal import score_words
+    from lmtool.evaluation.text_scores import ScoringModel
+
+    if settings.entropy and not model.normalised:
+        raise UserError(f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out")
+    return score_words(
+        ScoringModel(model.model, model.form, model.name),
+        rows,
+        settings.words,
+        marks=settings.marks,
+        entropy=settings.entropy,
+        add_end=settings.end_of_sentence == "add_to_last",
+        across=settings.across_sentences,
+        progress=session.progress,
+    )
+
+
+def _report(
+    settings: Settings, model: TextModel, scores: list[WordScores], sentences: int, session: Session
+) -> dict[str, int]:
+    """Print the warnings and notes on the scores of a text's parts; return the number of OOVs."""
+    import numpy as np
+
+    from lmtool.data.oov import text_warning
+
+    words = [word for found in scores for word in found.tokens]
+    unknown = [token for word in words for token in word if token not in model.vocabulary.ids]
+    tokens = sum(map(len, words))
+    session.warn(*text_warning(settings.text, len(unknown), tokens, unknown, model.vocabulary, marks=settings.marks))
+    if odd_starts := sum(found.odd_starts for found in scores):
+        session.note(
+            f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
+            f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
+        )
+    if model.dynamic:
+        session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
+    if not model.normalised:
+        session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
+    if infinite := sum(int(np.isinf(found.surprisal).sum()) for found in scores):
+        session.note(f"{model.name} gives {infinite:,} words probability 0: their surprisal is infinite")
+    return {"oov": sum(int(found.oov.sum()) for found in scores)}
+
+
+def _table(
+    settings: Settings, rows: WordRows, scores: dict[str, WordScores], *, same_tokens: bool
+) -> dict[str, list[Any]]:
+    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models. Raises
+    UserError if the table has one of the models' columns already.
+    """
+    import numpy as np
+
+    from lmtool.data.printed_words import INVISIBLE
+    from lmtool.data.text_rules import graphemes
+
+    unit, nats = settings.unit, UNITS[settings.unit]
+    columns: dict[str, list[Any]] = {}
+    for name, found in scores.items():
+        own = f"_{name}" if len(scores) > 1 else ""
+        shared = "" if same_tokens else own
+        columns[f"tokens{shared}"] = [" ".join(word) for word in found.tokens]
+        columns[f"oov{shared}"] = found.oov.tolist()
+        figures = {f"surprisal_{unit}{own}": found.surprisal, f"entropy_{unit}{own}": found.entropy}
+        figures |= {f"log_frequency_{unit}{shared}": found.frequency}
+        columns |= {key: (values / nats).tolist() for key, values in figures.items() if values is not None}
+    columns = {name: columns[name] for name in sorted(columns, key=lambda name: ORDER.index(name.partition("_")[0]))}
+    columns["length"] = [sum(not INVISIBLE.fullmatch(c) for c in graphemes(word.strip())) for word in rows.words]
+    base = {name: values for name, values in columns.items() if not name.startswith(ORDER[:2])}
+    place, begins = np.arange(len(rows.words)), np.repeat(rows.item_starts[:-1], np.diff(rows.item_starts))
+    for back in range(1, settings.spillover + 1):
+        before = np.where(place - back >= begins, place - back, -1).tolist()  # -1: the item has begun since
+        columns |= {
+            f"{name}_prev{back}": [None if at < 0 else values[at] for at in before] for name, values in base.items()
+        }
+    columns |= {"error": rows.errors or [None] * len(rows.words)} if settings.on_error is None else {}
+    columns = {settings.prefix + name: values for name, values in columns.items()}
+    if taken := [name for name in columns if name in rows.columns]:
+        raise UserError(f"{rows.name}: it has columns {', '.join(taken)} already: rename them, or set prefix=lm_")
+    return rows.columns | columns

@@ -4,58 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lmtool.config.data import DataConfig, Unit
-from lmtool.config.groups import (
-    CountModelConfig,
-    CountsConfig,
-    EncoderConfig,
-    ModelConfig,
-    OptimConfig,
-    OutputConfig,
-    ScheduleConfig,
-    SmootherConfig,
-    TreeConfig,
-    is_tied,
-    neither,
-)
-from lmtool.config.rules import MISSING, number_or_share, require, require_whole, setting
-from lmtool.config.training import TrainingConfig
-from lmtool.config.verbs import BITS, PRUNE_METHODS, VerbConfig, require_device
+from lmtool.commands._settings import CountTrainingConfig, NetworkTrainingConfig
+from lmtool.config.data import Unit
+from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, is_tied, neither
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.config.verbs import PRUNE_METHODS, VerbConfig
 from lmtool.errors import UserError
+from lmtool.session import Session
 from lmtool.system.lock import folder_lock
 
 if TYPE_CHECKING:
     from lmtool.results import RateTest, TrainedRun
-    from lmtool.session import Session
 
 
 @dataclass(slots=True)
-class Settings(VerbConfig):
-    """Settings of `lmtool train`."""
+class Settings(CountTrainingConfig, NetworkTrainingConfig):
+    """Settings of `lmtool train`, and what they allow."""
 
-    data: DataConfig = MISSING
     model: ModelConfig = MISSING
-    smoother: SmootherConfig | None = None
-    counts: CountsConfig | None = None
-    prune_counts: list[int] | None = MISSING
-    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
-    prune_to: Any = setting(check=number_or_share)
-    prune_method: str = setting(words=PRUNE_METHODS)
-    limit_vocabulary: str | None = MISSING
-    quantize: int | None = setting(min=BITS[0], max=BITS[1])
-    output: OutputConfig | None = None
-    tree: TreeConfig | None = None
-    optim: OptimConfig | None = None
-    schedule: ScheduleConfig | None = None
-    training: TrainingConfig | None = None
-    seed: int = setting(min=0)
-    device: str = setting(check=require_device)
-    resume: str | None = MISSING
-    lr_range: bool = MISSING
-    lr_range_limits: list[float] = setting(above=0)
-    lr_range_steps: int = setting(min=10, max=1_000_000)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)

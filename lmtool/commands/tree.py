@@ -15,12 +15,12 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
 from lmtool.results import BuiltTree
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
-    from lmtool.session import Session
     from lmtool.trees.tree import Tree
 
 

@@ -154,7 +154,7 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
         if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
             continue
         text = value if request.sweep and not is_hydras(key) else as_text(value)
-        words.append(f"{'++' if key in optional else ''}{key}={text}")
+        words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
         words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
     search = _search_path(request)

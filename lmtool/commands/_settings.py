@@ -1,0 +1,152 @@
+"""Settings of one verb that are read by parts of it, below its own file of lmtool.commands, which checks them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lmtool.config.data import BlankLines, DataConfig, Normalize
+from lmtool.config.groups import CountsConfig, OptimConfig, OutputConfig, ScheduleConfig, SmootherConfig, TreeConfig
+from lmtool.config.rules import MISSING, number_or_share, require, setting
+from lmtool.config.training import TrainingConfig
+from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, ModelUserConfig, VerbConfig, require_device
+
+
+@dataclass(slots=True)
+class EvaluationConfig(ModelUserConfig):
+    """Settings of how a split, a text or n-best lists are scored by a model."""
+
+    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
+    split: str = MISSING
+    text: str | None = setting(excludes=("nbest=FILE",))
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
+    across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
+    blank_lines: BlankLines | None = setting(needs=("text=FILE",))
+    accuracy: bool = setting(excludes=("nbest=FILE",))
+    detail: bool = setting(excludes=("nbest=FILE",))
+    unnormalised: bool = setting(excludes=("nbest=FILE",))
+    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalised=true"))
+    dynamic_rule: str = setting(words=("rms", "sgd"))
+    dynamic_segment: int = setting(min=1)
+    dynamic_lr: float = setting(min=0)
+    dynamic_decay: float = setting(min=0, below=1)
+    nbest: str | None = MISSING
+    nbest_costs: str | None = setting(needs=("nbest=FILE",))
+    nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
+    nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
+    nbest_reference: str | None = setting(needs=("nbest=FILE",))
+    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=FILE",))
+
+
+@dataclass(slots=True)
+class ScoreConfig(ModelUserConfig):
+    """Settings of the texts that are scored one by one, and of the table and the file made of them."""
+
+    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
+    normalize: Normalize | None = MISSING
+    run_out: str | None = MISSING
+    target: str | None = setting(
+        excludes=(
+            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
+            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
+        ),
+        why="hashed n-grams need no model, and text is read twice",
+    )
+    text: str = MISSING
+    flush: str | None = setting(words=("line",), needs=("text=-",))
+    column: str | None = MISSING
+    columns: list[str] | None = setting(needs=("column=NAME",))
+    on_error: str | None = setting(words=("stop", "skip"))
+    across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
+    to: str | None = MISSING
+    bom: bool = setting(needs=("to=FILE",))
+    prefix: str = MISSING
+    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=A,B",), excludes=("bucket_limits=X",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=A,B",))
+    bucket_split: str | None = setting(
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "run_out=FOLDER", "arpa=FILE")
+    )
+    bucket_percentiles: str | None = setting(
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "bucket_split=SPLIT", "run_out=FOLDER")
+    )
+    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
+    filter: str | None = MISSING
+    filter_scores: bool = setting(needs=("filter=FILE",))
+    most: float | None = setting(needs=("filter=FILE",))
+    least: float | None = setting(needs=("filter=FILE",))
+    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    selection: str = setting(words=("top", "sample"))
+    seed: int = setting(min=0)
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
+
+    def ranks_texts(self) -> bool:
+        """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
+        given = (self.bucket_limits, self.bucket_split, self.bucket_percentiles)
+        return self.buckets is not None and all(each is None for each in given)
+
+
+@dataclass
+class CountTrainingConfig(VerbConfig):
+    """Settings of the estimation of a count-based model; without slots, as NetworkTrainingConfig is inherited beside
+    it.
+    """
+
+    data: DataConfig = MISSING
+    smoother: SmootherConfig | None = None
+    counts: CountsConfig | None = None
+    prune_counts: list[int] | None = MISSING
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = setting(words=PRUNE_METHODS)
+    limit_vocabulary: str | None = MISSING
+    quantize: int | None = setting(min=BITS[0], max=BITS[1])
+
+
+@dataclass
+class NetworkTrainingConfig(VerbConfig):
+    """Settings of the training of a network."""
+
+    data: DataConfig = MISSING
+    output: OutputConfig | None = None
+    tree: TreeConfig | None = None
+    optim: OptimConfig | None = None
+    schedule: ScheduleConfig | None = None
+    training: TrainingConfig | None = None
+    seed: int = setting(min=0)
+    device: str = setting(check=require_device)
+    resume: str | None = MISSING
+    lr_range: bool = MISSING
+    lr_range_limits: list[float] = setting(above=0)
+    lr_range_steps: int = setting(min=10, max=1_000_000)
+
+
+def require_bits(bits: int, key: str) -> None:
+    """Raise UserError unless an n-gram model or a network can be written in so many bits per value."""
+    require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
+
+
+@dataclass(slots=True)
+class ConversionConfig(VerbConfig):
+    """Settings of what is made of finished models, mixed or changed, and of where it is written."""
+
+    weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))
+    to: str | None = MISSING
+    symbol_table: str | None = setting(needs=("to=FILE",))
+    limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
+    renormalize: bool = False
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = MISSING
+    quantize: int | None = setting(check=require_bits)
+    data: DataConfig = MISSING
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that change a model, as far as they are set."""
+        settings: dict[str, Any] = {"limit_vocabulary": self.limit_vocabulary, "renormalize": self.renormalize or None}
+        settings |= {"prune_entropy": self.prune_entropy, "prune_to": self.prune_to, "quantize": self.quantize}
+        settings["prune_method"] = None if self.prune_to is None else self.prune_method
+        return {name: value for name, value in settings.items() if value is not None}
