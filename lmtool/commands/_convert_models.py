@@ -164,9 +164,13 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
         )
     named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
     members = [member for name, weight in named for member in _members_of(name, weight, alone)]
-    members = [
-        replace(member, model=_normalised(member.name, member.model, settings.renormalize)) for member in members
-    ]
+    for k, member in enumerate(members):
+        if not member.model.normalised:
+            if not settings.renormalize:
+                raise UserError(
+                    f"{member.name} gives scores that do not sum to one, and so would the mixture: set renormalize=true"
+                )
+            members[k] = replace(member, model=NgramModel(renormalized(member.model.table), member.model.vocabulary))
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]
@@ -229,12 +233,6 @@ def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[
             f"lmtool convert runs=[{inside}] weights=[{','.join(f'{share:.4g}' for share in weights)}]"
         )
     return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
-
-
-def _normalised(name: str, model: NgramModel, renormalize: bool) -> NgramModel:
-    if not model.normalised and not renormalize:
-        raise UserError(f"{name} gives scores that do not sum to one, and so would the mixture: set renormalize=true")
-    return model if model.normalised else NgramModel(renormalized(model.table), model.vocabulary)
 
 
 def _text(

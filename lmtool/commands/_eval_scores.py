@@ -33,7 +33,6 @@ from lmtool.runs.load import load_model
 from lmtool.runs.run import Run, fitted_note, fitted_on
 from lmtool.session import Session
 from lmtool.system.arrays import LN10, FloatArray
-from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
 
 
@@ -284,7 +283,6 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
     result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
     result |= {"reference_words": reference_words} | rates if rates else {}
     result |= {"weight": weight} | ({} if given is None else {"word_penalty": penalty})
-    write_json(session.out / "result.json", result)
     rescored = Rescored(
         run=loaded.name,
         lists=len(lists.lists),
@@ -296,7 +294,7 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
         notes=session.notes,
         **rates,
     )
-    session.say(f"{rescored.heading()}\n{rescored.lines()}")
+    session.finish(result, f"{rescored.heading()}\n{rescored.lines()}")
     if rescored.tuned:
         used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
         session.note(f"tuned on these lists themselves; for other lists, use {used}")

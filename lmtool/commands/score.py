@@ -11,8 +11,6 @@ from pathlib import Path
 
 from lmtool.config.rules import require
 from lmtool.config.verb_parts import ScoreConfig
-from lmtool.data.faults import NULL, STOP
-from lmtool.data.text_files import text_files
 from lmtool.errors import UserError
 from lmtool.results import ScoredTexts
 from lmtool.session import Session
@@ -71,7 +69,9 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     from lmtool.commands._score_outputs import require_outputs, write_filtered, write_scores
     from lmtool.commands._score_texts import add_totals, identity_of, load_scorer, read_again, score_blocks
+    from lmtool.data.faults import NULL, STOP
     from lmtool.data.oov import text_warning
+    from lmtool.data.text_files import text_files
     from lmtool.data.text_records import STANDARD, record_blocks
     from lmtool.evaluation.text_scores import ScoreJournal
 
