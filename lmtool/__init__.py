@@ -5,29 +5,28 @@ objects; `lmtool.load("runs/kn5")` loads the model of a finished run as a TextMo
 `generate`; `lmtool.Corpus.from_texts` takes text from Python instead of files.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.system.lazy_names import lazy_names
 from lmtool.system.process import use_writable_cache
 
 if TYPE_CHECKING:
-    from lmtool.api.calls import compare as compare
-    from lmtool.api.calls import ensemble as ensemble
+    from collections.abc import Callable
+
+    from lmtool import results
     from lmtool.api.calls import evaluate as evaluate
-    from lmtool.api.calls import pairs as pairs
-    from lmtool.api.calls import preprocess as preprocess
+    from lmtool.api.calls import merge as merge
     from lmtool.api.calls import rescore as rescore
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
     from lmtool.api.texts import score_texts as score_texts
     from lmtool.api.texts import surprisal as surprisal
-    from lmtool.api.writing import convert as convert
-    from lmtool.api.writing import distill as distill
-    from lmtool.api.writing import export as export
-    from lmtool.api.writing import merge as merge
-    from lmtool.api.writing import push as push
-    from lmtool.api.writing import report_page as report_page
+    from lmtool.commands import generate as _generate
+    from lmtool.commands import neighbors as _neighbors
+    from lmtool.commands import predict as _predict
+    from lmtool.commands import verify as _verify
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
     from lmtool.runs.load import load as load
@@ -35,17 +34,37 @@ if TYPE_CHECKING:
     from lmtool.states import States as States
     from lmtool.text_model import TextModel as TextModel
 
+    compare: Callable[..., results.Comparison]
+    convert: Callable[..., results.Written]
+    distill: Callable[..., results.TrainedRun]
+    ensemble: Callable[..., results.MixedRun]
+    export: Callable[..., results.Written]
+    generate: Callable[..., _generate.Result]
+    neighbors: Callable[..., _neighbors.Result]
+    pairs: Callable[..., results.MinimalPairs]
+    predict: Callable[..., _predict.Result]
+    preprocess: Callable[..., Corpus]
+    push: Callable[..., results.Written]
+    report_page: Callable[..., results.Written]
+    score: Callable[..., results.ScoredTexts]
+    verify: Callable[..., _verify.Result]
+
 __version__ = "0.7.0.dev0"
 
 use_writable_cache()
+
+# Every verb is a function: of api.calls and api.texts where it takes other arguments than the verb's settings, under
+# another name where the verb's is taken (eval, report) or spelled otherwise, else made of the settings by api.verbs.
+_written = ["eval", "report", "distil", "train", "tree", "surprisal"]
+_verbs = [path.stem for path in (Path(__file__).parent / "commands").glob("[!_]*.py") if path.stem not in _written]
 
 # Imported on first use: the command line's help must not wait for numpy.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "api.calls": "compare ensemble evaluate pairs preprocess rescore sweep train tree",
+        "api.calls": "evaluate merge rescore sweep train tree",
         "api.texts": "score_texts surprisal",
-        "api.writing": "convert distill export merge push report_page",
+        "api.verbs": " ".join(["distill", "report_page", *_verbs]),
         "data.corpus": "Corpus",
         "errors": "UserError",
         "runs.load": "load",

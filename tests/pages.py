@@ -65,6 +65,20 @@ def command_lines(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lmtool ")]
 
 
+def shell_code(page: Path) -> Iterator[str]:
+    """Yield what a reader may copy into a shell: the lines of blocks, indented lines and code within text, or of a YAML
+    file the examples in its comments.
+    """
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".yaml":
+        yield from re.findall(r"^# (?:Example: )?(lmtool .*)$", text, flags=re.M)
+        return
+    whole = "\n".join([*(block.text for block in blocks(page, "sh", "bash")), indented(page)])
+    yield from re.sub(r" *\\\n\s*", " ", whole).splitlines()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose)
+
+
 def links(page: Path) -> list[str]:
     """Return the targets within the repository of a page's links and pictures."""
     found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))

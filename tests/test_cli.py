@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import hydra
 import pytest
 
 from lmtool import __version__
@@ -65,7 +66,7 @@ MISTAKES = [
     ("train model=ngram optim.lr=3", ["optim.lr=3", "not used"]),
     ("train +foo=3", ["'foo'"]),
     ("train x=[1", ["no key 'x'"]),
-    ("ensemble runs=[a", ["runs=[a", "a list as key=[a,b]"]),
+    ("ensemble runs=[a", ["runs=[a", "a list as key=a,b"]),
     ("train training.epochs=null training.minutes=null data=toy", ["training.epochs", "training.minutes"]),
     ("train data=toy -m model=ngram,xx", ["model=xx", "ngram"]),
     ("ensemble", ["runs", "runs=..."]),
@@ -115,8 +116,8 @@ def test_hydras_own_mode_is_heard(lmtool: Run) -> None:
 
 def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    original = compose.hydra_compose
-    monkeypatch.setattr(compose, "hydra_compose", lambda *a, **k: seen.append(a) or original(*a, **k))
+    original = hydra.compose
+    monkeypatch.setattr(hydra, "compose", lambda *a, **k: seen.append(a) or original(*a, **k))
     compose._composed.cache_clear()
     lmtool("preprocess", "data=toy")
     assert len(seen) == 1

@@ -107,7 +107,7 @@ def test_interpolate_then_prune_then_quantise(trained: Run) -> None:
 
 
 MISTAKES = [
-    ("convert", "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B]"),
+    ("convert", "lmtool convert reads run=PATH, arpa=FILE or runs=A,B"),
     ("convert arpa=kn3.arpa prune_entropy=1e-3 prune_to=1k to=x.arpa", "cannot be used with prune_to=1k"),
     (
         "convert arpa=kn3.arpa prune_to=50% prune_method=gain to=x.arpa",

@@ -20,13 +20,29 @@ from lmtool.data.sources import builtin
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from tests.conftest import ROOT
-from tests.pages import GUIDES, README, Block, anchors, blocks, command_lines, indented, links, pages, toctree
+from tests.pages import (
+    GUIDES,
+    README,
+    Block,
+    anchors,
+    blocks,
+    command_lines,
+    indented,
+    links,
+    pages,
+    shell_code,
+    toctree,
+)
 
 Run = Callable[..., str]
 NEEDS = {"subwords": "tokenizers", "your_language": "tokenizers", "reports": "matplotlib"}  # of pages of an extra
 NETWORKS = {"model=nplm", "model=hsoftmax"}
 SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=4", "training.batch_size=1024"]
 EXAMPLE = "docs/examples/own_options/own_options"
+# What a shell quotes, or does not read at all; and what zsh replaces outside quotes, or refuses if no file matches.
+QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.|\$\{\w+\}|\s#.*")
+REPLACED = re.compile(r"[][*?()]|\{[^{}]+\}|(?<!\S)~")
+SETTING = re.compile(r"'?[+~]?[a-z_]+([./][a-z_]+)*=[^\s\"(]")
 
 
 def test_the_contents_and_the_index_of_the_guides_have_each_page_once() -> None:
@@ -54,6 +70,27 @@ def test_the_list_of_options_has_every_option() -> None:
     for group in HOMES:
         (row,) = [row for row in rows if f"`{group}=`" in row]
         assert {name for name in yaml_files(group) if f"`{name}`" not in row} == set(), group
+
+
+def test_no_line_to_type_lacks_quotes_that_zsh_needs() -> None:
+    """zsh, the shell of macOS, refuses `runs=[a,b]`; a list without brackets, or quoted, works in each shell."""
+    written = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+    for folder, suffix in (("docs", "md"), ("docs/examples", "yaml"), ("conf", "yaml")):
+        written += (ROOT / folder).rglob(f"*.{suffix}")
+    lines = [
+        (path.relative_to(ROOT), line)
+        for path in written
+        if not {"_build", "generated"} & set(path.parts)
+        for line in shell_code(path)
+        if re.search(r"\blmtool [a-z]", line) or (SETTING.match(line) and '"' not in line)
+    ]
+    wrong = [f"{path}: {line}" for path, line in lines if REPLACED.search(QUOTED.sub("", line))]
+    assert not wrong and len(lines) > 700
+
+
+def test_no_message_shows_a_list_that_zsh_refuses() -> None:
+    for path in (ROOT / "lmtool").rglob("*.py"):
+        assert not re.search(r"(?<!')\b[a-z_]+=\[([A-Z{]|a,b)", path.read_text(encoding="utf-8")), path
 
 
 @pytest.fixture

@@ -289,7 +289,7 @@ def test_the_values_of_a_sweep(
         (lambda: lmtool.evaluate("nowhere", text="the company said"), "give a list of sentences"),
         (lambda: lmtool.evaluate("nowhere", "test", text=["a"]), "remove one of the two"),
         (lambda: lmtool.ensemble("runs/a"), "give a list"),
-        (lambda: lmtool.ensemble([3, 4]), "name a run by its folder"),  # type: ignore[list-item]
+        (lambda: lmtool.ensemble([3, 4]), "name a run by its folder"),
         (lambda: lmtool.sweep({"seed": []}, model="ngram"), "name its values"),
         (lambda: lmtool.preprocess("PTB"), "ptb"),
     ],

@@ -199,7 +199,8 @@ def test_a_step_is_run_and_timed(script: Any, tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     script.run_step(tmp_path / "toy", {"name": "kn", "command": "train model=ngram data=toy model.order=2"}, 1)
     assert script.finished(tmp_path / "toy" / "kn", "train") and script.seconds(tmp_path / "toy", "kn") > 0
-    assert script.settings_of_run(tmp_path / "toy" / "kn") == ["data=toy", "model.order=2", "model=ngram"]
+    wanted = {"data": "toy", "model": "ngram", "model.order": 2}
+    assert script.settings_of_run(tmp_path / "toy" / "kn", "train") == wanted
     script.run_step(tmp_path / "toy", {"name": "no", "command": "train model=ngram data=toy x=1", "optional": True}, 1)
     with pytest.raises(SystemExit):
         script.run_step(tmp_path / "toy", {"name": "no", "command": "eval run=nowhere"}, 1)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 CODE = """
 import os
-from lmtool.cli.arguments import split_line
 from lmtool.cli.running import only_the_first_writes
+from lmtool.config.request import Request
 
-line = only_the_first_writes(split_line(["train", "out=given"]))
-folder = line.given("out").partition("=")[2].strip("'")
+folder = only_the_first_writes(Request("train", values={"out": "given"})).values["out"]
 assert folder != "given" and os.path.isdir(folder) and os.listdir(os.environ["TMPDIR"])
 open(os.path.join(folder, "train.log"), "w").close()
 raise SystemExit(3)

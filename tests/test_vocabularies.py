@@ -176,9 +176,7 @@ def test_other_words_are_refused_without_the_choice(two: Run) -> None:
     assert "vocabulary=all: must be union or null" in two(
         *("ensemble", "runs=[a.arpa,b.arpa]", "text=text.txt", "vocabulary=all"), code=2
     )
-    assert "lmtool ensemble runs=[a.arpa,b.arpa] text=FILE" in two(
-        "convert", "runs=[a.arpa,b.arpa]", "to=x.arpa", code=2
-    )
+    assert "lmtool ensemble runs=a.arpa,b.arpa text=FILE" in two("convert", "runs=[a.arpa,b.arpa]", "to=x.arpa", code=2)
 
 
 TEXT = ("data=text", "model=ngram", "model.order=2")
@@ -271,7 +269,7 @@ def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:
     lmtool("eval", "run=general", "hydra.run.dir=general-valid")
     lmtool("eval", "arpa=sample.arpa", "text=valid.txt", "hydra.run.dir=sample-valid")
     said = lmtool("ensemble", "runs=[general-valid,sample-valid/scores.h5]", "weights=3:1", "hydra.run.dir=scores")
-    assert "lmtool convert runs=[" in said
+    assert "lmtool convert 'runs=[" in said
     lmtool("convert", "runs=[scores]", "to=baked.arpa")
     lmtool("convert", "runs=[general,sample.arpa]", "weights=3:1", "to=wanted.arpa")
     assert Path("baked.arpa").read_text() == Path("wanted.arpa").read_text()
@@ -283,8 +281,8 @@ def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:
     Path("query.txt").write_text("\t".join(lines) + "\n")
     lmtool("ensemble", "runs=[general-valid,query.txt]", "weights=1:3", "hydra.run.dir=lost")
     said = lmtool("convert", "runs=[lost]", "to=x.arpa", code=2)
-    assert "lost mixes scores without a model, query.txt: name the models, lmtool convert runs=[/" in said
-    assert "/general,MODEL_OF_query.txt] weights=[0.25,0.75]" in said and said.count("\n") == 1
+    assert "lost mixes scores without a model, query.txt: name the models, lmtool convert runs=/" in said
+    assert "/general,MODEL_OF_query.txt weights=0.25,0.75" in said and said.count("\n") == 1
 
 
 def test_a_vocabulary_that_lacks_words_of_a_model() -> None:

@@ -1,4 +1,4 @@
-"""Run a command with typed settings and return its result: `lmtool.train`, `evaluate`, `ensemble` ..."""
+"""The functions that take other arguments than the settings of their verb: `lmtool.train`, `evaluate`, `sweep` ..."""
 
 from __future__ import annotations
 
@@ -10,57 +10,31 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lmtool.api.running import (
     Callback,
+    Option,
     RunLike,
     call,
-    folder_of,
-    folders_of,
     logging_restored,
     model_of,
-    named_model,
-    named_models,
     new_folder,
     plain,
     shows_progress,
     warn_once,
 )
+from lmtool.api.verbs import function_of
 from lmtool.commands import verbs
+from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import as_text, escaped
 from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
 from lmtool.config.request import OUT, Request, plain_value
 from lmtool.config.rules import require, require_flags, require_path
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
-from lmtool.results import (
-    BuiltTree,
-    Comparison,
-    Evaluation,
-    MinimalPairs,
-    MixedRun,
-    RateTest,
-    Rescored,
-    SweepTable,
-    TrainedRun,
-)
+from lmtool.results import BuiltTree, Evaluation, RateTest, Rescored, SweepTable, TrainedRun, Written
 from lmtool.runs.resume import BEGUN
 from lmtool.session import Again, Session
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-
-Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
-
-
-def preprocess(data: Option | None = None, *, progress: bool | None = None, **settings: Any) -> Corpus:
-    """Write the store of a data set, unless it is up to date, and open it.
-
-    data: an option of the group `data`, e.g. "ptb", or its settings, e.g. {"kind": "text", "name": "mine",
-    "train": "train.txt", "valid": "valid.txt"}. progress: whether to show a bar; None: on a terminal and in notebooks.
-    settings: store_dir, threads, options. Raises UserError, like every command, for a mistake in a setting, a file or
-    the environment.
-    """
-    from lmtool.data.corpus import Corpus
-
-    return call(Corpus, "preprocess", {"data": data, **settings}, None, progress)
 
 
 @overload
@@ -145,11 +119,11 @@ def train(
     named = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
         **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
-        **{"seed": seed, "device": device, "resume": str(folder_of(resume)) if resume else None},
+        **{"seed": seed, "device": device, "resume": resume or None},
         **{"lr_range": lr_range or None},
     }
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
-    return call(kind, "train", named | settings, out, progress, callback=callback, keeps=True, again=again)
+    return call(kind, "train", named | settings, out, progress, callback=callback, again=again)
 
 
 def evaluate(
@@ -177,7 +151,7 @@ def evaluate(
         raise UserError(f"split={split}: text= is scored instead; remove one of the two")
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
-        return call(Evaluation, "eval", named_model(run) | given | settings, out, progress)
+        return call(Evaluation, "eval", {"run": run, **given, **settings}, out, progress)
     from lmtool.commands._eval_scores import evaluate_split
 
     loaded = model_of(run, settings.pop("device", "auto"), settings.pop("options", None))
@@ -201,47 +175,17 @@ def rescore(
 
     settings: nbest_costs, nbest_weight, nbest_word_penalty, nbest_reference, device.
     """
-    return call(Rescored, "eval", named_model(run) | {"nbest": str(nbest), **settings}, out, progress, keeps=True)
+    return call(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
 
 
-def ensemble(
-    runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
-) -> MixedRun:
-    """Mix runs into a new run, like `lmtool ensemble`.
+def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **settings: Any) -> Written:
+    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
 
-    runs: run folders, or results of `train`, `ensemble` and `load`; with text=, ARPA files too. out: the run folder;
-    None: a new one below ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, weights,
-    cache, or text and vocabulary="union" for models of different words.
+    runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
+    settings: as in `convert`.
     """
-    return call(MixedRun, "ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
-
-
-def compare(
-    runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
-) -> Comparison:
-    """Compare models on the same tokens, like `lmtool compare`.
-
-    runs: runs as in `evaluate`, scores.h5 files, and score files of other tools. out: a folder for compare.csv and
-    compare.md; None: nothing is written. settings: split, text, vocabulary, resamples, seed, block, device.
-    """
-    return call(Comparison, "compare", {"runs": folders_of(runs), **settings}, out, progress)
-
-
-def pairs(
-    runs: RunLike | Sequence[RunLike],
-    text: str | PathLike[str] | None = None,
-    *,
-    out: str | PathLike[str] | None = None,
-    progress: bool | None = None,
-    **settings: Any,
-) -> MinimalPairs:
-    """Return how often models prefer the acceptable sentences of minimal pairs, like `lmtool pairs`.
-
-    runs: a run or ARPA file as in `evaluate`, or several. text: "blimp" (also None), or files of pairs. out: a folder
-    for result.json; None: it is not written. settings: criterion, resamples, seed, to, items, device.
-    """
-    given = named_models(runs) | {"text": text}
-    return call(MinimalPairs, "pairs", given | settings, out, progress)
+    merged: Written = function_of("convert", "convert")(runs=runs, weights=weights, **settings)
+    return merged
 
 
 def tree(
@@ -297,7 +241,7 @@ def sweep(
     require_path("out", out)
     require(verb in verbs(), "verb", verb, f"one of {', '.join(verbs())}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
-    shared = Request.of_arguments(verb, plain(settings))
+    shared = Request.of_arguments(verb, plain(verb, settings))
     choices = shared.choices | ({} if launcher is None else {"hydra/launcher": launcher})
     texts = {key: as_text(value) for key, value in shared.values.items()}
     for key, values in over.items():
@@ -312,7 +256,8 @@ def sweep(
     quiet = {"hydra/hydra_logging": "none"}
     of_hydra = {OUT: escaped(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
     request = replace(shared, choices=choices | quiet, values=texts | of_hydra, sweep=True)
-    with folder_in_use(settings.get("options")), logging_restored():  # Hydra sets up logging for the whole process
+    # Hydra sets up logging for the whole process.
+    with folder_in_use(settings.get("options")), hydra_state(), logging_restored():
         run_sweep(request, quiet=True, progress=shows_progress(progress))
     rows = rows_of(folder)
 

@@ -1,4 +1,4 @@
-"""Resolve runs and settings and execute a command, for the functions of calls.py."""
+"""Run a verb with Python's values: what all functions of this folder share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lmtool.cli.running import composed, run_command_of
+from lmtool.cli.running import MADE_OF_FILES, composed, run_command_of
 from lmtool.cli.words import RESUME, earlier_run
+from lmtool.commands import bare_setting, own_types
 from lmtool.config.options import folder_in_use
 from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require, require_flags, require_path
 from lmtool.config.settings import data_settings
+from lmtool.config.types import SettingType
 from lmtool.errors import UserError, of_paths
-from lmtool.results import MixedRun, TrainedRun
+from lmtool.results.runs import MixedRun, RunResult, TrainedRun
 from lmtool.session import Again, Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
@@ -28,6 +30,9 @@ from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
+MODELS = {"run", "runs", "run_out", "arpa", "like", "paths", "resume"}  # settings that name runs and models
+NEW_RUNS = ("train", "distil", "convert")  # verbs that make a run in a new folder, unless overwrite=True
+Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
@@ -51,25 +56,23 @@ def call(
     progress: bool | None,
     *,
     callback: Callback | None = None,
-    keeps: bool = False,
     again: Again = None,
     command: Callable[[Any, Session], object] | None = None,
 ) -> T:
-    """Run a command and return its result, of a kind. keeps: whether its output folder is kept if `out` is None. again:
+    """Run a verb and return its result, of a kind. out: None: a new folder if it is kept, else a temporary one. again:
     as in Session. command: what is run instead of the verb's own command, with its settings.
     """
     require_environment()
     require_path("out", out)
-    if not isinstance(given := settings.get("text"), str | PathLike | None):
-        raise UserError(f"text={given!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
     require(callback is None or callable(callback), "callback", f"{callback!r:.40}", "a function")
     with restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
-        request = Request.of_arguments(verb, plain(settings))
+        request = Request.of_arguments(verb, plain(verb, settings))
         if again != "resume" and (resumed := request.values.get(RESUME)):  # else a cell that is run again names all
             request = earlier_run(Path(resumed), request).updated(request)
         composition, composed_settings = composed(request)
         where = out if out is not None else request.values.get(OUT)
+        keeps = where is not None or is_kept(verb, settings)
         if where is not None:
             folder = Path(where)
         elif keeps:
@@ -79,18 +82,15 @@ def call(
         make_folder(folder)
         warned: list[str] = []
         of_session: dict[str, Any] = {"progress": shows_progress(progress), "on_evaluation": callback, "again": again}
-        result = run_command_of(
-            composition,
-            composed_settings,
-            folder,
-            command=command,
-            quiet=True,
-            keeps=keeps or out is not None,
-            warnings=warned,
-            **of_session,
-        )
+        of_session |= {"quiet": True, "keeps": keeps, "warnings": warned}
+        result = run_command_of(composition, composed_settings, folder, command=command, **of_session)
         warn_once(warned, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
+
+
+def is_kept(verb: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether the output folder is kept if nobody names it: it is the result, unless to= names a file."""
+    return verb in MADE_OF_FILES and settings.get("to") is None
 
 
 def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
@@ -103,11 +103,14 @@ def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
             _shown.add((text, str(about)))  # not if warnings are errors
 
 
-def replacing(overwrite: bool, out: str | PathLike[str] | None, sources: Sequence[Path]) -> Again:
+def replacing(overwrite: bool, out: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Again:
     """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
     require_flags(overwrite=overwrite)
-    if overwrite and out is not None and Path(out).resolve() in [path.resolve() for path in sources]:
-        raise UserError(f"out={out} is a run that is read: choose another folder to write to")
+    if overwrite and out is not None:
+        read = [settings[key] for key in MODELS if settings.get(key) is not None]
+        sources = [each for value in read for each in (value if _is_list(value) else [value])]
+        if Path(out).resolve() in [folder_of(each).resolve() for each in sources]:
+            raise UserError(f"out={out} is a run that is read: choose another folder to write to")
     return "overwrite" if overwrite else None
 
 
@@ -130,12 +133,30 @@ def logging_restored() -> Iterator[None]:
         logging.raiseExceptions = raising
 
 
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are not None, with a Corpus replaced by the settings of its data and store_dir."""
+def plain(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are not None, with paths instead of runs and models, and data= and store_dir= instead of
+    a Corpus. run= may be a list where the verb has runs=, and a file where it has arpa=.
+    """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import settings_json
 
     given = {key: value for key, value in settings.items() if value is not None}
+    own, bare, run = own_types(verb), bare_setting(verb), given.get("run")
+    if "runs" in own and _is_list(run):
+        given["runs"] = given.pop("run")
+    if bare is not None and bare[1] and isinstance(given.get(bare[0]), str | PathLike | RunResult | TextModel):
+        given[bare[0]] = [given[bare[0]]]
+    for key in (key for key in given if names_models(key, own)):
+        given[key] = str(folder_of(given[key])) if own[key].item is None else _paths(key, given[key])
+    with of_paths():
+        if "arpa" in own and "run" in given and Path(given["run"]).is_file():
+            given["arpa"] = given.pop("run")
+    if isinstance(run, RunResult) and run.store_dir:
+        given.setdefault("store_dir", run.store_dir)
+    text = own.get("text", SettingType())
+    of_files = text.rule is None or not text.rule.prose
+    if of_files and not isinstance(value := given.get("text"), str | PathLike | None):
+        raise UserError(f"text={value!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
     corpus = given.get("data")
     if isinstance(corpus, Corpus):
         given["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
@@ -143,9 +164,14 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+def names_models(key: str, own: Mapping[str, SettingType]) -> bool:
+    """Return whether a setting of a verb names a run or a model, or several."""
+    return key in MODELS and key in own and own[key].may_be_text
+
+
 def folder_of(run: RunLike) -> Path:
     """Return the folder or file of a run given in any form of RunLike."""
-    if isinstance(run, TrainedRun | MixedRun):
+    if isinstance(run, RunResult):
         return run.folder
     if isinstance(run, TextModel):
         return Path(run.name)
@@ -154,30 +180,14 @@ def folder_of(run: RunLike) -> Path:
     raise UserError(f"{run!r}: name a run by its folder, or pass the result of train, ensemble or load")
 
 
-def folders_of(runs: Sequence[RunLike]) -> list[str]:
-    if isinstance(runs, str | PathLike) or not isinstance(runs, Sequence):
-        raise UserError(f"runs={runs!r}: give a list, as [{runs!r}]")
+def _paths(key: str, runs: Any) -> list[str]:
+    if not _is_list(runs):
+        raise UserError(f"{key}={runs!r}: give a list, as [{runs!r}]")
     return [str(folder_of(run)) for run in runs]
 
 
-def named_run(run: RunLike) -> dict[str, Any]:
-    """Return the setting run=, and store_dir= if the folder of the run's store is known."""
-    made_in = run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
-    return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
-
-
-def named_model(run: RunLike) -> dict[str, Any]:
-    """Return the setting arpa= for a file, or else the settings of `named_run`."""
-    path = folder_of(run)
-    with of_paths():
-        return {"arpa": str(path)} if path.is_file() else named_run(run)
-
-
-def named_models(runs: RunLike | Sequence[RunLike]) -> dict[str, Any]:
-    """Return the settings of one model, or runs= for a list of several."""
-    if isinstance(runs, Sequence) and not isinstance(runs, str):
-        return {"runs": folders_of(runs)}
-    return named_model(runs)
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def shows_progress(wanted: bool | None) -> bool:

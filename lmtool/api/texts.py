@@ -7,7 +7,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lmtool.api.running import RunLike, call, model_of, named_models
+from lmtool.api.running import RunLike, call, model_of
 from lmtool.config.rules import require_flags
 from lmtool.errors import UserError
 from lmtool.results import Surprisals
@@ -81,7 +81,7 @@ def surprisal(
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
         raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
-    given = named_models(run) | settings
+    given: dict[str, Any] = {"run": run, **settings}
     if isinstance(item := given.get("item_column"), str):
         given["item_column"] = [item]
     if isinstance(text, PathLike):

@@ -97,7 +97,9 @@ def of_values(error: Exception, composition: Composition) -> UserError | None:
         key = str(error)
         if is_hydras(key):
             return UserError(unknown_hydra_key(key, error.__cause__, request))
-        return UserError(unknown_key(key, str(request.values[key]), [composition], python=request.python))
+        value = request.values[key]
+        shown = repr(value) if request.python else str(value)
+        return UserError(unknown_key(key, shown, [composition], python=request.python))
     if isinstance(error, OmegaConfBaseException):
         return UserError(placed(error_line(error), whole_key(error), composition))
     return None

@@ -19,20 +19,24 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log, env_override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli import mistakes
 from lmtool.cli.arguments import CommandLine
+from lmtool.cli.jobs import jobs_of
 from lmtool.cli.unknown_keys import unknown_key
-from lmtool.cli.words import flags_of, jobs_of, read_text, requested, with_parameters
+from lmtool.cli.values import read_text
+from lmtool.cli.words import flags_of, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
-from lmtool.config.compose import OPTIONAL, VERSION, Composition, choices_of, hydra_state, hydra_words, own_part
-from lmtool.config.grammar import key_of, quoted, swept
+from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
+from lmtool.config.grammar import escaped, key_of, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
-from lmtool.config.settings import typed
-from lmtool.errors import UserError, of_paths
+from lmtool.config.settings import error_line, typed
+from lmtool.errors import UserError, first_line, of_paths
 from lmtool.results import Result
 from lmtool.runs.resume import REQUEST, save_request
 from lmtool.session import Session, on_terminal
@@ -51,10 +55,15 @@ def run_line(line: CommandLine) -> int:
     """
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
-    line = only_the_first_writes(line)
-    request = requested(line)
+    request = only_the_first_writes(requested(line))
+    shown = [flag for flag in (*BY_HYDRA, "--cfg", "-c") if line.has_flag(flag)]
+    if len(shown) > 1 or (shown and line.multirun and shown[0] in BY_HYDRA):
+        raise UserError(f"{' and '.join(shown)}: show one thing at a time, and without -m")
     if any(line.has_flag(flag) for flag in BY_HYDRA):
-        by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+        try:
+            by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"{shown[0]}: {first_line(error)}") from error
         return 0
     if (part := line.flag("--cfg", "-c")) is not None:
         return _show(request, part, line.flag("--package", "-p"), resolve=line.has_flag("--resolve"))
@@ -83,10 +92,15 @@ def _show(request: Request, part: str, package: str | None, *, resolve: bool) ->
     if part == "hydra":
         shown = OmegaConf.masked_copy(settings, ["hydra"])
     with _as_current(settings):
-        if package is not None:
-            print(f"# @package {package}")
-            shown = OmegaConf.select(shown, package)
-        write_out(OmegaConf.to_yaml(shown, resolve=resolve) if OmegaConf.is_config(shown) else f"{shown}\n")
+        try:
+            if package is not None:
+                shown = OmegaConf.select(shown, package)
+            text = OmegaConf.to_yaml(shown, resolve=resolve) if OmegaConf.is_config(shown) else f"{shown}\n"
+        except OmegaConfBaseException as error:
+            raise UserError(f"--cfg {part}: {error_line(error)}") from error
+    if package is not None and shown is None:
+        raise UserError(f"--package {package}: no such settings")
+    write_out((f"# @package {package}\n" if package else "") + text)
     return 0
 
 
@@ -222,7 +236,7 @@ def by_hydra(request: Request, flags: list[str], words: list[str], task: Callabl
     try:
         with hydra_state():
             name = request.config_name or request.verb
-            hydra.main(version_base=VERSION, config_path=folder, config_name=name)(task)()
+            hydra.main(config_path=folder, config_name=name, **BASE)(task)()
     finally:
         sys.argv = argv
         os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}
@@ -259,17 +273,18 @@ def _output_folder(request: Request, settings: DictConfig) -> Iterator[str]:
         yield os.path.abspath(folder)
 
 
-def only_the_first_writes(line: CommandLine) -> CommandLine:
-    """Return this process's line; higher ranks get a temporary output folder, removed when the process ends.
+def only_the_first_writes(request: Request) -> Request:
+    """Return this process's request; higher ranks get a temporary output folder, removed when the process ends.
 
     Raises UserError for commands that several processes cannot run together.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return line
-    if line.verb != "train" or line.multirun:
+        return request
+    if request.verb != "train" or request.sweep:
         raise UserError("torchrun starts several processes, which can only train one model together: leave it out")
     if os.environ.get("RANK", "0") == "0":
-        return line
+        return request
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return replace(line, overrides=[*line.overrides, f"out={quoted(folder)}", "hydra.output_subdir=null"])
+    elsewhere = Request("train", values={OUT: escaped(folder), "hydra.output_subdir": None})
+    return request.without("hydra.run.dir").updated(elsewhere)

@@ -80,7 +80,7 @@ def unknown_key(key: str, value: str, jobs: Sequence[Composition], *, python: bo
 
     jobs: of a sweep, else the only one. python: whether the settings are arguments of a function.
     """
-    if key in RENAMED:
+    if key in RENAMED and any(job.type_of(RENAMED[key]) is not None for job in jobs):
         return f"{key} has been renamed: write {RENAMED[key]}={value}"
     head, _, rest = key.partition(".")
     job = next((job for job in jobs if head in job.groups and job.type_of(key) is None), jobs[0])

@@ -1,31 +1,24 @@
-"""The words of a command line as a request: choices of options, and values by the types of their settings.
-
-`text=ünï.txt`, `text=x=y.txt` and `text=a,b.txt` are paths, `runs=a,b` is a list; what Hydra's grammar reads as a value
-of the setting is that value.
-"""
+"""The words of a command line as a request, which may go on from an earlier one."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from numbers import Number
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import ChoiceSweep
-
-from lmtool.cli import mistakes
 from lmtool.cli.allowed import require_allowed_files, require_allowed_request
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.unknown_keys import unknown_key, unused
+from lmtool.cli.jobs import jobs_of
+from lmtool.cli.unknown_keys import unknown_key
+from lmtool.cli.values import SWEEP, WORD, Word, read_text, sweep_text, unreadable, value_of
 from lmtool.commands import own_types
 from lmtool.config.compose import SEARCH_PATH, Composition
-from lmtool.config.grammar import escaped, in_quotes, key_of, parsed, split, swept
+from lmtool.config.grammar import escaped, key_of, parsed, swept
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import HYDRA_TEXTS, OUT, Request, is_hydras
-from lmtool.config.rules import as_written, require_folder, require_text
+from lmtool.config.request import OUT, Request, is_hydras
+from lmtool.config.rules import as_written, require_folder
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, require_experiment
 from lmtool.errors import UserError
@@ -33,21 +26,7 @@ from lmtool.runs.resume import saved_request
 from lmtool.sweeps.restart import saved_sweep
 
 RESUME = "resume"
-WORD = re.compile(r"(?P<mark>\+{0,2})(?P<key>[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
-INTERPOLATION = re.compile(r"\$\{[^}]+\}")
-SPAN = re.compile(r"(?P<first>-?\d+) *(\.{2,3}|-|:|to) *(?P<last>-?\d+)")  # how other tools write a range
-SWEEP = "a sweep over several values needs -m"
 ONE_JOB = ("--cfg", "-c", "--info", "-i")  # flags that show the settings of one job
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word `key=text`. mark: `+` or `++` before the key. written: the whole word."""
-
-    mark: str
-    key: str
-    text: str
-    written: str
 
 
 def requested(line: CommandLine, optional: Collection[str] | None = None) -> Request:
@@ -254,183 +233,3 @@ def _choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
         if group == EXPERIMENT:
             require_experiment(yaml_files(group, folders)[option], ())
     return ("+" if word.mark else "") + group, text
-
-
-def jobs_of(request: Request, own: Mapping[str, SettingType], optional: Collection[str] = ()) -> list[Composition]:
-    """Compose as many of a sweep's jobs as it takes to have each option that any of its jobs uses; the first job first.
-
-    A choice of a group that a job does not use is left out of it. optional: groups that no job needs to have. Raises
-    UserError for options that do not go together, and for a group that no job uses.
-    """
-    experiment = f"+{EXPERIMENT}"
-    names = swept(EXPERIMENT, request.choices.get(experiment, ""), request.folders)
-    several = [replace(request, choices=request.choices | {experiment: name}) for name in names or []]
-    jobs = [job for each in several or [request] for job in _jobs(each, own, bool(several or optional))]
-    for group in request.choices:
-        if not (re.search(r"[/@+]", group) or group in optional or any(group in job.groups for job in jobs)):
-            raise UserError(unused(group, request.choices[group], jobs[0]))
-    return jobs
-
-
-def _jobs(request: Request, own: Mapping[str, SettingType], several: bool) -> list[Composition]:
-    tried = {group: swept(group.lstrip("+"), text, request.folders) for group, text in request.choices.items()}
-    options = {group: names for group, names in tried.items() if names}
-    several = several or bool(options)
-    asked = [request.choices | {group: names[0] for group, names in options.items()}]
-    jobs = [_job_of(replace(request, choices=asked[0]), own, several)]
-    waiting = {group: names[1:] for group, names in options.items()}
-    for job, choices in zip(jobs, asked, strict=False):  # which grow by the other options of each group
-        for group in list(waiting):
-            if group in job.groups or "/" in group:  # in the first job that has the group
-                others = [choices | {group: name} for name in waiting.pop(group)]
-                asked += others
-                jobs += [_job_of(replace(request, choices=other), own, several) for other in others]
-    return jobs
-
-
-def _job_of(request: Request, own: Mapping[str, SettingType], several: bool) -> Composition:
-    """Compose a job. several: whether it may be one of several, so that groups that it does not use are left out."""
-    try:
-        return mistakes.composed(request, own)
-    except UserError:
-        if not several:
-            raise
-        usable, left = mistakes.usable(request, own)
-        if any(re.search(r"[/@+]", group) or group in usable.groups for group in left):
-            raise
-        return usable
-
-
-def value_of(word: Word, type_: SettingType) -> Any:
-    """Return the value of a setting of one type. Raises UserError for several values that are neither a list nor text,
-    and for a list that is not closed.
-    """
-    key, text = word.key, word.text
-    _require_form(word, type_)
-    is_prose = type_.rule is not None and type_.rule.prose  # text to read, not a path
-    if not is_prose:
-        require_text(key, text)
-        text = os.path.expanduser(text)
-        if key in (*HYDRA_TEXTS, OUT):
-            _require_folder(word, text)
-        if type_.may_be_text and os.path.exists(text) and (INTERPOLATION.search(text) or not type_.is_text):
-            return escaped(text)
-    if type_.is_text:
-        return read_text(text, null=True)
-    override = parsed(text)
-    if override is not None and override.value() is None:
-        return None
-    if (type_.item is not None or type_.is_free) and text.startswith("[") and text.endswith("]"):
-        return _items(word, text[1:-1], type_.item)
-    simple = override is not None and isinstance(sweep := override.value(), ChoiceSweep) and sweep.simple_form
-    if override is None and text.startswith(("[", "{")):
-        raise unreadable(word.written)
-    if type_.item is not None or (type_.is_free and simple):
-        return _items(word, text, type_.item)
-    if override is not None and override.is_sweep_override():
-        raise UserError(f"{word.written}: {SWEEP}")
-    return read_text(text, null=False) if override is None else _plain(override.value())
-
-
-def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
-    """Return the values of a list, of comma-separated items of a type."""
-    items: list[Any] = []
-    for part in map(os.path.expanduser, split(text) if text.strip() else []):
-        override = parsed(part)
-        if (item is not None and item.is_text) or override is None:
-            items.append(read_text(part, null=False))
-        elif override.is_sweep_override():
-            raise UserError(f"{word.written}: {SWEEP}")
-        else:
-            items.append(_plain(override.value()))
-    return items
-
-
-def read_text(text: str, *, null: bool = False) -> str | None:
-    """Return text as it is meant: quotes, escapes and interpolations are Hydra's, all else stays as it is written.
-
-    null: whether null means None.
-    """
-    override = parsed(text)
-    value: Any = None if override is None else override.value()
-    if override is not None and value is None and null:
-        return None
-    if isinstance(value, str) and not (override is not None and override.is_sweep_override()):
-        return str(_plain(value))
-    return text if INTERPOLATION.search(text) else escaped(text)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of Hydra's parser as a plain one."""
-    if isinstance(value, dict):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, str | Number) else str(value)
-
-
-def sweep_text(word: Word, type_: SettingType) -> str:
-    """Return a sweep's values in Hydra's grammar, with quotes around those that it cannot read."""
-    _require_form(word, type_)
-    text = word.text
-    if type_.rule is None or not type_.rule.prose:
-        require_text(word.key, text)
-        text = ",".join(map(os.path.expanduser, split(text)))
-    if parsed(text) is not None:
-        return text
-    if "," not in text and text.startswith(("[", "{")):
-        raise unreadable(word.written)
-    return ",".join(_readable(part) for part in split(text))
-
-
-def _readable(text: str) -> str:
-    if parsed(text) is not None:
-        return text
-    if text.startswith("[") and text.endswith("]"):
-        return f"[{','.join(map(_readable, split(text[1:-1])))}]"
-    return in_quotes(text if INTERPOLATION.search(text) else escaped(text))
-
-
-def _require_form(word: Word, type_: SettingType) -> None:
-    """Raise UserError for a value whose form the setting cannot have."""
-    key, text, written = word.key, word.text, word.written
-    if any(name.startswith(f"{key}.") for name in HYDRA_TEXTS) and not text.startswith("{"):
-        raise UserError(f"{written}: write out=FOLDER")
-    if type_.is_free or text.startswith("$"):
-        return
-    if text.casefold() == "null":
-        if "None" not in type_.names and key not in (*HYDRA_TEXTS, OUT):
-            raise UserError(f"{written}: {key} cannot be null")
-    elif type_.fields and not text.startswith("{"):
-        raise UserError(f"{written}: give {key}.NAME=... a value, NAME being {', '.join(type_.fields)}")
-    elif type_.item is not None and not text.strip():
-        raise UserError(f"{written}: write a list, as {key}=a,b")
-    elif not (type_.fields or type_.item or type_.may_be_text):
-        span = SPAN.fullmatch(text)
-        low, high = sorted((int(span["first"]), int(span["last"]))) if span else (0, 0)
-        several = text[1:-1] if text.startswith("[") else span and f"range({low},{high + 1})"
-        if several:
-            raise UserError(f"{written}: must be {type_.words}; to try several, -m {key}={several}")
-
-
-def _require_folder(word: Word, text: str) -> None:
-    if not (text := str(read_text(text, null=False))) or word.text == "null":
-        raise UserError(f"{word.written}: name a folder; . is the one you are in")
-    if "${" in text:
-        return  # known once it is composed
-    path = Path(text)
-    try:
-        existing = next(parent for parent in (path, *path.parents) if parent.exists())
-        is_folder = existing.is_dir()
-    except OSError as error:
-        raise UserError(f"{word.key}={text}: {error.strerror}: choose another folder") from error
-    if not is_folder:
-        raise UserError(f"{word.key}={text}: {existing} is a file: choose another folder")
-
-
-def unreadable(word: str) -> UserError:
-    """Return the error for a word that is not a setting."""
-    _, _, value = word.partition("=")
-    if value.startswith("{") and value.endswith("}"):
-        return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, as {{a: 'x[01].txt'}}")
-    return UserError(f"cannot read {word!r}: write key=value, and a list as key=[a,b]")

@@ -11,10 +11,10 @@ import numpy as np
 from lmtool.commands._formats import format_of, write_model
 from lmtool.commands._members import evaluation_of, shares
 from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import origins_of, plain_values
-from lmtool.config.verb_parts import ConversionConfig
 from lmtool.config.verbs import BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
@@ -159,8 +159,8 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     alone = len(runs) == 1
     if settings.weights is None and not alone:
         raise UserError(
-            "weights=null: set one for each run, e.g. weights=[.6,.4], or fit them: lmtool ensemble "
-            f"runs=[{','.join(runs)}] text=FILE, then lmtool convert runs=[ITS FOLDER]"
+            "weights=null: set one for each run, e.g. weights=.6,.4, or fit them: lmtool ensemble "
+            f"runs={','.join(runs)} text=FILE, then lmtool convert 'runs=[ITS FOLDER]'"
         )
     named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
     members = [member for name, weight in named for member in _members_of(name, weight, alone)]
@@ -215,7 +215,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
         if run.mixture.get("vocabulary") == UNION and not alone:
             raise UserError(
                 f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
-                f"lmtool convert runs=[{name}] out=ONE, and mix that"
+                f"lmtool convert 'runs=[{name}]' out=ONE, and mix that"
             )
         parts = zip(run.members, run.weights, strict=True)
         return [member for each, share in parts for member in _members_of(each, weight * share)]
@@ -230,7 +230,7 @@ def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[
         inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in zip(named, models, strict=True))
         raise UserError(
             f"{name} mixes scores without a model, {', '.join(lost)}: name the models, "
-            f"lmtool convert runs=[{inside}] weights=[{','.join(f'{share:.4g}' for share in weights)}]"
+            f"lmtool convert runs={inside} weights={','.join(f'{share:.4g}' for share in weights)}"
         )
     return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
 

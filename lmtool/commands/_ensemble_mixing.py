@@ -124,7 +124,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dic
     session.note(*fitted_note(fits, first.split))
     scores = first.mixed(mix(log_prob, weights), others, own)
     scores.save(session.out / SCORES_FILE)
-    one_model = f"; if all are n-gram models, lmtool convert runs=[{session.out}] makes one of them"
+    one_model = f"; if all are n-gram models, lmtool convert 'runs=[{session.out}]' makes one of them"
     session.note(
         "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verb_parts import EvaluationConfig
+from lmtool.commands._settings import EvaluationConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from lmtool.config.verb_parts import ScoreConfig
+from lmtool.commands._settings import ScoreConfig
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_records import STANDARD, RecordBlock, require_separate, require_writable, write_records
 from lmtool.errors import UserError

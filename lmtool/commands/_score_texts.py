@@ -11,9 +11,9 @@ from typing import Any
 
 from lmtool import __version__
 from lmtool.commands._score_outputs import Part, carries, taken_names
+from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
-from lmtool.config.verb_parts import ScoreConfig
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.faults import STOP
 from lmtool.data.readers import form_of

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from lmtool.commands._settings import NetworkTrainingConfig
 from lmtool.config.groups import EncoderConfig, OptimConfig, OutputConfig, is_tied
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
-from lmtool.config.verb_parts import NetworkTrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess

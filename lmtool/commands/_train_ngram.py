@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lmtool.commands._settings import CountTrainingConfig
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.settings import plain_values
-from lmtool.config.verb_parts import CountTrainingConfig
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtool.commands._settings import ConversionConfig
 from lmtool.config.rules import MISSING, require, setting
-from lmtool.config.verb_parts import ConversionConfig
 from lmtool.config.verbs import PRUNE_METHODS, read_weights
 from lmtool.errors import UserError
 from lmtool.results import Written
@@ -17,14 +17,14 @@ from lmtool.session import Session
 class Settings(ConversionConfig):
     """Settings of `lmtool convert`."""
 
-    run: str | None = setting(excludes=("arpa=FILE", "runs=[A,B]"))
-    arpa: str | None = setting(excludes=("runs=[A,B]",))
+    run: str | None = setting(excludes=("arpa=FILE", "runs=A,B"))
+    arpa: str | None = setting(excludes=("runs=A,B",))
     runs: list[str] | None = MISSING
 
     def __post_init__(self) -> None:
         ConversionConfig.__post_init__(self)
         if self.runs is not None:
-            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
+            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as A,B")
             if self.weights is not None:
                 self.weights = read_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
         rule = "entropy; gain needs the counts, which only lmtool train has"
@@ -57,7 +57,7 @@ def run(settings: Settings, session: Session) -> Written:
         return write_smaller(settings, arpa_model(settings.arpa), session)
     if to is None and not settings.changes():
         raise UserError(
-            "lmtool convert reads run=PATH, arpa=FILE or runs=[A,B] weights=[.6,.4]: say what to make of it, by "
+            "lmtool convert reads run=PATH, arpa=FILE or runs=A,B weights=.6,.4: say what to make of it, by "
             "to=FILE.arpa, G.fst.txt or FILE.tsv, or by prune_entropy=, prune_to=, quantize= or renormalize=true (into "
             "out=)"
         )

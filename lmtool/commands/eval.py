@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtool.commands._settings import EvaluationConfig
 from lmtool.config.rules import is_number, require
-from lmtool.config.verb_parts import EvaluationConfig
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.session import Session
 

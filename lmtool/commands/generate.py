@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
+from lmtool.errors import for_terminal
+from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -23,8 +25,31 @@ class Settings(ModelUserConfig, Sampling):
     oov: Oov = MISSING
 
 
-def run(settings: Settings, session: Session) -> None:
-    """Print texts sampled from the model of a run, one a line, or separated by empty lines if texts have several."""
+@dataclass(repr=False)
+class Result(base.Result):
+    """The result of `generate`: texts, sampled from a run with a seed."""
+
+    run: str
+    seed: int
+    texts: list[str]
+
+    def heading(self) -> str:
+        """Return the run and the seed."""
+        return f"run {self.run}, seed={self.seed}\n"
+
+    def table_text(self) -> str:
+        """Return the texts, one a line, or separated by empty lines if texts have several."""
+        return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
+
+    def __repr__(self) -> str:
+        return for_terminal(super().__repr__())
+
+    def _table(self) -> base.Table:
+        return ["text"], [[text] for text in self.texts]
+
+
+def run(settings: Settings, session: Session) -> Result:
+    """Sample texts from the model of a run, and print them."""
     from lmtool.runs.load import load_named
     from lmtool.text_model import random_seed
 
@@ -41,6 +66,8 @@ def run(settings: Settings, session: Session) -> None:
         sentence_start=settings.sentence_start,
         oov=settings.oov.value,
     )
-    session.say(f"run {model.name}, seed={seed}\n")
-    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts), exact=True)
+    result = Result(model.name, seed, texts, notes=session.notes)
+    session.say(result.heading())
+    session.say(result.table_text(), exact=True)
     write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
+    return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.plots.style import save_png
+from lmtool.results.base import TableResult
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
@@ -41,18 +42,42 @@ class Settings(ModelUserConfig):
     oov: Oov = MISSING
 
 
-def run(settings: Settings, session: Session) -> None:
+@dataclass(repr=False)
+class Result(TableResult):
+    """The result of `predict`: a row for each word, the most probable first, after each of several texts.
+
+    run: the model's. codes: with paths=true, each code of these words with its decisions.
+    """
+
+    run: str
+    codes: list[WordPath] = field(default_factory=list)
+
+    def heading(self) -> str:
+        """Return the run."""
+        return f"run {self.run}"
+
+    def table_text(self) -> str:
+        """Return the words, and then their codes, in plain text."""
+        from lmtool.data.text_form import visible
+
+        words = text_table(self.header, [[rank, visible(str(word)), *others] for rank, word, *others in self.table])
+        return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Print the most probable words after a text, or after each line of standard input."""
-    from lmtool.data.text_form import visible
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named
 
     texts: Iterable[str] = [str(settings.text)]
+    if settings.text is None and session.quiet:
+        raise UserError("text has no value: give the text whose next word is predicted")
     if settings.text is None:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
     model = load_named(settings.run, settings.arpa, settings.device)
     session.say(f"run {model.name}")
-    header, answers = ["rank", "word", "probability", "log10 p"], []
+    result = Result(model.name, header=["rank", "word", "probability", "log10 p"], table=[], notes=session.notes)
+    answers = []
     for number, text in enumerate(texts, start=1):
         try:
             start, oov = settings.sentence_start, settings.oov.value
@@ -61,20 +86,24 @@ def run(settings: Settings, session: Session) -> None:
             raise UserError(f"line {number}: {error}" if settings.text is None else str(error)) from None
         if settings.text is None:
             session.say(f"\n{text}")
-        session.say(text_table(header, [[k, visible(w), p, math.log10(p)] for k, (w, p) in enumerate(predicted, 1)]))
+        words: list[list[Cell]] = [[k, word, p, math.log10(p)] for k, (word, p) in enumerate(predicted, 1)]
+        codes = []
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
-            paths = _paths(model, context, [word for word, _ in predicted])
-            session.say(f"\n{_paths_text(paths)}")
-            if session.keeps and can_plot():
-                picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
-                save_png(tree_figure(_drawn(paths)), picture)
-                session.say(f"\ndrawn in {picture}")
-        words = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
-        answers.append({"text": text, "words": words})
+            codes = _paths(model, context, [word for word, _ in predicted])
+        session.say(replace(result, table=words, codes=codes).table_text())
+        if codes and session.keeps and can_plot():
+            picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
+            save_png(tree_figure(_drawn(codes)), picture)
+            session.say(f"\ndrawn in {picture}")
+        result.table += words
+        result.codes += codes
+        named = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
+        answers.append({"text": text, "words": named})
     if not model.model.normalised:
         session.note("these scores do not sum to one")
     write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
+    return result
 
 
 def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from lmtool.commands._settings import ScoreConfig
 from lmtool.config.rules import require
-from lmtool.config.verb_parts import ScoreConfig
 from lmtool.errors import UserError
 from lmtool.results import ScoredTexts
 from lmtool.session import Session
@@ -47,7 +47,7 @@ class Settings(ScoreConfig):
             raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, as bucket_language=en")
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
-        rule = "two names or more that differ, the lowest first, as [head,middle,tail]"
+        rule = "two names or more that differ, the lowest first, as head,middle,tail"
         differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
         require(differ, "buckets", names, rule)
         cuts = len(names) - 1

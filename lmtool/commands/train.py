@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from lmtool import results
+from lmtool.commands._settings import CountTrainingConfig, NetworkTrainingConfig
 from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, is_tied, neither
 from lmtool.config.rules import MISSING, require, require_whole
-from lmtool.config.verb_parts import CountTrainingConfig, NetworkTrainingConfig
 from lmtool.config.verbs import PRUNE_METHODS, VerbConfig
 from lmtool.errors import UserError
 from lmtool.session import Session
@@ -26,7 +26,7 @@ class Settings(CountTrainingConfig, NetworkTrainingConfig):
         VerbConfig.__post_init__(self)
         limits = self.lr_range_limits
         rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
-        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
+        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as 1e-5,10")
         self._require_pruning()
         if not isinstance(self.model, CountModelConfig):
             rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"

@@ -11,14 +11,15 @@ from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError, first_line
+from lmtool.results.base import TableResult
 from lmtool.session import Session
 from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
-from lmtool.system.terminal import text_table
+from lmtool.system.terminal import Cell, text_table
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
-HEADER = ("file", "bytes", "condition", "damage")
+HEADER = ["file", "bytes", "condition", "damage"]
 
 
 @dataclass(slots=True)
@@ -28,18 +29,34 @@ class Settings(VerbConfig):
     paths: list[str] = setting(bare=True)
 
 
-def run(settings: Settings, session: Session) -> None:
+@dataclass(repr=False)
+class Result(TableResult):
+    """The result of `verify`: a row for each file. paths: what was named."""
+
+    paths: list[str]
+
+    def heading(self) -> str:
+        """Return the paths."""
+        return ", ".join(self.paths)
+
+    def table_text(self) -> str:
+        """Return the table in plain text."""
+        from lmtool.data.text_form import visible
+
+        return text_table(self.header, [[visible(str(name)), *others] for name, *others in self.table])
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
-    from lmtool.data.text_form import visible
     from lmtool.runs.run import newest
 
     paths = [Path(path) for path in settings.paths] or [newest()]
     files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
-    session.say(
-        text_table(HEADER, [[visible(name), size, condition, why or ""] for name, size, condition, why in files])
-    )
+    table: list[list[Cell]] = [[name, size, condition, why or ""] for name, size, condition, why in files]
+    result = Result([*map(str, paths)], header=HEADER, table=table, notes=session.notes)
+    session.say(result.table_text())
     write_json(session.out / "result.json", {"files": [dict(zip(HEADER, file, strict=True)) for file in files]})
     if any(condition == "unverified" for _, _, condition, _ in files):
         session.note("unverified: without checksums; make the files again to add them")
@@ -47,6 +64,7 @@ def run(settings: Settings, session: Session) -> None:
     if damaged:
         some = "; ".join(damaged[:3])
         raise UserError(f"{len(damaged)} of {len(files)} files damaged ({some}): take a copy, or make them again")
+    return result
 
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir, version
+import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
 from hydra.types import RunMode
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
@@ -24,7 +24,8 @@ from lmtool.config.options import HOMES, conf_dir, places
 from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, Request, is_hydras
 from lmtool.config.types import SettingType, option_types
 
-VERSION = "1.3"  # version of Hydra's behavior
+# The version of Hydra's behavior, which Hydra 1.3 asks for and Hydra 1.4 warns of.
+BASE: dict[str, str] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3") else {}
 SEARCH_PATH = "hydra.searchpath"
 OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
 _one_at_a_time = RLock()  # Hydra's state belongs to the process
@@ -86,13 +87,13 @@ class Composition:
                     _set(settings, key, value)
                 except (ConfigAttributeError, ConfigKeyError) as error:
                     raise UnknownKeyError(key) from error
-        hydra = settings.hydra
-        hydra.mode = hydra.mode or RunMode.RUN
+        of_hydra = settings.hydra
+        of_hydra.mode = of_hydra.mode or RunMode.RUN
         if OUT in values:
-            (hydra.sweep if hydra.mode == RunMode.MULTIRUN else hydra.run).dir = values[OUT]
+            (of_hydra.sweep if of_hydra.mode == RunMode.MULTIRUN else of_hydra.run).dir = values[OUT]
         words = self.request.words()
-        hydra.overrides.task = [word for word in words if not is_hydras(word.lstrip("~"))]
-        hydra.overrides.hydra = [word for word in words if is_hydras(word.lstrip("~"))]
+        of_hydra.overrides.task = [word for word in words if not is_hydras(word.lstrip("~"))]
+        of_hydra.overrides.hydra = [word for word in words if is_hydras(word.lstrip("~"))]
         return settings
 
 
@@ -153,7 +154,7 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
         if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
             continue
         text = value if request.sweep and not is_hydras(key) else as_text(value)
-        words.append(f"{'++' if key in optional else ''}{key}={text}")
+        words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
         words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
     search = _search_path(request)
@@ -170,27 +171,26 @@ def _versions(folders: list[Path]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=100)  # some 100 KB each
 def _composed(name: str, folder: Path, words: tuple[str, ...], versions: tuple[Any, ...]) -> DictConfig:
-    with hydra_state(), initialize_config_dir(str(folder), job_name="lmtool", version_base=VERSION):
-        return hydra_compose(name, list(words), return_hydra_config=True)
+    with hydra_state(), hydra.initialize_config_dir(str(folder), job_name="lmtool", **BASE):
+        return hydra.compose(name, list(words), return_hydra_config=True)
 
 
 @contextmanager
 def hydra_state() -> Iterator[None]:
     """Let one thread use Hydra in the block, and restore the state of the caller's own Hydra application after it."""
     with _one_at_a_time:
-        application, base, name = GlobalHydra.instance(), version.getbase(), JobRuntime().get("name")
+        application, base, name = GlobalHydra.instance(), VersionBase().getbase(), JobRuntime().get("name")
         current, application.hydra = application.hydra, None
-        version.setbase(VERSION)
         try:
             yield
         finally:
             GlobalHydra.set_instance(application)
             application.hydra = current
-            version.VersionBase().version_base = base
-            JobRuntime().set("name", name)
+            VersionBase().version_base = base
+            JobRuntime().conf.name = name  # its method would log it
 
 
-def choices_of(hydra: Any) -> dict[str, str]:
+def choices_of(of_hydra: Any) -> dict[str, str]:
     """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).partition("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
+    chosen = ((str(key).partition("@")[0], str(name)) for key, name in of_hydra.runtime.choices.items())
     return {group: name for group, name in chosen if group in HOMES}

@@ -17,7 +17,7 @@ from lmtool.system.process import MAX_THREADS
 
 PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
-WEIGHTS = "null, or a number of 0 or more for each member, as [2,1] or 2:1, divided by their sum"
+WEIGHTS = "null, or a number of 0 or more for each member, as 2,1 or 2:1, divided by their sum"
 UNION = "union"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
@@ -38,7 +38,7 @@ def read_weights(given: Any, members: int, what: str) -> list[float]:
     except ValueError:
         weights = None
     if not isinstance(weights, list) or len(weights) != members:
-        raise UserError(f"weights={given}: must be one for each member, {what}, e.g. [2,1] or 2:1")
+        raise UserError(f"weights={given}: must be one for each member, {what}, e.g. 2,1 or 2:1")
     if not are_numbers(weights, 0, sys.float_info.max / members) or not any(weights):
         raise UserError(f"weights={given}: must be numbers of 0 or more, and not all 0")
     return weights
@@ -76,7 +76,7 @@ class SeveralModelsConfig(ModelUserConfig):
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)
         if self.runs is not None and (not self.runs or len(set(self.runs)) < len(self.runs)):
-            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=[A,B]")
+            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=A,B")
 
 
 @dataclass

@@ -165,7 +165,7 @@ def rows_of_table(
             began = (
                 f"item {', '.join(map(str, items[first]))} began in row {seen[items[first]] + 1} and was interrupted"
             )
-            remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=[A,B]"
+            remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=A,B"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
         if given is None and sentences != "item":
             ends += sentence_ends(words[first:last])
@@ -220,7 +220,7 @@ def _several_texts(
         named = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
         alike = sum(rows.words[row] == rows.words[row - 1] for row in inner)
         if len(inner) > 1 and 2 * alike >= len(inner):  # item, condition or subject change from row to row
-            remedy = f"sort the table by it, and set item_column=[{','.join([*keys, key])}]"
+            remedy = f"sort the table by it, and set item_column={','.join([*keys, key])}"
             raise UserError(f"{named} has each word in several rows, by column {key}: {remedy}")
         starts = sorted(inner | ends)
         blocks = [rows.words[first:last] for first, last in pairwise(starts)]
@@ -228,7 +228,7 @@ def _several_texts(
         sizes = [min(map(len, pair)) for pair in pairs]
         if sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
             continue
-        remedy = f"item_column=[{','.join([*keys, 'COLUMN' if restarts[key] else key])}]"
+        remedy = f"item_column={','.join([*keys, 'COLUMN' if restarts[key] else key])}"
         if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
             raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
         doubtful = not inner <= set(rows.starts.tolist())  # a text begins within a sentence

@@ -74,7 +74,7 @@ STRANGE = [
     "\udcff", "a" * 300, "-" * 5, "=", "==", "a=", ",", ",,", ":", ": ", "\u2028", "\ufeff", "é", "é", "A" * 5000,
 ]
 HYDRA = [
-    "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name", "hydra.verbose", "hydra.mode",
+    "out", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name", "hydra.verbose", "hydra.mode",
     "hydra.output_subdir", "hydra.job.chdir", "hydra.job.env_set.X", "hydra.help.header",
     "hydra.sweeper.max_batch_size", "hydra.nope", "hydra", "hydra/launcher", "hydra/sweeper", "hydra/job_logging",
     "hydra/hydra_logging", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "hydra.callbacks",

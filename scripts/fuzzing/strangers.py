@@ -26,7 +26,6 @@ from fuzzing.child import forked
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import PLACES
 from fuzzing.lines import RIGHT
-from lmtool.config.grammar import quoted
 from lmtool.system.checksummed_file import checksum_of, seal
 from lmtool.system.files import CHECKSUM, read_json, write_json
 
@@ -223,6 +222,7 @@ HARMLESS = [("seed", "3"), ("hydra.mode", "RUN"), ("counts.options.spark.executo
 HOSTILE = st.tuples(st.sampled_from(NEVER), st.sampled_from(EVIL)) | st.tuples(
     st.sampled_from(WHERE), st.sampled_from(OUTSIDE)
 )
+FOLDERS = ["hydra.run.dir", "hydra.sweep.dir"]  # of a resumed request, which names none
 WAYS = ["experiment", "typed", "sweep"]  # and preset and resume
 
 
@@ -231,7 +231,7 @@ def strange_settings(draw: st.DrawFn) -> dict[str, Any]:
     """Draw settings, of which one may not come from a file, and the file that has them."""
     pairs = [draw(HOSTILE), *draw(st.lists(st.sampled_from(HARMLESS), max_size=1))]
     key = pairs[0][0]
-    ways = [*WAYS, *(["preset"] if key.startswith("counts") else ["resume"] if key != "hydra.run.dir" else [])]
+    ways = [*WAYS, *(["preset"] if key.startswith("counts") else ["resume"] if key not in FOLDERS else [])]
     return {"pairs": draw(st.permutations(pairs)), "way": draw(st.sampled_from(ways)), "flat": draw(st.booleans())}
 
 
@@ -249,8 +249,8 @@ def check_settings(case: dict[str, Any], place: Path) -> list[str]:
             at[names[-1]] = yaml.safe_load(text) if text[:1] in "[{" else text
         if way == "resume":
             begun = read_json(work / "net/begun.json", "-")
-            words = [f"++{key}={text if text[:1] in '[{' else quoted(text)}" for key, text in pairs]
-            write_json(work / "net/begun.json", begun | {"overrides": [*begun["overrides"], *words]})
+            theirs = {key: yaml.safe_load(text) if text[:1] in "[{" else text for key, text in pairs}
+            write_json(work / "net/begun.json", begun | {"values": begun.get("values", {}) | theirs})
             return
         group, text = "experiment", {"defaults": [{"override /counts": "spark"}, "_self_"]} | tree
         if way == "preset":

@@ -51,13 +51,13 @@ def same_line(words: Words, work: Path) -> Words:
 
 def resumed(words: Words, work: Path) -> Words:
     """Return the line with resume=, or the first one if there is no training to resume yet."""
-    begun = any((work / "out" / name).exists() for name in ("begun.json", ".hydra/overrides.yaml"))
+    begun = any((work / "out" / name).exists() for name in ("begun.json", ".hydra/request.json"))
     return ["train", "resume=out"] if begun else words
 
 
 def resumed_sweep(words: Words, work: Path) -> Words:
     """Return the line with -m resume=, or the first one if there is no sweep to resume yet."""
-    return ["train", "-m", "resume=out"] if (work / "out" / "multirun.yaml").exists() else words
+    return ["train", "-m", "resume=out"] if (work / "out" / "sweep.json").exists() else words
 
 
 @dataclass(frozen=True)

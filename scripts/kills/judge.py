@@ -23,7 +23,7 @@ from kills.commands import COMMANDS, NEURAL, TEXT, Command
 
 SHARED = "prepared"
 # Files that only say where a command was: its line and its checkpoints.
-NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")
+NOT_COMPARED = re.compile(r"state.*|begun\.json|sweep\.json|multirun\.yaml|\..*\.tmp|\.tmp.*")
 LOGS = re.compile(r".*\.log|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 # JSON keys whose values differ between runs, or say what existed already; checksums are of the times, too.
 CLOCK = re.compile(r"second|time|version|created|resumed|checksums?$")

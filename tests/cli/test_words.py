@@ -11,10 +11,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
+from lmtool.cli.jobs import jobs_of
 from lmtool.cli.mistakes import usable
 from lmtool.cli.running import composed
 from lmtool.cli.unknown_keys import MEANINGS
-from lmtool.cli.words import jobs_of, requested
+from lmtool.cli.words import requested
 from lmtool.commands import own_types
 from lmtool.config.compose import hydra_words
 from lmtool.config.grammar import key_of, swept
@@ -170,7 +171,7 @@ HINTS = [
     ("data.vocabulary=5", "data.vocabulary=5: give data.vocabulary.NAME=... a value, NAME being file, size,"),
     ("data=text data.split=0.8", "data.split=0.8: give data.split.NAME=... a value, NAME being unit, train"),
     ("prune_counts=", "prune_counts=: write a list, as prune_counts=a,b"),
-    ("prune_counts=[1", "cannot read 'prune_counts=[1': write key=value, and a list as key=[a,b]"),
+    ("prune_counts=[1", "cannot read 'prune_counts=[1': write key=value, and a list as key=a,b"),
     ("=3", "cannot read '=3'"),
     ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
     ("'model = ngram'", "write model=ngram, without spaces around ="),
@@ -379,7 +380,7 @@ ODD = [
     ("preprocess data=corpora/a.txt", "no data=corpora/a.txt; did you mean text?"),
     ("preprocess data=PTB", "no data=PTB; did you mean ptb?"),
     ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
-    ("compare runs=runs/de", "name two or more that differ, as runs=[A,B]"),
+    ("compare runs=runs/de", "name two or more that differ, as runs=A,B"),
     ("preprocess data@foo=toy", "data@foo"),
     ("eval -m hydra.sweeper.params={seed:1}", "no key 'seed'"),
     ("eval --config-path nowhere", "nowhere"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from lmtool.cli.words import read_text
+from lmtool.cli.values import read_text
 from lmtool.config.grammar import as_text, key_of, parsed, quoted
 
 

@@ -155,8 +155,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, server: tuple[str, list[st
     (sweep / "sweep.csv").write_text("")
     for number, other, perplexity in ((0, value, 2.0), (1, words[2], 3.0), (2, "=1+1", None)):
         record = {
-            "verb": "train",
-            "overrides": [f"{key}={other}"],
+            "request": {"verb": "train", "values": {key: other}},
             "status": "done" if perplexity else "failed",
             "error": words[3],
             "code": 2,

@@ -100,13 +100,13 @@ def test_conditions_of_an_item_are_refused_with_the_columns_name(files: Run) -> 
         written(rows_of(ITEMS, **more), "t.csv")
         said = files(*ask, code=2)
         assert "t.csv, row 6: item 1 is several texts of similar words, by column cond" in said
-        assert "item_column=[item,cond]" in said
+        assert "item_column=item,cond" in said
     # the texts end in periods; words have numbers, and there is no column of conditions
     dots = {item: {c: f"{t}." for c, t in conditions.items()} for item, conditions in ITEMS.items()}
     rows = rows_of(dots, n=lambda n, k, row: k)
     written([{key: value for key, value in row.items() if key != "cond"} for row in rows], "t.csv")
     assert (
-        "row 6: item 1 is several texts of similar words, by column n: tell them apart by item_column=[item,COLUMN]"
+        "row 6: item 1 is several texts of similar words, by column n: tell them apart by item_column=item,COLUMN"
         in (files(*ask, code=2))
     )
     # subjects who read the same texts, and a table without a column item
@@ -114,17 +114,17 @@ def test_conditions_of_an_item_are_refused_with_the_columns_name(files: Run) -> 
         {"who": who, **row} for item in (1, 2) for who in "ab" for row in rows_of({item: {"c": ITEMS[item]["comma"]}})
     ]
     written(rows, "t.csv")
-    assert "by column who: tell them apart by item_column=[item,who]" in files(*ask, code=2)
+    assert "by column who: tell them apart by item_column=item,who" in files(*ask, code=2)
     written([{"who": row["who"], "word": row["word"]} for row in rows if row["item"] == 1], "t.csv")
-    assert "by column who: tell them apart by item_column=[who]" in files(*ask, code=2)
-    assert "2 items" in files(*ask, "item_column=[who]")
+    assert "by column who: tell them apart by item_column=who" in files(*ask, code=2)
+    assert "2 items" in files(*ask, "item_column=who")
     # a word's rows of all conditions or subjects together
     rows = [{"item": item, "who": who, "word": word} for item in (1, 2) for word in ("dog", "ran") for who in "pqr"]
     for kept in (rows, [row for row in rows if row["who"] != "r"]):
         written(kept, "t.csv")
         said = files(*ask, code=2)
         assert "t.csv, row 2: item 1 has each word in several rows, by column who: sort the table by it" in said
-        assert "set item_column=[item,who]" in said
+        assert "set item_column=item,who" in said
     pandas = pytest.importorskip("pandas")
     with pytest.raises(UserError, match=r"text, row 6: item 1 is several texts .* by column cond"):
         python.surprisal("m.arpa", pandas.DataFrame(rows_of(ITEMS)))
@@ -134,7 +134,7 @@ def test_texts_of_other_words_in_an_item_are_warned_of(files: Run) -> None:
     other = {1: {"x": "when the dog ran", "y": "dog dog ran"}, 2: {"x": "ran ran", "y": "the the when"}}
     written(rows_of(other), "t.csv")
     warned = "warning: t.csv, row 5: item 1 is read as one text, but column cond divides it: if it is several, set "
-    assert f"{warned}item_column=[item,cond]" in files("surprisal", "arpa=m.arpa", "text=t.csv")
+    assert f"{warned}item_column=item,cond" in files("surprisal", "arpa=m.arpa", "text=t.csv")
     rows = [{k: v for k, v in row.items() if k != "cond"} for row in rows_of(other, nr=lambda n, k, row: k + 1)]
     written(rows, "t.csv")
     assert "row 5: item 1 is read as one text, but column nr divides it" in (
@@ -177,7 +177,7 @@ def test_item_columns_that_do_not_fit_are_named(files: Run) -> None:
         files(*ask, "item_column=[item,story]", code=2)
     )
     said = files(*ask, "item_column=cond", code=2)
-    assert "t.csv, row 12: item garden began in row 1 and was interrupted" in said and "item_column=[A,B]" in said
+    assert "t.csv, row 12: item garden began in row 1 and was interrupted" in said and "item_column=A,B" in said
     rows = rows_of({1: {"x": "the dog"}, 2: {"y": "ran when"}})
     written(rows, "t.csv")
     assert "4 words, 1 sentence, 1 item" in files(*ask, "item_column=[]")  # the table is one text

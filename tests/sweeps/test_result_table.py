@@ -17,7 +17,8 @@ def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
     """The folder of a job that is done."""
     folder = sweep / str(number)
     folder.mkdir()
-    record = {"verb": "train", "overrides": settings.split(), "status": "done", "made": ["result.json"], "seconds": 1.0}
+    request = {"verb": "train", "values": dict(word.split("=") for word in settings.split())}
+    record = {"request": request, "status": "done", "made": ["result.json"], "seconds": 1.0}
     (folder / "job.json").write_text(json.dumps(record))
     (folder / "result.json").write_text(json.dumps({"seconds": 1.5} | result))
 
@@ -118,7 +119,8 @@ def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
     [
         [1],
         {"status": "other"},
-        {"overrides": 3},
+        {"request": 3},
+        {"request": {"verb": "train", "values": ["seed=1"]}},
         {"made": None},
         {"value": "x"},
         {"seconds": "1"},

@@ -64,13 +64,13 @@ class ScoreConfig(ModelUserConfig):
     bom: bool = setting(needs=("to=FILE",))
     prefix: str = MISSING
     buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
-    bucket_quantiles: list[float] | None = setting(needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]",))
-    bucket_limits: list[float] | None = setting(needs=("buckets=[A,B]",))
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=A,B",), excludes=("bucket_limits=X",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=A,B",))
     bucket_split: str | None = setting(
-        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "run_out=FOLDER", "arpa=FILE")
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "run_out=FOLDER", "arpa=FILE")
     )
     bucket_percentiles: str | None = setting(
-        needs=("buckets=[A,B]",), excludes=("bucket_limits=[X]", "bucket_split=SPLIT", "run_out=FOLDER")
+        needs=("buckets=A,B",), excludes=("bucket_limits=X", "bucket_split=SPLIT", "run_out=FOLDER")
     )
     bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
     filter: str | None = MISSING
@@ -80,7 +80,7 @@ class ScoreConfig(ModelUserConfig):
     share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
     selection: str = setting(words=("top", "sample"))
     seed: int = setting(min=0)
-    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=[A,B]"))
+    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
 
     def ranks_texts(self) -> bool:
         """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
@@ -132,8 +132,8 @@ def require_bits(bits: int, key: str) -> None:
 class ConversionConfig(VerbConfig):
     """Settings of what is made of finished models, mixed or changed, and of where it is written."""
 
-    weights: Any = setting(needs=("runs=[A,B]",), said=WEIGHTS)
-    vocabulary: str | None = setting(words=(UNION,), needs=("runs=[A,B]",))
+    weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))
     to: str | None = MISSING
     symbol_table: str | None = setting(needs=("to=FILE",))
     limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
