@@ -102,14 +102,9 @@ def write_filtered(
     with nullcontext(out) if result.filter is None else atomic_write(result.filter) as temporary:
         assert temporary is not None, "one of the two"
         if settings.filter_scores:
-            score_table.write_table(
-                ((rows, block.fields(), []) for block, rows in passing()),
-                journal.dtype,
-                None,
-                temporary,
-                table_name(settings, settings.filter),
-                prefix=settings.prefix,
-            )
+            name = table_name(settings, settings.filter)
+            records = ((rows, block.fields(), list[str | None]()) for block, rows in passing())
+            score_table.write_table(records, journal.dtype, None, temporary, name, prefix=settings.prefix)
         else:
             write_records((block for block, _ in passing()), temporary, settings.filter)
 

@@ -95,12 +95,8 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
     seconds = time.perf_counter() - start
-    result: dict[str, Any] = {
-        "valid_perplexity": valid_perplexity,
-        "examples": tokens,
-        "examples_per_second": tokens / seconds,
-    }
-    result |= {"epochs": tokens / train.tokens, "seconds": seconds, "options": session.choices}
+    result: dict[str, Any] = {"valid_perplexity": valid_perplexity, "examples": tokens, "seconds": seconds}
+    result |= {"examples_per_second": tokens / seconds, "epochs": tokens / train.tokens, "options": session.choices}
     fits = teacher_run.fitted_on, like_run.fitted_on
     save_ngram_run(session, plain_values(settings), Text.of_run(like_run), model, result, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")

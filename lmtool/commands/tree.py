@@ -15,7 +15,7 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results import BuiltTree
 from lmtool.session import Session
-from lmtool.system.terminal import nearest
+from lmtool.system.terminal import Cell, nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
@@ -61,15 +61,10 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     labels = form.labels(words)
     analysis = analyse(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
-    built = BuiltTree(
-        kind,
-        tree,
-        analysis,
-        [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)],
-        tree_text(top),
-        seconds,
-        notes=session.notes,
-    )
+    rows: list[list[Cell]] = [
+        [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)
+    ]
+    built = BuiltTree(kind, tree, analysis, rows, tree_text(top), seconds, notes=session.notes)
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:
