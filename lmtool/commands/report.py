@@ -63,12 +63,8 @@ def run(settings: Settings, session: Session) -> Written:
     title = f"lmtool report: {', '.join(Path(path).resolve().name for path in settings.paths) or folders[0].name}"
     # Everything is computed before anything is written, so that an error in one run leaves no partial report.
     html = page(title, introduction, sections)
-    pictures = {
-        f"{part.name}.png": as_png(part.figure)
-        for section in sections
-        for part in section.parts
-        if isinstance(part, Picture)
-    }
+    drawn = [part for section in sections for part in section.parts if isinstance(part, Picture)]
+    pictures = {f"{part.name}.png": as_png(part.figure) for part in drawn}
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with atomic_write(out / name) as temporary:
             temporary.write_bytes(content)

@@ -130,17 +130,9 @@ def score_rows(
         nats = np.concatenate([found.surprisal for found in scores[name]])
         means.append({"run": name, "mean_surprisal": float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])})
         means[-1] |= _report(settings, model, scores[name], sentences, session)
-    result = Surprisals(
-        header=list(table),
-        table=[list(row) for row in zip(*table.values(), strict=True)],
-        text=settings.text,
-        sentences=sentences,
-        items=len(rows.item_starts) - 1,
-        unit=settings.unit,
-        models=means,
-        to=settings.to,
-        notes=session.notes,
-    )
+    lines = [list(row) for row in zip(*table.values(), strict=True)]
+    about = settings.text, sentences, len(rows.item_starts) - 1, settings.unit, means, settings.to
+    result = Surprisals(*about, header=list(table), table=lines, notes=session.notes)
     if settings.to not in (None, STANDARD):
         write_columns(table | (rows.cells if form_of(settings.to) is None else {}), settings.to, bom=settings.bom)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
