@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmtool.commands._settings import EvaluationConfig
@@ -11,7 +10,6 @@ from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.session import Session
 
 
-@dataclass(slots=True)
 class Settings(EvaluationConfig):
     """Settings of `lmtool eval`, and what they allow."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from lmtool.session import Session
 from lmtool.system.terminal import table_output
 
 
-@dataclass(slots=True)
 class Settings(ScoreConfig):
     """Settings of `lmtool score`, and what they allow."""
 
