@@ -31,7 +31,7 @@ from lmtool.cli.values import read_text
 from lmtool.cli.words import flags_of, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
 from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
-from lmtool.config.grammar import escaped, key_of, quoted, swept
+from lmtool.config.grammar import escaped, key_of, parsed, quoted, swept
 from lmtool.config.options import conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
@@ -183,7 +183,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
         optional |= {group for group in unused if any(group not in job.groups for job in jobs)}
         with sweep.started(asked, of_hydra) as state:
             is_grid, seed = restart.is_grid(of_hydra), str(asked.values.get("seed", ""))
-            seeds = [] if is_grid else [int(each) for each in swept("seed", seed) or []]
+            seeds = [] if is_grid else [parsed(each).value() for each in swept("seed", seed) or []]
             words = hydra_words(asked.without("seed") if seeds else asked, optional)
             words += [f"hydra.sweep.dir={quoted(of_hydra.sweep.dir)}"]
             words += ["hydra.sweeper.params=null"] if asked != request else []
@@ -194,11 +194,14 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             except Exception as error:
                 if state.cut_off(error):
                     return 1
-                raise mistakes.of_sweep(error, asked, own) or error from error
+                fault = mistakes.of_sweep(error, asked, own)
+                if fault is None:
+                    raise
+                raise fault from error
             return state.end(quiet=quiet)
 
 
-def _job(asked: Request, optional: set[str], seeds: list[int], sweep: Path | None, about: dict[str, Any]) -> float:
+def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | None, about: dict[str, Any]) -> float:
     """Run a job of a sweep, in the process that its launcher chose, and return its metric.
 
     asked: the sweep's request. optional: keys that are left out of a job whose options lack them. seeds: of each trial

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 
-def guarded(run: Callable[[Request, Path], float | None], request: Request, seeds: Sequence[int] = ()) -> float:
+def guarded(run: Callable[[Request, Path], float | None], request: Request, seeds: Sequence[object] = ()) -> float:
     """Run one job of a sweep and record in its folder how it ended; return its metric, infinite for a failure.
 
     run: runs a request in a folder and returns its metric. seeds: of a search, whose trial is a job of each seed, in a
