@@ -418,7 +418,7 @@ def test_words_texts_neighbors_and_files(
     assert lmtool.score(bigram, "text.txt", to="scores.tsv").texts == 2
     (network.folder / "vocabulary.txt").rename("kept")
     (network.folder / "vocabulary.txt").write_text("other")
-    with pytest.raises(lmtool.UserError, match=r"1 of \d files damaged"):
+    with pytest.raises(lmtool.UserError, match=r"1 of \d+ files damaged"):
         lmtool.verify(network)
     Path("kept").rename(network.folder / "vocabulary.txt")
     assert capfd.readouterr() == ("", "") and not Path("outputs").exists()
