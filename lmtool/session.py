@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
-from lmtool.system import parallel
 from lmtool.system.files import write_json
 from lmtool.system.terminal import write_out
 
@@ -117,6 +116,8 @@ class Session:
 
         Processes of one machine that train one model, and parallel jobs of a sweep, share the cores.
         """
+        from lmtool.system import parallel
+
         jobs = at_once() if self.in_sweep else 1
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for parallel jobs.

@@ -179,7 +179,7 @@ def rescore(
 
 
 def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **settings: Any) -> Written:
-    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
+    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=A,B weights=.6,.4`.
 
     runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
     settings: as in `convert`.

@@ -63,7 +63,9 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     request = replace(request, sweep=is_sweep) if optional is None else replace(jobs[0].request, sweep=False)
     lacking = [word for word in words if word.key in (optional or ()) and jobs[0].type_of(word.key) is None]
     values = dict(_value(word, jobs, request.sweep) for word in words if word not in groups + lacking)
-    return request.updated(Request(line.verb, values=values))
+    given = request.choices | values
+    order = [key for word in words for key in (f"+{word.key}", word.key) if key in given]
+    return request.updated(Request(line.verb, values=values, order=order))
 
 
 def _require_removable(keys: list[str], request: Request, own: Mapping[str, SettingType]) -> None:
@@ -179,9 +181,8 @@ def _value(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[str, An
     type_ = next((found for job in jobs if (found := job.type_of(key)) is not None), None)
     if type_ is None:
         raise UserError(unknown_key(key, word.text, jobs))
-    return "+" * bool(word.mark and hydras) + key, (
-        sweep_text(word, type_) if is_sweep and not hydras else value_of(word, type_)
-    )
+    name = "+" * bool(word.mark and hydras) + key
+    return name, sweep_text(word, type_) if is_sweep and not hydras else value_of(word, type_)
 
 
 def is_group(key: str, own: Mapping[str, Any], folders: list[Path]) -> bool:
@@ -232,4 +233,4 @@ def _choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
         option_file(group, option, folders)
         if group == EXPERIMENT:
             require_experiment(yaml_files(group, folders)[option], ())
-    return ("+" if word.mark else "") + group, text
+    return "+" * bool(word.mark) + group, text

@@ -36,14 +36,8 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
     ]
     settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
     shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
-    about = {
-        "run": run,
-        "name": name,
-        "model": model_name(run),
-        "settings": shown,
-        "license": license,
-        "language": language,
-    }
+    about = {"run": run, "name": name, "model": model_name(run), "settings": shown}
+    about |= {"license": license, "language": language}
     about["token"] = {"word": "word", "char": "character"}.get(results[0].unit, "piece of a word")
     about |= {"results": {each.split: each for each in results if each.perplexity is not None}, "first": results[0]}
     environment = Environment(

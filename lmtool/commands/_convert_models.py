@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -88,6 +87,8 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
 
     Raises UserError for a mixture, a model that is quantised already, and settings that the model does not support.
     """
+    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
+
     model = source.settings("model") if source.kind == "train" else None
     if model is None:
         raise UserError(
@@ -108,7 +109,16 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
         if pruned:
             raise UserError(f"{pruned[0]}: model={model.kind} is not pruned or renormalized; use quantize=8 or 16")
         require(bits in WEIGHT_BITS, "quantize", settings.quantize, rule)
-        name, parameters = _quantise_weights(source, model, vocabulary, bits, session)
+        notes = read_notes(source.folder / CHECKPOINT)
+        if QUANTISED in notes:
+            given = f"{source.folder} is quantised already, to {notes[QUANTISED]} bits"
+            raise UserError(f"{given}: quantise the run before")
+        network = load_neural(source, model, vocabulary)
+        session.begin_writing()
+        save_weights(network, session.out / CHECKPOINT, notes, bits)
+        if network.output.tree is not None:
+            save_tree(network.output.tree, session.out / TREE)
+        name, parameters = CHECKPOINT, network.parameter_count
     size = (session.out / name).stat().st_size
     result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
@@ -120,23 +130,6 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
     about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
     session.say(f"{about}\nrun={session.out}")
     return Written(session.out, about, notes=session.notes)
-
-
-def _quantise_weights(
-    source: Run, settings: EncoderConfig, vocabulary: Vocabulary, bits: int, session: Session
-) -> tuple[str, int]:
-    """Write the quantised weights and the tree; return the name of the weights' file and the number of weights."""
-    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
-
-    notes = read_notes(source.folder / CHECKPOINT)
-    if QUANTISED in notes:
-        raise UserError(f"{source.folder} is quantised already, to {notes[QUANTISED]} bits: quantise the run before")
-    model = load_neural(source, settings, vocabulary)
-    session.begin_writing()
-    save_weights(model, session.out / CHECKPOINT, notes, bits)
-    if model.output.tree is not None:
-        save_tree(model.output.tree, session.out / TREE)
-    return CHECKPOINT, model.parameter_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +157,13 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
         )
     named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
     members = [member for name, weight in named for member in _members_of(name, weight, alone)]
-    members = [
-        replace(member, model=_normalised(member.name, member.model, settings.renormalize)) for member in members
-    ]
+    for k, member in enumerate(members):
+        if not member.model.normalised:
+            if not settings.renormalize:
+                raise UserError(
+                    f"{member.name} gives scores that do not sum to one, and so would the mixture: set renormalize=true"
+                )
+            members[k] = replace(member, model=NgramModel(renormalized(member.model.table), member.model.vocabulary))
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]
@@ -197,14 +194,26 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
     """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight.
 
     alone: whether it is all that is mixed. Raises UserError for a mixture over a union of words inside another one,
-    as its members' `<unk>` would be shared by the words that they lack of a larger union.
+    as its members' `<unk>` would be shared by the words that they lack of a larger union, and for a mixture of scores
+    of which a model is not known.
     """
     if Path(name).is_file():
         return [_Member(name, arpa_model(name), weight, None)]
     if not (Path(name) / "run.json").is_file() and (mixed := evaluation_of(Path(name))).get("models"):
-        return _members_of_scores(name, weight, mixed)
-    run = Run.open(Path(name))
-    if run.kind == "ensemble":
+        models, weights, named = mixed["models"], mixed["weights"], [member["run"] for member in mixed["members"]]
+        if None in models:
+            found = list(zip(named, models, strict=True))
+            lost = ", ".join(member for member, model in found if model is None)
+            inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in found)
+            raise UserError(
+                f"{name} mixes scores without a model, {lost}: name the models, "
+                f"lmtool convert runs={inside} weights={','.join(f'{share:.4g}' for share in weights)}"
+            )
+    else:
+        run = Run.open(Path(name))
+        if run.kind != "ensemble":
+            refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
+            return [_Member(name, load_ngram_model(run, None, refusal), weight, run)]
         if (method := run.mixture.get("method")) != "linear" or "cache" in run.mixture:
             how = f"method={method}" + (" with a cache" if "cache" in run.mixture else "")
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
@@ -213,28 +222,8 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
                 f"{name} mixes different vocabularies and is inside another mixture: make one model of it first, "
                 f"lmtool convert 'runs=[{name}]' out=ONE, and mix that"
             )
-        parts = zip(run.members, run.weights, strict=True)
-        return [member for each, share in parts for member in _members_of(each, weight * share)]
-    refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
-    return [_Member(name, load_ngram_model(run, None, refusal), weight, run)]
-
-
-def _members_of_scores(name: str, weight: float, mixed: dict[str, Any]) -> list[_Member]:
-    """Return the n-gram models of a mixture of scores, given its result.json. Raises UserError if one is not known."""
-    models, weights, named = mixed["models"], mixed["weights"], [member["run"] for member in mixed["members"]]
-    if lost := [member for member, model in zip(named, models, strict=True) if model is None]:
-        inside = ",".join(model or f"MODEL_OF_{Path(member).name}" for member, model in zip(named, models, strict=True))
-        raise UserError(
-            f"{name} mixes scores without a model, {', '.join(lost)}: name the models, "
-            f"lmtool convert runs={inside} weights={','.join(f'{share:.4g}' for share in weights)}"
-        )
+        models, weights = run.members, run.weights
     return [member for each, share in zip(models, weights, strict=True) for member in _members_of(each, weight * share)]
-
-
-def _normalised(name: str, model: NgramModel, renormalize: bool) -> NgramModel:
-    if not model.normalised and not renormalize:
-        raise UserError(f"{name} gives scores that do not sum to one, and so would the mixture: set renormalize=true")
-    return model if model.normalised else NgramModel(renormalized(model.table), model.vocabulary)
 
 
 def _text(

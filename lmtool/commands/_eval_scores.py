@@ -33,7 +33,6 @@ from lmtool.runs.load import load_model
 from lmtool.runs.run import Run, fitted_note, fitted_on
 from lmtool.session import Session
 from lmtool.system.arrays import LN10, FloatArray
-from lmtool.system.files import write_json
 from lmtool.text_model import TextModel
 
 
@@ -50,19 +49,14 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
     return evaluate_split(
-        model,
-        split,
-        corpus.vocabulary,
-        session,
-        run=run,
-        name=name,
-        own=name,
-        accuracy=settings.accuracy,
-        unnormalised=settings.unnormalised,
-        detail=settings.detail,
-        cloze=cloze,
-        dynamic=settings if settings.dynamic else None,
+        model, split, corpus.vocabulary, session, run=run, name=name, own=name, cloze=cloze, **_asked(settings)
     )
+
+
+def _asked(settings: EvaluationConfig) -> dict[str, Any]:
+    """Return the arguments of evaluate_split that are settings."""
+    flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalised", "detail")}
+    return flags | {"dynamic": settings if settings.dynamic else None}
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
@@ -99,19 +93,8 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    return evaluate_split(
-        loaded.model,
-        split,
-        loaded.vocabulary,
-        session,
-        run=loaded.name,
-        name=name,
-        accuracy=settings.accuracy,
-        unnormalised=settings.unnormalised,
-        detail=settings.detail,
-        dynamic=settings if settings.dynamic else None,
-        printed=printed,
-    )
+    model, words, asked = loaded.model, loaded.vocabulary, _asked(settings)
+    return evaluate_split(model, split, words, session, run=loaded.name, name=name, printed=printed, **asked)
 
 
 def _print_blocks(
@@ -280,23 +263,12 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
         rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
     files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
-    result: dict[str, Any] = {"nbest": nbest_file, "lists": len(lists.lists), "hypotheses": len(lists.texts)}
-    result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
-    result |= {"reference_words": reference_words} | rates if rates else {}
-    result |= {"weight": weight} | ({} if given is None else {"word_penalty": penalty})
-    write_json(session.out / "result.json", result)
-    rescored = Rescored(
-        run=loaded.name,
-        lists=len(lists.lists),
-        hypotheses=len(lists.texts),
-        weight=weight,
-        word_penalty=None if given is None else penalty,
-        tuned=tuned,
-        files=list(files),
-        notes=session.notes,
-        **rates,
-    )
-    session.say(f"{rescored.heading()}\n{rescored.lines()}")
+    figures: dict[str, Any] = {"lists": len(lists.lists), "hypotheses": len(lists.texts), "weight": weight}
+    figures |= rates | ({} if given is None else {"word_penalty": penalty})
+    result = {"nbest": nbest_file, "seconds": seconds} | ({"tuned": True} if tuned else {}) | figures
+    result |= {"reference_words": reference_words} if rates else {}
+    rescored = Rescored(run=loaded.name, tuned=tuned, files=list(files), notes=session.notes, **figures)
+    session.finish(result, f"{rescored.heading()}\n{rescored.lines()}")
     if rescored.tuned:
         used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
         session.note(f"tuned on these lists themselves; for other lists, use {used}")

@@ -167,18 +167,16 @@ def _scores_of_lmtool(name: str, settings: MembersConfig, progress: bool) -> Tok
             scores = TokenScores.open(path / SCORES_FILE)
             if not is_run(name) or scores.split == settings.split:
                 return scores
-        return _scored(Run.open(path), settings.split, settings.store_dir, settings.device, progress)
+        run = Run.open(path)
+        with open_run_corpus(run, settings.store_dir, progress=progress) as corpus:
+            model = load_model(run, corpus.vocabulary, settings.device)
+            text = corpus.split(settings.split)
+            tokens = tokens_of(text, corpus.vocabulary)
+            fitted = fitted_on(run.folder, settings.split, tokens.fingerprint)
+            return scores_by(model, text, tokens, settings.split, fitted, progress)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")
     return TokenScores.open(path) if path.suffix == ".h5" else None
-
-
-def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -> TokenScores:
-    with open_run_corpus(run, store_dir, progress=progress) as corpus:
-        model = load_model(run, corpus.vocabulary, device)
-        text = corpus.split(split)
-        tokens = tokens_of(text, corpus.vocabulary)
-        return scores_by(model, text, tokens, split, fitted_on(run.folder, split, tokens.fingerprint), progress)
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:

@@ -15,15 +15,7 @@ from lmtool.commands._settings import ScoreConfig
 from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.data.text_records import STANDARD, RecordBlock, require_separate, require_writable, write_records
 from lmtool.errors import UserError
-from lmtool.evaluation.score_table import (
-    Buckets,
-    percentiles,
-    quantiles,
-    require_distinct,
-    require_table,
-    score_names,
-    write_table,
-)
+from lmtool.evaluation import score_table
 from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, ScoreJournal, criterion, sums
 from lmtool.results import ScoredTexts
 from lmtool.runs.corpus import open_run_corpus
@@ -50,7 +42,7 @@ def taken_names(settings: ScoreConfig) -> list[str]:
 
 def _score_names(settings: ScoreConfig, *others: str) -> list[str]:
     kind = BAG if settings.target is not None else TEXT if settings.run_out is None else TWO
-    return score_names(kind, *others, prefix=settings.prefix)
+    return score_table.score_names(kind, *others, prefix=settings.prefix)
 
 
 def table_name(settings: ScoreConfig, name: str | None = None) -> str:
@@ -66,8 +58,8 @@ def table_name(settings: ScoreConfig, name: str | None = None) -> str:
 def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if settings.to is not None:
-        require_table(table_name(settings), (".tsv",), bom=settings.bom)
-        require_distinct(
+        score_table.require_table(table_name(settings), (".tsv",), bom=settings.bom)
+        score_table.require_distinct(
             settings.columns or [], f"columns={settings.columns}", _score_names(settings, "bucket", "error")
         )
         if settings.text == STANDARD and settings.ranks_texts() and carries(settings):
@@ -93,7 +85,7 @@ def write_filtered(
     most, first, second = settings.most, *rngs  # which draw the same, for two readings
     if settings.share is not None:
         values = (criterion(rows, settings.most_oov, first) for rows, _ in journal.parts())
-        most = next(iter(quantiles(values, [settings.share], Path(settings.filter).parent)), None)
+        most = next(iter(score_table.quantiles(values, [settings.share], Path(settings.filter).parent)), None)
     low, high = -math.inf if settings.least is None else settings.least, math.inf if most is None else most
     result.most, result.least, result.kept = most if second is None else None, settings.least, 0
     result.filter = None if settings.filter == STANDARD else Path(settings.filter)
@@ -110,14 +102,9 @@ def write_filtered(
     with nullcontext(out) if result.filter is None else atomic_write(result.filter) as temporary:
         assert temporary is not None, "one of the two"
         if settings.filter_scores:
-            write_table(
-                ((rows, block.fields(), []) for block, rows in passing()),
-                journal.dtype,
-                None,
-                temporary,
-                table_name(settings, settings.filter),
-                prefix=settings.prefix,
-            )
+            name = table_name(settings, settings.filter)
+            records = ((rows, block.fields(), list[str | None]()) for block, rows in passing())
+            score_table.write_table(records, journal.dtype, None, temporary, name, prefix=settings.prefix)
         else:
             write_records((block for block, _ in passing()), temporary, settings.filter)
 
@@ -137,7 +124,7 @@ def write_scores(
     buckets = None
     if settings.buckets is not None:
         limits = _limits(settings, models, journal, progress=session.progress)
-        buckets = Buckets(settings.buckets, limits, settings.most_oov)
+        buckets = score_table.Buckets(settings.buckets, limits, settings.most_oov)
     has_fields, name = carries(settings), table_name(settings)
     lacking = list(settings.columns or ())  # the columns that no record has had so far
 
@@ -153,7 +140,7 @@ def write_scores(
     with nullcontext(out) if result.to is None else atomic_write(result.to) as file:
         assert file is not None, "one of the two"
         given, errors = (parts(), journal.dtype, buckets, file, name, settings.columns or ()), settings.on_error is None
-        write_table(*given, bom=settings.bom, prefix=settings.prefix, errors=errors)
+        score_table.write_table(*given, bom=settings.bom, prefix=settings.prefix, errors=errors)
     if lacking and journal.rows:
         session.warn(f"columns={settings.columns}: no record has a value for {', '.join(lacking)}: check the names")
     if buckets is not None:
@@ -173,12 +160,14 @@ def _limits(settings: ScoreConfig, models: list[TextModel], journal: ScoreJourna
     folder, count = Path(str(settings.to)).parent, len(settings.buckets or ())
     shares = settings.bucket_quantiles or [place / count for place in range(1, count)]
     if settings.bucket_percentiles is not None:
-        return percentiles(settings.bucket_percentiles, str(settings.bucket_language), shares)
+        return score_table.percentiles(settings.bucket_percentiles, str(settings.bucket_language), shares)
     if settings.bucket_split is None:
-        found = quantiles((criterion(rows, settings.most_oov) for rows, _ in journal.parts()), shares, folder)
+        found = score_table.quantiles(
+            (criterion(rows, settings.most_oov) for rows, _ in journal.parts()), shares, folder
+        )
     else:
         values = _sentence_perplexities(settings, models[0], settings.bucket_split, progress=progress)
-        found = quantiles([values], shares, folder)
+        found = score_table.quantiles([values], shares, folder)
     if not found:
         raise UserError(f"buckets={settings.buckets}: the text has no tokens, so that there are no quantiles")
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import __version__
-from lmtool.commands._score_outputs import Part, carries, taken_names
+from lmtool.commands._score_outputs import Part, taken_names
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
@@ -152,22 +152,3 @@ def _read(
         in_pieces = piece_writer(text_file(settings.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), faults) for block, texts, faults in read)
     return read_ahead(read, waits=settings.text != STANDARD)
-
-
-def read_again(settings: ScoreConfig, names: list[str], journal: ScoreJournal) -> Iterator[Part]:
-    """Yield all rows, with the records, read a second time, if the table has some of their fields."""
-    if carries(settings):
-        passed = settings.on_error != STOP
-        yield from journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
-    else:
-        yield from ((None, *part) for part in journal.parts())
-
-
-def add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
-    """Add the figures of all texts together."""
-    for rows, _ in journal.parts():
-        result.texts += len(rows)
-        result.empty += int((rows["tokens"] == 0).sum())
-        result.tokens += int(rows["tokens"].sum())
-        result.oov += int(rows["oov"].sum())
-        result.log_prob += float(rows["log_prob"].sum())

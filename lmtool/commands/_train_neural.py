@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lmtool.commands._settings import NetworkTrainingConfig
-from lmtool.config.groups import EncoderConfig, is_tied
+from lmtool.config.groups import EncoderConfig, OptimConfig, OutputConfig, is_tied
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
@@ -102,16 +102,21 @@ def _run(
         model.suit(settings.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
         batch_size = training.batch_size or default_batch_size(tokens, most=usual, length=length)
-        assert settings.optim is not None and settings.output is not None, "each neural conf/model/*.yaml chooses both"
-        settings.optim.suit(settings.output)
-        fewer = settings.output.suit(len(corpus.vocabulary) - 1) if isinstance(settings.output, DrawnOutput) else ""
+        optim, output, schedule = settings.optim, settings.output, settings.schedule
+        assert optim is not None and output is not None, "each neural conf/model/*.yaml chooses both"
+        optim.suit(output)
+        fewer = output.suit(len(corpus.vocabulary) - 1) if isinstance(output, DrawnOutput) else ""
         training.batch_size, unchosen = batch_size, training.batch_size is None
         values = {key: value for key, value in plain_values(settings).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
             session.note(*[fewer] if fewer else [])
             report_splits(corpus, session.say, session.note, session.warn)
-        if state is None and not settings.lr_range:
-            _require_within_budget(settings, tokens, batch_size * length)
+        if state is None and not settings.lr_range and training.epochs is not None and schedule is not None:
+            # An upper bound: a split that is read in blocks has incomplete batches at their ends.
+            each = batch_size * length
+            steps = math.ceil(training.epochs * max(1, tokens // each))
+            budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={each}"
+            schedule.require_steps(steps, budget)
         if processes.first and batch_size * length > tokens:
             session.note(
                 f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "
@@ -138,7 +143,7 @@ def _run(
                     Run.open(out).save_unfinished()
         tree = _tree(settings, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(settings.seed)
-        network = build_neural(model, settings.output, corpus.vocabulary, tree).to(device)
+        network = build_neural(model, output, corpus.vocabulary, tree).to(device)
         if processes.first and not settings.lr_range:
             sizes = {name: weight.numel() for name, weight in network.named_parameters()}
             parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
@@ -146,9 +151,9 @@ def _run(
         if settings.lr_range:
             train_split = _train_split(corpus, None, model)
             assert isinstance(train_split, Split), "it is kept in memory"
-            return _try_rates(training, settings, network, train_split, session)
-        assert settings.schedule is not None, "each neural conf/model/*.yaml chooses one"
-        about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, settings.output.loss_is_log_prob
+            return _try_rates(training, optim, settings, network, train_split, session)
+        assert schedule is not None, "each neural conf/model/*.yaml chooses one"
+        about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, output.loss_is_log_prob
         options = training.trackers if processes.first else []
         with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
 
@@ -160,7 +165,7 @@ def _run(
                 network,
                 _train_split(corpus, training.memory, model),
                 corpus.split("valid").as_stream(network.across_sentences),
-                Plan(training, settings.optim, settings.schedule, settings.seed, about, is_log_prob),
+                Plan(training, optim, schedule, settings.seed, about, is_log_prob),
                 out,
                 processes=processes,
                 resume=state,
@@ -175,9 +180,9 @@ def _run(
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
             result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
-            result["tied"] = is_tied(model, settings.output)
+            result["tied"] = is_tied(model, output)
             if processes.first:
-                _save(result, settings, model, values, corpus, session)
+                _save(result, settings, model, output, values, corpus, session)
                 if trackers.running and can_plot():
                     _give_pictures(trackers, out, settings, session)
                 trackers.end(result)
@@ -203,17 +208,6 @@ def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processe
                 session.say(f"resuming {out} from step {state.values['progress']['step']:,}")
     state_of_all: State | None = processes.from_first(state)
     return state_of_all
-
-
-def _require_within_budget(settings: NetworkTrainingConfig, tokens: int, batch_size: int) -> None:
-    """Raise UserError if the schedule needs more steps than the epochs of this many tokens have."""
-    training, schedule = settings.training, settings.schedule
-    if training is None or training.epochs is None or schedule is None:
-        return
-    # An upper bound: a split that is read in blocks has incomplete batches at their ends.
-    steps = math.ceil(training.epochs * max(1, tokens // batch_size))
-    budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={batch_size}"
-    schedule.require_steps(steps, budget)
 
 
 def _corpus(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> Corpus:
@@ -256,11 +250,11 @@ def _save(
     result: dict[str, Any],
     settings: NetworkTrainingConfig,
     model: EncoderConfig,
+    output: OutputConfig,
     values: dict[str, Any],
     corpus: Corpus,
     session: Session,
 ) -> None:
-    assert settings.output is not None, "as above"
     out = session.out
     if settings.resume is not None and (out / "result.json").exists():
         result["seconds"] += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
@@ -275,7 +269,7 @@ def _save(
         from lmtool.report.reading import model_name
 
         title = f"{model_name(Run.open(out))}, data={settings.data.name}"
-        history = read_history(out / METRICS, settings.output.loss_is_log_prob)
+        history = read_history(out / METRICS, output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(
         f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
@@ -297,21 +291,25 @@ def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfi
 
 
 def _try_rates(
-    training: TrainingConfig, settings: NetworkTrainingConfig, model: NeuralModel, train_split: Split, session: Session
+    training: TrainingConfig,
+    optim: OptimConfig,
+    settings: NetworkTrainingConfig,
+    model: NeuralModel,
+    train_split: Split,
+    session: Session,
 ) -> RateTest:
     """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
     lr_range.png. The model is not saved.
 
     Raises UserError if the loss diverges within 10 steps.
     """
-    assert settings.optim is not None, "each neural conf/model/*.yaml chooses one"
     low, high = settings.lr_range_limits
     use_gradients(model, training.embedding_gradients)
     batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)
     with only_plain(training.forms is Forms.plain):
         test = range_test(
             model,
-            make_optimizers(model, settings.optim),
+            make_optimizers(model, optim),
             iter(batches),
             limits=(low, high),
             steps=settings.lr_range_steps,
@@ -328,7 +326,7 @@ def _try_rates(
         from lmtool.plots.charts import loss_against_rate
         from lmtool.plots.style import save_png
 
-        title = f"optim={session.choices.get('optim', settings.optim.kind)}, data={settings.data.name}"
+        title = f"optim={session.choices.get('optim', optim.kind)}, data={settings.data.name}"
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title, start_of(test.rates))
         save_png(figure, session.out / "lr_range.png")
         session.say(f"drawn in {session.out / 'lr_range.png'}")

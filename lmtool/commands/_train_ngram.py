@@ -87,6 +87,7 @@ def _estimate(
 
     listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
+    from lmtool.ngram.counting.counts import count_sources
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
@@ -95,7 +96,11 @@ def _estimate(
     tuning_split = settings.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-    cutoffs = _cutoffs(settings.prune_counts, model.order)
+    cutoffs = settings.prune_counts or None
+    if cutoffs is not None:  # the last one given holds for all higher orders
+        if len(cutoffs) > model.order:
+            raise UserError(f"prune_counts={cutoffs}: {len(cutoffs)} cut-offs, but model.order={model.order}")
+        cutoffs = cutoffs + cutoffs[-1:] * (model.order - len(cutoffs))
     storage = settings.counts.storage(whole)
     if storage.note is not None:
         session.note(storage.note)
@@ -111,7 +116,13 @@ def _estimate(
     merged: dict[str, Any] = {}
     counts = settings.counts.count(counted_corpus, model.order, storage)
     if isinstance(smoother, MergingSmoother):
-        counts = _with_sources(counts, counted_corpus, settings.smoother.kind)
+        if counted_corpus.train_counted_externally:
+            raise UserError(
+                f"smoother={settings.smoother.kind}: {counted_corpus.path} has no text of train to count by sources: "
+                "leave counts= out"
+            )
+        sources = count_sources(counts, counted_corpus.split("train"), counted_corpus.sources)
+        counts = replace(counts, sources=sources)
     counted = time.perf_counter()
     if tuning_split is not None:
         merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
@@ -144,39 +155,22 @@ def _estimate(
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-    scored: dict[str, Any] = {}
+    result, examples = merged, corpus.tokens("train")
     if valid is not None:
         limit = None if storage.memory is None else storage.limit
-        scored["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
-    examples = corpus.tokens("train")
-    unequal = {} if language_model.normalised else {"normalised": False}
-    if unequal:
+        result["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
+    if not language_model.normalised:
+        result["normalised"] = False
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
-    return (
-        unequal
-        | merged
-        | scored
-        | {
-            "parameters": sum(sizes),
-            "ngrams": sizes,
-            "examples": examples,
-            "examples_per_second": examples / (estimated - start),
-            "epochs": 1,
-            "counting_seconds": counted - chosen,
-            "estimation_seconds": estimated - counted,
-        }
-    )
-
-
-def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
-    """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
-    from lmtool.ngram.counting.counts import count_sources
-
-    if corpus.train_counted_externally:
-        raise UserError(
-            f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
-        )
-    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
+    return result | {
+        "parameters": sum(sizes),
+        "ngrams": sizes,
+        "examples": examples,
+        "examples_per_second": examples / (estimated - start),
+        "epochs": 1,
+        "counting_seconds": counted - chosen,
+        "estimation_seconds": estimated - counted,
+    }
 
 
 def _tune(
@@ -197,12 +191,3 @@ def _tune(
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
     return {"source_weights": weights, "discounts": smoother.values.tolist()}
-
-
-def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
-    """Return one cut-off per order; the last one given holds for all higher orders."""
-    if not prune:
-        return None
-    if len(prune) > order:
-        raise UserError(f"prune_counts={prune}: {len(prune)} cut-offs, but model.order={order}")
-    return prune + prune[-1:] * (order - len(prune))

@@ -10,7 +10,7 @@ from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.results import SUM_UNKNOWN, Comparison
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
@@ -63,36 +63,22 @@ def run(settings: Settings, session: Session) -> Comparison:
     texts = ", ".join(dict.fromkeys(member.scores.split for member in members))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
     resampled = f"{tokens.count:,} tokens{within}; {drawn}"
-    comparison = Comparison(
-        header=HEADER,
-        table=rows,
-        split=texts,
-        tokens=tokens.count,
-        resampled=f"{texts}: {resampled}",
-        notes=session.notes,
-    )
-    write_json(
-        session.out / "result.json",
-        {
-            "split": members[0].scores.split,
-            "tokens": tokens.count,
-            "unit": unit,
-            "units": units,
-            "resamples": settings.resamples,
-            "members": [
-                dict(zip(KEYS, row, strict=True))
-                | {"run": member.name, "dynamic": member.scores.dynamic}
-                | {"split": member.scores.split, "normalised": member.scores.normalised}
-                | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}
-                | {"across_sentences": member.scores.across}
-                for member, row in zip(members, rows, strict=True)
-            ],
-        },
-    )
+    about = texts, tokens.count, f"{texts}: {resampled}"
+    comparison = Comparison(*about, header=HEADER, table=rows, notes=session.notes)
     for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
         with atomic_write(session.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    session.say(f"{comparison.heading()}\n{comparison.table_text()}")
+    records = [
+        dict(zip(KEYS, row, strict=True))
+        | {"run": member.name, "dynamic": member.scores.dynamic}
+        | {"split": member.scores.split, "normalised": member.scores.normalised}
+        | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}
+        | {"across_sentences": member.scores.across}
+        for member, row in zip(members, rows, strict=True)
+    ]
+    result = {"split": members[0].scores.split, "tokens": tokens.count, "unit": unit, "units": units}
+    result |= {"resamples": settings.resamples, "members": records}
+    session.finish(result, f"{comparison.heading()}\n{comparison.table_text()}")
     if few:
         session.note(
             f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more "

@@ -6,20 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lmtool import results
 from lmtool.config.rules import MISSING, number_or_share, setting
 from lmtool.config.verbs import VerbConfig, require_device
 from lmtool.errors import UserError
 from lmtool.session import Session
 from lmtool.system.process import keep_freed_memory
 from lmtool.system.terminal import token_bar
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from lmtool.results import TrainedRun
-    from lmtool.system.arrays import IntArray
 
 PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
@@ -36,20 +31,20 @@ class Settings(VerbConfig):
     device: str = setting(check=require_device)
 
 
-def run(settings: Settings, session: Session) -> TrainedRun:
+def run(settings: Settings, session: Session) -> results.TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
     import numpy as np
+    import numpy.typing as npt
 
     from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run
     from lmtool.config.settings import plain_values
     from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.results import TrainedRun
     from lmtool.runs.corpus import open_run_corpus, require_splits
     from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
-    from lmtool.system.arrays import in_chunks
+    from lmtool.system.arrays import IntArray, in_chunks
 
     session.require_new()
     keep_freed_memory()
@@ -100,14 +95,10 @@ def run(settings: Settings, session: Session) -> TrainedRun:
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
     seconds = time.perf_counter() - start
-    result: dict[str, Any] = {
-        "valid_perplexity": valid_perplexity,
-        "examples": tokens,
-        "examples_per_second": tokens / seconds,
-    }
-    result |= {"epochs": tokens / train.tokens, "seconds": seconds, "options": session.choices}
+    result: dict[str, Any] = {"valid_perplexity": valid_perplexity, "examples": tokens, "seconds": seconds}
+    result |= {"examples_per_second": tokens / seconds, "epochs": tokens / train.tokens, "options": session.choices}
     fits = teacher_run.fitted_on, like_run.fitted_on
     save_ngram_run(session, plain_values(settings), Text.of_run(like_run), model, result, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
-    return TrainedRun.of(session.out, saved, settings.store_dir, session.notes)
+    return results.TrainedRun.of(session.out, saved, settings.store_dir, session.notes)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lmtool import results
 from lmtool.config.rules import require, setting
 from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
 from lmtool.errors import UserError
-from lmtool.results import NOT_COMPARABLE
 from lmtool.session import Session
-from lmtool.system.files import write_json
-
-if TYPE_CHECKING:
-    from lmtool.results import MixedRun
 
 
 @dataclass(slots=True)
@@ -36,7 +31,7 @@ class Settings(MixtureConfig):
             self.weights = read_weights(self.weights, members, what)
 
 
-def run(settings: Settings, session: Session) -> MixedRun:
+def run(settings: Settings, session: Session) -> results.MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
     from lmtool.commands._ensemble_mixing import mix_runs, mix_scores
     from lmtool.commands._members import is_run, require_one_unit, shares
@@ -57,8 +52,7 @@ def run(settings: Settings, session: Session) -> MixedRun:
     members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in lines]
     evaluation = mixed.evaluation
     result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
-    write_json(session.out / "result.json", result)
-    session.say(f"{mixed.table_text()}\n\n{evaluation.lines()}")
+    session.finish(result, f"{mixed.table_text()}\n\n{evaluation.lines()}")
     if evaluation.normalised is False:
-        session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
+        session.note(f"a member's scores do not sum to one, so that the mixture's do not: {results.NOT_COMPARABLE}")
     return mixed

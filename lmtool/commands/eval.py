@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmtool.commands._settings import EvaluationConfig
 from lmtool.config.rules import is_number, require
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.session import Session
-from lmtool.system.files import write_json
 
 
-@dataclass(slots=True)
 class Settings(EvaluationConfig):
     """Settings of `lmtool eval`, and what they allow."""
 
@@ -42,8 +39,7 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
         result |= {"run": str(Path(evaluation.run).resolve())}
-    write_json(session.out / "result.json", result)
-    session.say(f"run {evaluation.run}\n{evaluation.lines()}")
+    session.finish(result, f"run {evaluation.run}\n{evaluation.lines()}")
     if evaluation.normalised is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation

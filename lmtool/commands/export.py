@@ -11,7 +11,6 @@ from lmtool.config.verbs import Vectors, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.session import Session
-from lmtool.system.files import write_json
 
 
 class What(Enum):
@@ -47,14 +46,7 @@ class Settings(VerbConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    from lmtool.commands._formats import (
-        OF_COUNTS,
-        OF_MODELS,
-        format_of,
-        write_count_based,
-        write_weights,
-        write_word_vectors,
-    )
+    from lmtool.commands import _formats
     from lmtool.runs.run import Run, run_folder
 
     to, folder = Path(settings.to), run_folder(settings.run)
@@ -64,22 +56,21 @@ def run(settings: Settings, session: Session) -> Written:
         card = write_card(Run.open(folder), "hub:OWNER/NAME", settings.license, settings.language)
         session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
         return Written(card, "model card", notes=session.notes)
-    form = format_of(settings.to)
+    form = _formats.format_of(settings.to)
     if settings.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={settings.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
     if settings.dtype is not WeightType.float32 and form != "safetensors":
         raise UserError(f"dtype={settings.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
-    if form in OF_MODELS + OF_COUNTS:
-        about, result = write_count_based(Run.open(folder), settings.store_dir, to, form, session)
+    if form in _formats.OF_MODELS + _formats.OF_COUNTS:
+        about, result = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
 
         loaded = load(folder, "cpu")
         if form == "safetensors":
-            about, result = write_weights(loaded, folder, to, BITS_OF[settings.dtype])
+            about, result = _formats.write_weights(loaded, folder, to, BITS_OF[settings.dtype])
         else:
             which = Vectors.output if settings.what is What.output else Vectors.embeddings
-            about, result = write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
-    session.say(f"wrote {to}: {about}")
-    write_json(session.out / "result.json", {"run": str(folder), "to": str(to), "format": form} | result)
+            about, result = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
+    session.finish({"run": str(folder), "to": str(to), "format": form} | result, f"wrote {to}: {about}")
     return Written(to, about, notes=session.notes)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
-from lmtool.data.faults import SKIP, Faults
-from lmtool.data.readers import JSON_LINES, form_of
 from lmtool.errors import UserError, named
 from lmtool.results import MinimalPairs
 from lmtool.session import Session
@@ -39,7 +37,9 @@ class Settings(SeveralModelsConfig):
 
 def run(settings: Settings, session: Session) -> MinimalPairs:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
+    from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
+    from lmtool.data.readers import JSON_LINES, form_of
     from lmtool.data.text_records import require_separate
     from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
     from lmtool.evaluation.score_table import require_table, write_columns

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.data.readers import stream_blocks
-from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.plots.style import save_png
 from lmtool.results.base import TableResult
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -66,6 +63,7 @@ class Result(TableResult):
 
 def run(settings: Settings, session: Session) -> Result:
     """Print the most probable words after a text, or after each line of standard input."""
+    from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named
 
@@ -155,6 +153,9 @@ def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
 
     Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
     """
+    from lmtool.data.readers import stream_blocks
+    from lmtool.data.standard_input import INPUT, standard_input
+
     blocks = stream_blocks(standard_input(by_line=by_line), INPUT)
     first = next(blocks, None) if sys.stdin is not None and not sys.stdin.isatty() else None
     if first is None:

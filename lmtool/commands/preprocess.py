@@ -9,7 +9,6 @@ from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.verbs import VerbConfig
 from lmtool.session import Session
-from lmtool.system.files import write_json
 from lmtool.system.terminal import text_table
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ def run(settings: Settings, session: Session) -> Corpus:
     session.note(*prepared.notes)
     corpus = Corpus(prepared)
     session.warn(*text_warnings(corpus))
-    session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}
-    write_json(session.out / "result.json", result)
+    session.finish(result, f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     return corpus

@@ -11,15 +11,14 @@ from lmtool.config.rules import MISSING, require, setting
 from lmtool.config.verbs import MapKind, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.plots.style import as_png
-from lmtool.report.page import Picture, Section, page
 from lmtool.results import Written
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import size_text
 
 if TYPE_CHECKING:
     from lmtool.report.find import ReportFolder
+    from lmtool.report.page import Section
     from lmtool.report.sections import Names
 
 PAGE = "report.html"
@@ -47,7 +46,9 @@ class Settings(ResamplingConfig):
 
 def run(settings: Settings, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
+    from lmtool.plots.style import as_png
     from lmtool.report.find import find_folders
+    from lmtool.report.page import Picture, page
     from lmtool.report.sections import unique_names
     from lmtool.runs.run import newest
 
@@ -62,27 +63,20 @@ def run(settings: Settings, session: Session) -> Written:
     title = f"lmtool report: {', '.join(Path(path).resolve().name for path in settings.paths) or folders[0].name}"
     # Everything is computed before anything is written, so that an error in one run leaves no partial report.
     html = page(title, introduction, sections)
-    pictures = {
-        f"{part.name}.png": as_png(part.figure)
-        for section in sections
-        for part in section.parts
-        if isinstance(part, Picture)
-    }
+    drawn = [part for section in sections for part in section.parts if isinstance(part, Picture)]
+    pictures = {f"{part.name}.png": as_png(part.figure) for part in drawn}
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with atomic_write(out / name) as temporary:
             temporary.write_bytes(content)
     shown = [str(source.folder) for source in folders]
-    write_json(
-        out / "result.json",
-        {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))},
-    )
+    result = {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))}
     for path in unfinished:
         session.note(f"{path} is not finished: left out")
     for section in sections:
         count = sum(isinstance(part, Picture) for part in section.parts)
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
     about = f"{size_text(len(html.encode()))}; its pictures as PNG beside it"
-    session.say(f"{out / PAGE}, {about}")
+    session.finish(result, f"{out / PAGE}, {about}")
     return Written(out / PAGE, about, notes=session.notes)
 
 

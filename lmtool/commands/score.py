@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.rules import require
-from lmtool.data.faults import NULL, STOP
-from lmtool.data.text_files import text_files
 from lmtool.errors import UserError
 from lmtool.results import ScoredTexts
 from lmtool.session import Session
 from lmtool.system.terminal import table_output
 
 
-@dataclass(slots=True)
 class Settings(ScoreConfig):
     """Settings of `lmtool score`, and what they allow."""
 
@@ -69,9 +65,11 @@ def _ascend(values: list[float] | None, count: int, above: float, below: float) 
 
 def run(settings: Settings, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
-    from lmtool.commands._score_outputs import require_outputs, write_filtered, write_scores
-    from lmtool.commands._score_texts import add_totals, identity_of, load_scorer, read_again, score_blocks
+    from lmtool.commands._score_outputs import carries, require_outputs, write_filtered, write_scores
+    from lmtool.commands._score_texts import identity_of, load_scorer, score_blocks
+    from lmtool.data.faults import NULL, STOP
     from lmtool.data.oov import text_warning
+    from lmtool.data.text_files import text_files
     from lmtool.data.text_records import STANDARD, record_blocks
     from lmtool.evaluation.text_scores import ScoreJournal
 
@@ -94,12 +92,20 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         pairs = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:
             deque(pairs, maxlen=0)
-            pairs = read_again(settings, names, journal)
+            pairs = ((None, *part) for part in journal.parts())
+            if carries(settings):  # the table has some of the fields, which are read a second time
+                passed = settings.on_error != STOP
+                pairs = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
         if settings.to is not None:
             write_scores(settings, models, journal, pairs, out if settings.to == STANDARD else None, result, session)
         elif streams:
             write_filtered(settings, pairs, out, journal, result)
-        add_totals(result, journal)
+        for rows, _ in journal.parts():
+            result.texts += len(rows)
+            result.empty += int((rows["tokens"] == 0).sum())
+            result.tokens += int(rows["tokens"].sum())
+            result.oov += int(rows["oov"].sum())
+            result.log_prob += float(rows["log_prob"].sum())
         result.faulty = journal.faults.count
         session.note(*journal.faults.notes())
         for model in models[:1]:

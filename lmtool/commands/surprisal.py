@@ -85,6 +85,8 @@ def score_rows(
     from lmtool.data.readers import form_of
     from lmtool.data.text_records import STANDARD
     from lmtool.evaluation.score_table import require_table, write_columns
+    from lmtool.evaluation.surprisal import score_words
+    from lmtool.evaluation.text_scores import ScoringModel
     from lmtool.runs.load import load_each
 
     if settings.to is not None:
@@ -102,7 +104,21 @@ def score_rows(
         session.note(*rows.notes)
         shown = {}
         for name, model in models:
-            scores[name].append(found := _scores(settings, model, rows, session))
+            if settings.entropy and not model.normalised:
+                raise UserError(
+                    f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out"
+                )
+            found = score_words(
+                ScoringModel(model.model, model.form, model.name),
+                rows,
+                settings.words,
+                marks=settings.marks,
+                entropy=settings.entropy,
+                add_end=settings.end_of_sentence == "add_to_last",
+                across=settings.across_sentences,
+                progress=session.progress,
+            )
+            scores[name].append(found)
             shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
         part = _table(settings, rows, shown, same_tokens=len(forms) == 1)
         if settings.to == STANDARD:
@@ -114,39 +130,13 @@ def score_rows(
         nats = np.concatenate([found.surprisal for found in scores[name]])
         means.append({"run": name, "mean_surprisal": float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])})
         means[-1] |= _report(settings, model, scores[name], sentences, session)
-    result = Surprisals(
-        header=list(table),
-        table=[list(row) for row in zip(*table.values(), strict=True)],
-        text=settings.text,
-        sentences=sentences,
-        items=len(rows.item_starts) - 1,
-        unit=settings.unit,
-        models=means,
-        to=settings.to,
-        notes=session.notes,
-    )
+    lines = [list(row) for row in zip(*table.values(), strict=True)]
+    about = settings.text, sentences, len(rows.item_starts) - 1, settings.unit, means, settings.to
+    result = Surprisals(*about, header=list(table), table=lines, notes=session.notes)
     if settings.to not in (None, STANDARD):
         write_columns(table | (rows.cells if form_of(settings.to) is None else {}), settings.to, bom=settings.bom)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result
-
-
-def _scores(settings: Settings, model: TextModel, rows: WordRows, session: Session) -> WordScores:
-    from lmtool.evaluation.surprisal import score_words
-    from lmtool.evaluation.text_scores import ScoringModel
-
-    if settings.entropy and not model.normalised:
-        raise UserError(f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out")
-    return score_words(
-        ScoringModel(model.model, model.form, model.name),
-        rows,
-        settings.words,
-        marks=settings.marks,
-        entropy=settings.entropy,
-        add_end=settings.end_of_sentence == "add_to_last",
-        across=settings.across_sentences,
-        progress=session.progress,
-    )
 
 
 def _report(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from lmtool import results
 from lmtool.commands._settings import CountTrainingConfig, NetworkTrainingConfig
 from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, is_tied, neither
@@ -14,9 +14,6 @@ from lmtool.config.verbs import PRUNE_METHODS, VerbConfig
 from lmtool.errors import UserError
 from lmtool.session import Session
 from lmtool.system.lock import folder_lock
-
-if TYPE_CHECKING:
-    from lmtool.results import RateTest, TrainedRun
 
 
 @dataclass(slots=True)
@@ -70,7 +67,7 @@ class Settings(CountTrainingConfig, NetworkTrainingConfig):
             require(self.limit_vocabulary is None, "limit_vocabulary", self.limit_vocabulary, rule)
 
 
-def run(settings: Settings, session: Session) -> TrainedRun | RateTest:
+def run(settings: Settings, session: Session) -> results.TrainedRun | results.RateTest:
     """Train the configured model."""
     if isinstance(settings.model, EncoderConfig):
         from lmtool.commands._train_neural import train_neural

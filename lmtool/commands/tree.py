@@ -13,11 +13,9 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.plots.style import save_png
 from lmtool.results import BuiltTree
 from lmtool.session import Session
-from lmtool.system.files import write_json
-from lmtool.system.terminal import nearest
+from lmtool.system.terminal import Cell, nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
@@ -41,6 +39,7 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
     from lmtool.data.text_form import TextForm
+    from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import tree_words
     from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
@@ -62,22 +61,17 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     labels = form.labels(words)
     analysis = analyse(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
-    built = BuiltTree(
-        kind,
-        tree,
-        analysis,
-        [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)],
-        tree_text(top),
-        seconds,
-        notes=session.notes,
-    )
-    write_json(out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)})
+    rows: list[list[Cell]] = [
+        [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)
+    ]
+    built = BuiltTree(kind, tree, analysis, rows, tree_text(top), seconds, notes=session.notes)
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:
         write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
-    session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
+    result = asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)}
+    session.finish(result, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     if session.keeps and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if settings.to is not None:

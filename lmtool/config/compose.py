@@ -147,14 +147,13 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
     some jobs of a sweep lack.
     """
     words = []
-    for group, option in request.choices.items():
-        options = ",".join(swept(group, option, request.folders) or [option]) if group in optional else option
-        words.append(f"{OPTIONAL * (group in optional)}{group}={options}")
-    for key, value in request.values.items():
-        if key in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
-            continue
-        text = value if request.sweep and not is_hydras(key) else as_text(value)
-        words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
+    for key, value in request.items():
+        if key in request.choices:
+            options = swept(key, value, request.folders) if key in optional else None
+            words.append(f"{OPTIONAL * (key in optional)}{key}={','.join(options or [value])}")
+        elif key not in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
+            text = value if request.sweep and not is_hydras(key) else as_text(value)
+            words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
         words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
     search = _search_path(request)

@@ -32,8 +32,8 @@ class Request:
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
-    started_in: the folder to which relative paths of a saved request refer. python: whether it is worded as Python's
-    arguments.
+    order: keys of choices and values as they were typed, by which a sweep numbers its jobs. started_in: the folder to
+    which relative paths of a saved request refer. python: whether it is worded as Python's arguments.
     """
 
     verb: str
@@ -44,6 +44,7 @@ class Request:
     config_name: str | None = None
     config_path: str | None = None
     sweep: bool = False
+    order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
     python: bool = field(default=False, compare=False)
 
@@ -88,8 +89,10 @@ class Request:
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
         removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
-        of_flags = {name: getattr(new, name) or getattr(self, name) for name in ("config_name", "config_path")}
-        merged = replace(self, removed=removed, config_dir=new.config_dir or self.config_dir, **of_flags)
+        order = [*self.order, *(key for key in new.order if key not in self.order)]
+        names = ("config_dir", "config_name", "config_path")
+        of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
+        merged = replace(self, removed=removed, order=order, **of_flags)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
@@ -100,10 +103,15 @@ class Request:
         """Return, as words, the choices and values that are of one of the groups."""
         return [f"{key}={as_written(value)}" for key, value in self.settings.items() if group_of(key) in groups]
 
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the keys and values of choices and values, in their order."""
+        place = {key: number for number, key in enumerate(self.order)}
+        return sorted((self.choices | self.values).items(), key=lambda item: place.get(item[0], len(place)))
+
     @property
     def settings(self) -> dict[str, Any]:
         """Its choices and values by key, but those of Hydra."""
-        found = {key.lstrip("+"): value for key, value in (self.choices | self.values).items()}
+        found = {key.lstrip("+"): value for key, value in self.items()}
         return {key: value for key, value in found.items() if not is_hydras(key)}
 
     @property
@@ -113,7 +121,7 @@ class Request:
 
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
-        given = [f"{key}={as_written(value)}" for key, value in (self.choices | self.values).items()]
+        given = [f"{key}={as_written(value)}" for key, value in self.items()]
         return [*given, *(f"~{key}" for key in self.removed)]
 
 

@@ -80,15 +80,19 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if refused is not None:
             rows.append(_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or record["request"] != refused["request"]):
+        if record is not None and (refused is None or _settings(record) != _settings(refused)):
             rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, status=str(error), code=1))
     return rows
 
 
+def _settings(record: dict[str, Any]) -> dict[str, Any]:
+    return Request.of_json(record["request"]).settings
+
+
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    given = Request.of_json(record["request"]).settings
+    given = _settings(record)
     settings = {key: as_written(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
