@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
+import pickle
 import random
 import re
 import sys
@@ -19,8 +21,11 @@ import torch
 import lmtool
 from lmtool import results
 from lmtool.api.running import logging_restored
+from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
+from lmtool.config.yaml_files import read
 from tests.conftest import ROOT
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
@@ -281,6 +286,17 @@ def test_the_values_of_a_sweep(
         (lambda: lmtool.train("nplm", trainig={"epochs": 3}), 'did you mean training={"epochs": 3}?'),
         (lambda: lmtool.train("nplm", trainning={}), "no key 'trainning'; did you mean training?"),
         (lambda: lmtool.sweep({"seed": [1]}, model="nplm", optimm={}), "no key 'optimm'; did you mean optim or"),
+        (lambda: lmtool.train("ngram", order=3), 'no key \'order\'; did you mean model={"kind": "ngram", "order": 3}?'),
+        (lambda: lmtool.train(order=3), 'no key \'order\'; did you mean model={"kind": "ngram", "order": 3}?'),
+        (lambda: lmtool.train("nplm", epochs=2), "no key 'epochs'; did you mean training={\"epochs\": 2}?"),
+        (lambda: lmtool.train("ngram", name="x"), "did you mean data={\"name\": 'x'}?"),
+        (lambda: lmtool.train("ngram", outdir="x"), "no key 'outdir'; did you mean out='x'?"),
+        (lambda: lmtool.sweep({"order": [1, 2]}, model="ngram"), 'did you mean over={"model.order": [1,2]}?'),
+        (lambda: lmtool.predict("the", overwrite=True), "no key 'overwrite'"),
+        (lambda: lmtool.predict(), "text has no value: give the text"),
+        (lambda: lmtool.neighbors(), "words has no value"),
+        (lambda: lmtool.export("nowhere"), "to has no value"),
+        (lambda: lmtool.compare(["a", "b"], text=["the cat"]), "must be the path of a file; evaluate and surprisal"),
         (lambda: lmtool.train("ngram", ["the cat"]), "pass lmtool.Corpus.from_texts(train="),
         (lambda: lmtool.tree("huffman", "toy", tree="random"), "given twice"),
         (lambda: lmtool.train("nplm", optim={"lr": -1.0}), "optim.lr=-1.0: must be"),
@@ -338,6 +354,74 @@ def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus
     assert json.loads((run.folder / "result.json").read_text())["normalised"] is False
     for result in (run, lmtool.evaluate(run), lmtool.ensemble([run, fair], out=folder / "unequal")):
         assert any("do not sum to one" in note for note in result.notes), result
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_is_a_function(verb: str) -> None:
+    name = {"eval": "evaluate", "distil": "distill", "report": "report_page"}.get(verb, verb)
+    function = getattr(lmtool, name)
+    assert pickle.loads(pickle.dumps(function)) is function and name in lmtool.__all__
+    if function.__module__ != "lmtool":
+        return  # it takes other arguments than the settings
+    parameters = inspect.signature(function).parameters
+    groups = read(conf_dir() / f"{verb}.yaml").groups.keys()
+    assert parameters.keys() - {"out", "progress", "overwrite"} == own_types(verb).keys() | groups
+    assert parameters.keys() >= {"out", "progress"} and function.__doc__.startswith(f"lmtool {verb}: ")
+    assert all(f"\n{key}: " in function.__doc__ for key in parameters)
+    if bare := bare_setting(verb):
+        assert next(iter(parameters)) == bare[0]
+
+
+def test_the_types_of_a_function() -> None:
+    assert str(inspect.signature(lmtool.neighbors)).translate({ord(quote): None for quote in "'\""}) == (
+        "(words: list[str] = None, run: RunLike | None = None, *, top: int = 10, by: Literal[cosine, dot] = cosine, "
+        "of: Literal[embeddings, output] = embeddings, options: str | None = None, store_dir: str = stores, "
+        "threads: int | None = None, out: str | PathLike[str] | None = None, progress: bool | None = None) -> Result"
+    )
+    assert "\ntop: number of neighbours of each word [1 or more].\n" in str(lmtool.neighbors.__doc__)
+    first = {name: list(inspect.signature(getattr(lmtool, name)).parameters)[:2] for name in ("export", "distill")}
+    assert first == {"export": ["run", "to"], "distill": ["run", "like"]}
+    types = inspect.signature(lmtool.convert).parameters
+    assert types["data"].annotation == "Option | Corpus" and types["overwrite"].default is False
+    assert types["run"].annotation == "RunLike | None | Sequence[RunLike]"
+    with pytest.raises(TypeError, match="multiple values for argument 'text'"):
+        lmtool.predict("a", text="b")
+
+
+def test_words_texts_neighbors_and_files(
+    bigram: lmtool.results.TrainedRun,
+    network: lmtool.results.TrainedRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    predicted = lmtool.predict("a b", bigram, top=2)
+    assert [(row["word"], row["probability"]) for row in predicted.rows] == bigram.model.predict("a b", 2)
+    assert str(predicted).startswith(f"run {bigram.folder}\nrank  word  probability") and predicted.codes == []
+    assert predicted.to_pandas()["log10 p"][0] == math.log10(bigram.model.predict("a b", 1)[0][1])
+    lmtool.export(bigram, "a.arpa")
+    for model in ("a.arpa", lmtool.load("a.arpa"), bigram.model):
+        of_file = lmtool.predict("a b", model, top=2)
+        assert [row["word"] for row in of_file.rows] == [row["word"] for row in predicted.rows]
+    sampled = lmtool.generate("a", bigram, count=3, seed=5, out="sampled")
+    assert sampled.texts == bigram.model.generate("a", count=3, length=50, seed=5)
+    assert (
+        str(sampled).splitlines() == [f"run {bigram.folder}, seed=5", *sampled.texts] and "<td" in sampled._repr_html_()
+    )
+    assert json.loads(Path("sampled/result.json").read_text())["texts"] == sampled.texts
+    for near in (lmtool.neighbors("a", network, top=2), lmtool.neighbors(["a"], run=network.model, top=2)):
+        assert [(row["neighbor"], row["cosine"]) for row in near.rows] == network.model.neighbors("a", 2)
+    files = lmtool.verify([bigram, "a.arpa"])
+    assert {row["condition"] for row in files.rows} == {"whole", "unverified"} and len(files.notes) == 1
+    Path("text.txt").write_text("a b c\nb c\n")
+    assert lmtool.score(bigram, "text.txt", to="scores.tsv").texts == 2
+    (network.folder / "vocabulary.txt").rename("kept")
+    (network.folder / "vocabulary.txt").write_text("other")
+    with pytest.raises(lmtool.UserError, match=r"1 of \d+ files damaged"):
+        lmtool.verify(network)
+    Path("kept").rename(network.folder / "vocabulary.txt")
+    assert capfd.readouterr() == ("", "") and not Path("outputs").exists()
 
 
 def test_public_names() -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, Signature
@@ -22,6 +22,7 @@ from lmtool.config.yaml_files import read
 
 VERBS = {"distill": "distil", "report_page": "report"}  # of functions with another name: lmtool.report is a package
 LEADING = ("run", "data", "text")  # settings that can be given by position, beside the bare one and those without value
+OF_GROUP = 'an option by name, or its settings with the name under "kind", or a Corpus'
 PYTHON = {"null": "None", "true": "True", "false": "False"}
 
 
@@ -35,18 +36,11 @@ def __getattr__(name: str) -> Callable[..., Any]:
 @cache
 def function_of(verb: str, name: str) -> Callable[..., Any]:
     """Return the function of a verb, which has its settings as parameters, and returns its result."""
-    parameters, meanings = _settings(verb)
-    no_folder = "a new one" if is_kept(verb, {}) else "nothing is kept"
-    for key, type_, default, meaning in (
-        ("out", "str | PathLike[str] | None", None, f"the output folder. None: {no_folder}"),
-        ("overwrite", "bool", False, "whether a run in `out` is replaced instead of an error"),
-        ("progress", "bool | None", None, "whether to show bars. None: on a terminal and in notebooks"),
-    ):
-        if key != "overwrite" or verb in NEW_RUNS:
-            parameters.append(Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=type_))
-            meanings[key] = meaning
+    described = [*_parameters(verb)]
+    lines = [fill(f"{parameter.name}: {meaning}.", 116, subsequent_indent="    ") for parameter, meaning in described]
     file, module = read(conf_dir() / f"{verb}.yaml"), import_module(f"lmtool.commands.{verb}")
-    signature = Signature(parameters, return_annotation=module.run.__annotations__["return"])
+    result = module.run.__annotations__["return"]
+    signature = Signature([parameter for parameter, _ in described], return_annotation=result)
 
     def function(*arguments: Any, **named: Any) -> Any:
         known = {key: named.pop(key) for key in [*named] if key in signature.parameters}
@@ -57,38 +51,38 @@ def function_of(verb: str, name: str) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "lmtool"
-    function.__doc__ = "\n".join(
-        [f"lmtool {verb}: {file.title}", "", fill(file.description, 116, break_on_hyphens=False), ""]
-        + [fill(f"{key}: {meaning}.", 116, subsequent_indent="    ") for key, meaning in meanings.items()]
-    )
+    about = fill(file.description, 116, break_on_hyphens=False)
+    function.__doc__ = "\n".join([f"lmtool {verb}: {file.title}", "", about, "", *lines])
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
 
-def _settings(verb: str) -> tuple[list[Parameter], dict[str, str]]:
-    """Return the parameters for the settings of a verb, and their meanings with bounds."""
+def _parameters(verb: str) -> Iterator[tuple[Parameter, str]]:
+    """Yield the parameters of a verb's function with their meanings, first those that can be given by position."""
     own, bare = own_types(verb), bare_setting(verb)
     file, common = (read(conf_dir() / f"{name}.yaml") for name in (verb, "common"))
-    settings = {item.path[0]: item for item in (*file.settings, *common.settings) if not item.path[1:]}
-    values = {key: item.value for key, item in settings.items()}
-    of_group = 'an option by name, or its settings with the name under "kind", or a Corpus'
-    meanings = dict.fromkeys(file.groups, of_group)
-    for key, item in settings.items():
-        meaning = re.sub(r"\b(null|true|false)\b", lambda word: PYTHON[word[0]], item.meaning)
-        meanings[key] = f"{meaning} [{own[key].bounds}]" if own[key].bounds else meaning
+    outer = [item for item in (*file.settings, *common.settings) if not item.path[1:]]
+    said = {item.path[0]: (item.value, item.meaning) for item in outer}
+    said |= {group: (option, OF_GROUP) for group, option in file.groups.items()}
+    first = [bare[0]] if bare else []
+    first += [key for key in said if key in LEADING or said[key][0] == "???" or (key == "runs" and "run" not in own)]
+    for key in dict.fromkeys([*first, *said]):
+        value, meaning = said[key]
+        meaning = re.sub(r"\b(null|true|false)\b", lambda word: PYTHON[word[0]], meaning)
+        bounds = own[key].bounds if key in own else ""
+        default = None if value == "???" else yaml.safe_load(value)
+        kind = Parameter.POSITIONAL_OR_KEYWORD if key in first else Parameter.KEYWORD_ONLY
+        parameter = Parameter(key, kind, default=default, annotation=_annotation(key, own))
+        yield parameter, f"{meaning} [{bounds}]" if bounds else meaning
 
-    def place(key: str) -> int:
-        """Return where a setting stands: 0 the bare one, 1 others by position, 2 those that are only named."""
-        leads = key in LEADING or values.get(key) == "???" or (key == "runs" and "run" not in own)
-        return 0 if bare and key == bare[0] else 1 if leads else 2
+    def named(key: str, annotation: str, default: Any = None) -> Parameter:
+        return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
-    parameters = []
-    for key in sorted([*file.groups, *settings], key=lambda key: (place(key), key in file.groups)):
-        text = file.groups.get(key) or values[key]
-        default = None if text == "???" else yaml.safe_load(text)
-        kind = Parameter.KEYWORD_ONLY if place(key) == 2 else Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(Parameter(key, kind, default=default, annotation=_annotation(key, own)))
-    return parameters, {parameter.name: meanings[parameter.name] for parameter in parameters}
+    no_folder = "a new one" if is_kept(verb, {}) else "nothing is kept"
+    yield named("out", "str | PathLike[str] | None"), f"the output folder. None: {no_folder}"
+    if verb in NEW_RUNS:
+        yield named("overwrite", "bool", False), "whether a run in `out` is replaced instead of an error"
+    yield named("progress", "bool | None"), "whether to show bars. None: on a terminal and in notebooks"
 
 
 def _annotation(key: str, own: dict[str, SettingType]) -> str:

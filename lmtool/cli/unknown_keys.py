@@ -6,7 +6,7 @@ verbs, and finally by its spelling.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable, Sequence
 
 from omegaconf.errors import OmegaConfBaseException
@@ -195,11 +195,8 @@ def _in_other_options(other: str, value: str, job: Composition, *, python: bool)
 def _in_python(key: str, value: str, kind: str | None = None) -> str:
     """Return a setting as an argument of a function, e.g. model={"kind": "ngram", "order": 3}."""
     group, _, name = key.partition(".")
-    try:
-        if isinstance(ast.literal_eval(value), tuple):
-            return f'over={{"{key}": [{value}]}}'
-    except (ValueError, SyntaxError):
-        value = f'"{value}"'
+    if re.match(r"[^\[{'\"]*,", value):  # the values of a sweep
+        return f'over={{"{key}": [{value}]}}'
     if not name:
         return f"{group}={value}"
     return f'{group}={{{f""""kind": "{kind}", """ if kind else ""}"{name}": {value}}}'
