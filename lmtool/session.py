@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
-from lmtool.system.files import write_json
 from lmtool.system.terminal import write_out
+
+if TYPE_CHECKING:
+    from lmtool.config.request import Request
 
 # Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
 # GPUs they share.
@@ -27,6 +28,12 @@ PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
 SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
 DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
 Again = Literal["overwrite", "resume"] | None
+
+
+def _no_request() -> Request:
+    from lmtool.config.request import Request
+
+    return Request("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Session:
     """
 
     out: Path
-    request: Request = field(default_factory=lambda: Request(""))
+    request: Request = field(default_factory=_no_request)
     choices: dict[str, str] = field(default_factory=dict)
     launcher: Mapping[str, Any] | None = None
     progress: bool = False
@@ -80,6 +87,8 @@ class Session:
 
     def finish(self, values: object, text: str, *written: str | Path | None) -> None:
         """Write a command's result.json, and print its result and the files that it has written."""
+        from lmtool.system.files import write_json
+
         write_json(self.out / "result.json", values)
         self.say(text)
         for path in written:

@@ -12,8 +12,7 @@ from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, i
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.config.verbs import PRUNE_METHODS, VerbConfig
 from lmtool.errors import UserError
-from lmtool.session import Session
-from lmtool.system.lock import folder_lock
+from lmtool.session import Session, processes_started
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun | results.Ra
     if not isinstance(settings.model, CountModelConfig):
         raise neither(settings.model)
     from lmtool.commands._train_ngram import train_ngram
-    from lmtool.session import processes_started
+    from lmtool.system.lock import folder_lock
 
     model = settings.model
     if processes_started() > 1:
