@@ -50,7 +50,7 @@ def value_of(word: Word, type_: SettingType) -> Any:
         if key in (*HYDRA_TEXTS, OUT):
             _require_folder(word, text)
         if type_.may_be_text and os.path.exists(text) and (INTERPOLATION.search(text) or not type_.is_text):
-            return escaped(text)
+            return escaped(text) if type_.item is None else [escaped(text)]
     if type_.is_text:
         return read_text(text, null=True)
     override = parsed(text)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.grammar import as_text
 from lmtool.config.request import Request
 from lmtool.config.rules import as_written
 from lmtool.errors import UserError, printable
@@ -93,7 +94,7 @@ def _settings(record: dict[str, Any]) -> dict[str, Any]:
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
     given = _settings(record)
-    settings = {key: as_written(value) if isinstance(value, list | dict) else value for key, value in given.items()}
+    settings = {key: as_text(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":

@@ -129,6 +129,14 @@ def test_a_file_with_a_comma_is_one_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert values("train data=text data.train=a,b.txt") == ["text", "a,b.txt"]
 
 
+def test_a_list_of_one_folder_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run,1").mkdir()
+    Path("run").mkdir()
+    assert values("compare runs=run") == [["run"]] and values("compare runs=run,1") == [["run,1"]]
+    assert values("tree words=run") == [["run"]]
+
+
 def test_odd_names_come_through(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     text = "the cat sat\n"
