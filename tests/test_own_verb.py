@@ -57,7 +57,7 @@ def test_help_and_completion_know_it(checkout: Path) -> None:
 
 def test_it_is_a_function(checkout: Path) -> None:
     """As the page shows, with its settings' types, values and meanings."""
-    (shown,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.M | re.S)
+    (shown,) = re.findall(r"^```pycon\n(.*?)^```", PAGE.read_text(), flags=re.M | re.S)
     asked = (
         "import doctest, sys, lmtool; test = doctest.DocTestParser().get_doctest(sys.argv[1], {'lmtool': lmtool}, '', "
     )
