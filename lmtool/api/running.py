@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lmtool.cli.running import MADE_OF_FILES, composed, run_command_of
+from lmtool.cli.running import composed, run_command_of
 from lmtool.cli.words import RESUME, earlier_run
-from lmtool.commands import bare_setting, own_types
+from lmtool.commands import bare_setting, own_types, settings_of
 from lmtool.config.options import folder_in_use
 from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require, require_flags, require_path
@@ -31,7 +31,6 @@ from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
 MODELS = {"run", "runs", "run_out", "arpa", "like", "paths", "resume"}  # settings that name runs and models
-NEW_RUNS = ("train", "distil", "convert")  # verbs that make a run in a new folder, unless overwrite=True
 Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
@@ -90,7 +89,7 @@ def call(
 
 def is_kept(verb: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the output folder is kept if nobody names it: it is the result, unless to= names a file."""
-    return verb in MADE_OF_FILES and settings.get("to") is None
+    return bool(settings_of(verb).makes) and settings.get("to") is None
 
 
 def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:

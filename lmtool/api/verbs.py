@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from lmtool.api.running import NEW_RUNS, call, is_kept, names_models, replacing
-from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.api.running import call, is_kept, names_models, replacing
+from lmtool.commands import bare_setting, own_types, settings_of, verbs
 from lmtool.config.options import conf_dir
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read
@@ -80,7 +80,7 @@ def _parameters(verb: str) -> Iterator[tuple[Parameter, str]]:
 
     no_folder = "a new one" if is_kept(verb, {}) else "nothing is kept"
     yield named("out", "str | PathLike[str] | None"), f"the output folder. None: {no_folder}"
-    if verb in NEW_RUNS:
+    if settings_of(verb).makes == "run":
         yield named("overwrite", "bool", False), "whether a run in `out` is replaced instead of an error"
     yield named("progress", "bool | None"), "whether to show bars. None: on a terminal and in notebooks"
 

@@ -44,7 +44,6 @@ from lmtool.sweeps import job, restart, sweep
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
-MADE_OF_FILES = ("train", "ensemble", "distil", "convert", "report")  # verbs whose result is their output folder
 BY_HYDRA = ("--info", "-i", "--hydra-help", "--shell-completion", "-sc", "--experimental-rerun")
 
 
@@ -267,7 +266,7 @@ def _output_folder(request: Request, settings: DictConfig) -> Iterator[str]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         named = {OUT, "hydra.run.dir"} & request.values.keys()
-        if named or request.verb in MADE_OF_FILES or settings.get("nbest"):
+        if named or settings_of(request.verb).makes or settings.get("nbest"):
             raise mistakes.of_folder(error) from error
         write_out(f"note: {folder} cannot be made ({error.strerror}): the result is printed, not kept\n")
         with tempfile.TemporaryDirectory(prefix="lmtool-") as temporary:

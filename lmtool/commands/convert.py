@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from lmtool.commands._settings import ConversionConfig
 from lmtool.config.rules import MISSING, require, setting
@@ -16,6 +17,8 @@ from lmtool.session import Session
 @dataclass(slots=True)
 class Settings(ConversionConfig):
     """Settings of `lmtool convert`."""
+
+    makes: ClassVar[str] = "run"
 
     run: str | None = setting(excludes=("arpa=FILE", "runs=A,B"))
     arpa: str | None = setting(excludes=("runs=A,B",))

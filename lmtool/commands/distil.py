@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lmtool import results
 from lmtool.config.rules import MISSING, number_or_share, setting
@@ -22,6 +22,8 @@ PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 @dataclass(slots=True)
 class Settings(VerbConfig):
     """Settings of `lmtool distil`."""
+
+    makes: ClassVar[str] = "run"
 
     run: str = MISSING
     like: str = MISSING

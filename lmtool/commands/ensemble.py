@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from lmtool import results
 from lmtool.config.rules import require, setting
@@ -15,6 +16,8 @@ from lmtool.session import Session
 @dataclass(slots=True)
 class Settings(MixtureConfig):
     """Settings of `lmtool ensemble`."""
+
+    makes: ClassVar[str] = "files"
 
     text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
 

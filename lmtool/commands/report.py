@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.config.verbs import MapKind, ResamplingConfig
@@ -27,6 +27,8 @@ PAGE = "report.html"
 @dataclass(slots=True)
 class Settings(ResamplingConfig):
     """Settings of `lmtool report`. words: a number, or a list."""
+
+    makes: ClassVar[str] = "files"
 
     paths: list[str] = setting(bare=True)
     map: MapKind = MISSING

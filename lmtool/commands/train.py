@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lmtool import results
 from lmtool.commands._settings import CountTrainingConfig, NetworkTrainingConfig
@@ -18,6 +19,8 @@ from lmtool.session import Session, processes_started
 @dataclass(slots=True)
 class Settings(CountTrainingConfig, NetworkTrainingConfig):
     """Settings of `lmtool train`, and what they allow."""
+
+    makes: ClassVar[str] = "run"
 
     model: ModelConfig = MISSING
 

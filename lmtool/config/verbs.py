@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from lmtool.config.data import LOWERCASE, WordRule, require_lowercase
 from lmtool.config.rules import MISSING, Settings, are_numbers, require, require_block, setting
@@ -46,7 +46,11 @@ def read_weights(given: Any, members: int, what: str) -> list[float]:
 
 @dataclass(slots=True)
 class VerbConfig(Settings):
-    """Settings of every verb."""
+    """Settings of every verb. makes: what its output folder is, which is then kept in Python, too: "run" (which
+    overwrite=True replaces), "files", or "" if the result is what the verb returns and prints.
+    """
+
+    makes: ClassVar[str] = ""
 
     options: str | None = MISSING
     store_dir: str = MISSING
