@@ -2,32 +2,35 @@
 
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
 name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
-who types such a setting runs their own code; the files of --config-dir and hydra.searchpath, and a run folder, may be
-somebody else's and must not run code. So each of these files, whether a line uses it or not, and each saved request is
-checked against a list of keys, each with the form of its values, before Hydra reads it.
+who types such a setting runs their own code; YAML files of --config-dir and hydra.searchpath, and a run folder, may be
+somebody else's and must not run code. Composing them runs nothing. What they are composed to is compared with what
+lmtool's own files are, wherever the difference comes from, and it must be in a list of keys, each with the form of its
+values. Hydra's own application, which runs sweeps, does not read such files: it gets what has been checked, as words.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lmtool.config.options import HOMES
-from lmtool.config.request import Request
+from lmtool.cli.help_pages import PLUGINS
+from lmtool.config.compose import Composition
+from lmtool.config.options import EXPERIMENT, HOMES
+from lmtool.config.request import SEARCH_PATH, Request, is_hydras
 from lmtool.config.rules import as_written, require_text
 from lmtool.config.settings import SettingError
 from lmtool.config.types import TRAINING
-from lmtool.config.yaml_files import require_bounded_aliases
-from lmtool.errors import named
 
 GUARDED = re.compile(r"(hydra|options|counts\.options|counts\.master)(\.|$)|counts$")
-FOLDER = r"(?!/)((?!\.\.(/|$))([^/\\$]|\$\{(hydra\.job\.(name|num|id)|now:[-%\w:.]+)\})+(/|$))+|null"  # below another
+# A folder below another; a time begins with digits.
+FOLDER = r"(?!/)((?!\.\.(/|$))([^/\\$]|\$\{(hydra\.job\.(name|num|id)|now:%[YmdHMSf][-%\w:.]*)\})+(/|$))+|null"
 NAME, WORDS = r"(?!\.\.?$)[^/\\$]+", r"([^$\\:]|:(?!//))*"
 NUMBER, SIZE = r"-?[\d.]+(e[-+]?\d+)?|true|false|null|auto", r"[\d.]+ *([kmgtp]?b?|[mu]?s|min|h|d)|true|false"
 # What files and resumed lines may set of these, with the form of its values; anything else is typed.
@@ -49,56 +52,85 @@ ALLOWED = {
     r"|shuffle\.(compress|file\.buffer|io\.(maxRetries|retryWait)))": SIZE,
 }
 PARAMETERS = "hydra.sweeper.params."
-PACKAGE = re.compile(r"^\s*#\s*@package\s+(\S+)", re.MULTILINE)
-# Packages that a defaults list may name.
-OWN_GROUP = re.compile(rf"(_global_\.)?({'|'.join([*HOMES, TRAINING])})(\.\w+)*|_global_")
+SET_BY_HYDRA = (  # what Hydra sets itself, and what a request gives in another place
+    *("hydra.runtime", "hydra.overrides", "hydra.job.override_dirname", "hydra.job.config_name"),
+    *("hydra.mode", SEARCH_PATH),
+)
 REMEDY = "YAML files and resumed lines may not set this; if it is your own, write it on the command line"
 
 
-def require_allowed_files(folders: Collection[Path], typed: Collection[str]) -> None:
-    """Raise UserError, naming the file, for a YAML file below a folder that sets what it may not.
-
-    typed: keys that the user has given, which replace those of files. Files that are not YAML are left alone.
+def require_allowed_settings(composition: Composition, settings: DictConfig) -> None:
+    """Raise SettingError for a value that somebody else's YAML file or saved request may not set. settings: composed of
+    the options of `composition`, with all values.
     """
-    for folder in folders:
-        for path in sorted(folder.rglob("*.yaml")):
-            require_bounded_aliases(path)
-            with named(str(path.relative_to(folder))):
-                _require_allowed_file(path, ".".join(path.relative_to(folder).parts[:-1]), typed)
+    request = composition.request
+    given = {key.lstrip("+"): value for key, value in request.values.items()}
+    mine = given if request.typed is None else {key: given[key] for key in given if key in request.typed}
+    typed = {".".join(path) for key, value in mine.items() for path, _ in _leaves(value, (key,))}
+    for key, value in changes(composition, settings).items():
+        if key not in typed:
+            require_allowed(key, value)
 
 
-def _require_allowed_file(path: Path, group: str, typed: Collection[str]) -> None:
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException):
-        return  # composing it will report it
-    if not isinstance(content, dict):
-        return
-    defaults = content.pop("defaults", None)
-    packages = [name.replace("_group_", group).replace("_name_", path.stem) for name in PACKAGE.findall(text)]
-    for package in packages or [group]:
-        inside = "" if package == "_global_" else package.removeprefix("_global_.") + "."
-        for keys, value in _leaves(content):
-            key = inside + ".".join(keys)
-            if not any(f"{key}.".startswith(f"{given}.") for given in typed):
-                require_allowed(key, value)
-        for item in defaults if isinstance(defaults, list) else []:
-            for entry in map(str, item if isinstance(item, dict) else [item]):
-                *_, name = entry.split() or [""]
-                moved = name.partition("@")[2]
-                is_elsewhere = bool(moved) and OWN_GROUP.fullmatch(moved) is None
-                if is_elsewhere or (GUARDED.match(inside) and re.search("[/@]", name)):
-                    raise SettingError(f"{entry}: {REMEDY}", entry)  # the settings of any file would be moved there
+def changes(composition: Composition, settings: DictConfig) -> dict[str, Any]:
+    """Return the values by whole key that are guarded and not as lmtool and Hydra's plugins have them."""
+    trusted = dict(_leaves(OmegaConf.to_container(_trusted(composition), resolve=False)))
+    found = {}
+    for path, value in _leaves(OmegaConf.to_container(settings, resolve=False)):
+        key = ".".join(path)
+        is_known = key.startswith(SET_BY_HYDRA) or (path in trusted and trusted[path] == value)
+        if GUARDED.match(key) and not is_known:
+            found[key] = value
+    return found
+
+
+def _trusted(composition: Composition) -> DictConfig:
+    """Compose the verb by lmtool's own files alone, with the options of Hydra's own groups that are chosen."""
+    kept: dict[str, str] = {}
+    request = composition.request
+    for group, option in trusted_choices(composition).items():
+        with suppress(HydraException, OmegaConfBaseException):
+            _plain(request, kept | {group: option})
+            kept[group] = option
+    return _plain(request, kept)
+
+
+def _plain(request: Request, choices: dict[str, str]) -> DictConfig:
+    """Compose the verb of a request by lmtool's own files alone, with these choices."""
+    return Composition(replace(request, choices=choices, values={}, removed=[], config_dir=None), {}).options
+
+
+def trusted_choices(composition: Composition) -> dict[str, str]:
+    """Return the options of Hydra's groups that are chosen and not its defaults; for a launcher or sweeper of somebody
+    else, the installed one that it is made of.
+    """
+    request, of_hydra = composition.request, composition.options.hydra
+    usual = _plain(request, {}).hydra.runtime.choices
+    found = {
+        str(group): str(option)
+        for group, option in of_hydra.runtime.choices.items()
+        if str(group).startswith("hydra/") and usual.get(group) != option
+    }
+    for group, installed in PLUGINS.items():
+        part = group.partition("/")[2]
+        for option in installed if group in found and found[group] not in installed else ():
+            with suppress(HydraException, OmegaConfBaseException):
+                if _plain(request, {group: option}).hydra[part]["_target_"] == of_hydra[part]["_target_"]:
+                    found[group] = option
+    return found
 
 
 def require_allowed_request(request: Request, typed: Collection[str]) -> None:
-    """Raise UserError for a choice or value of a saved request that somebody else's may not have. typed: as above."""
+    """Raise UserError for a choice or value of a saved request that somebody else's may not have. typed: keys that the
+    user has given.
+    """
     for group, option in request.choices.items():
         require_text(group, option)
-        if "@" in group:
+        if re.fullmatch(rf"\+{EXPERIMENT}|hydra/\w+|{'|'.join([*HOMES, TRAINING])}", group) is None:
             raise SettingError(f"{group}={option}: {REMEDY}", group)
     for key, value in [*request.values.items(), *((key, None) for key in request.removed)]:
+        if re.fullmatch(r"\+?[\w./-]+", key) is None:
+            raise SettingError(f"{key}={as_written(value)}: {REMEDY}", key)
         for keys, item in _leaves(value, (key.lstrip("+"),)):
             if (name := ".".join(keys)) not in typed:
                 require_allowed(name, item)
@@ -110,6 +142,8 @@ def require_allowed(key: str, value: Any) -> None:
     require_text(key, text)
     if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them
         name = key.removeprefix(PARAMETERS)  # an override of each job
+        if is_hydras(name):
+            raise SettingError(f"{key}={text}: {REMEDY}", key)
         if name.startswith("~"):
             raise SettingError(f"{key}: a parameter is a setting, which cannot be left out", key)
         return require_allowed(name.lstrip("+"), value)

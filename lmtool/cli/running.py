@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli import mistakes
+from lmtool.cli.allowed import changes, require_allowed_settings, trusted_choices
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import jobs_of
 from lmtool.cli.unknown_keys import unknown_key
@@ -31,11 +32,11 @@ from lmtool.cli.values import read_text
 from lmtool.cli.words import flags_of, requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
 from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
-from lmtool.config.grammar import escaped, key_of, parsed, quoted, swept
-from lmtool.config.options import conf_dir, folder_in_use
+from lmtool.config.grammar import as_text, escaped, key_of, parsed, quoted, swept
+from lmtool.config.options import EXPERIMENT, conf_dir, folder_in_use
 from lmtool.config.request import OUT, Request, is_hydras
 from lmtool.config.rules import require_folder
-from lmtool.config.settings import error_line, typed
+from lmtool.config.settings import SettingError, error_line, typed
 from lmtool.errors import UserError, first_line, of_paths
 from lmtool.results import Result
 from lmtool.runs.resume import REQUEST, save_request
@@ -59,6 +60,7 @@ def run_line(line: CommandLine) -> int:
     if len(shown) > 1 or (shown and line.multirun and shown[0] in BY_HYDRA):
         raise UserError(f"{' and '.join(shown)}: show one thing at a time, and without -m")
     if any(line.has_flag(flag) for flag in BY_HYDRA):
+        composed(request)  # which checks what Hydra will read
         try:
             by_hydra(request, line.flags, hydra_words(request), lambda _: None)
         except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
@@ -76,7 +78,12 @@ def composed(request: Request) -> tuple[Composition, DictConfig]:
     """Compose a request: its options, and its settings with all values. Raises UserError for a mistake."""
     composition = mistakes.composed(request, own_types(request.verb))
     try:
-        return composition, composition.settings()
+        settings = composition.settings()
+        if request.is_guarded:
+            require_allowed_settings(composition, settings)
+        return composition, settings
+    except SettingError as error:
+        raise UserError(mistakes.placed(str(error), error.key, composition)) from error
     except Exception as error:
         fault = mistakes.of_values(error, composition)
         if fault is None:
@@ -135,6 +142,8 @@ def run_once(request: Request) -> Any:
                 _save(request, settings, Path(folder, of_hydra.output_subdir))
         except OSError as error:
             raise mistakes.of_folder(error) from error
+        except ValueError as error:  # of the logging's file
+            raise mistakes.of_folder(error.__cause__) if isinstance(error.__cause__, OSError) else error from None
         keeps = folder == os.path.join(started_in, of_hydra.run.dir)
         with env_override(of_hydra.job.env_set):
             return run_command_of(composition, settings, Path(folder), progress=on_terminal(), keeps=keeps)
@@ -166,7 +175,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
     """
     own = own_types(request.verb)
     hydras = {key: value for key, value in request.values.items() if is_hydras(key)} | {"hydra.mode": "MULTIRUN"}
-    settings = composed(replace(jobs_of(request, own)[0].request, values=hydras, sweep=False))[1]
+    first, settings = composed(replace(jobs_of(request, own)[0].request, values=hydras, sweep=False))
     with hydra_state(), _as_current(settings):
         of_hydra = settings.hydra
         asked = with_parameters(request, of_hydra.sweeper.get("params") or {}, own)
@@ -183,7 +192,18 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
         with sweep.started(asked, of_hydra) as state:
             is_grid, seed = restart.is_grid(of_hydra), str(asked.values.get("seed", ""))
             seeds = [] if is_grid else [parsed(each).value() for each in swept("seed", seed) or []]
-            words = hydra_words(asked.without("seed") if seeds else asked, optional)
+            told = asked.without("seed") if seeds else asked
+            if request.is_guarded:  # Hydra itself does not read somebody else's files
+                optional = {*names, *(group for group in asked.choices if not group.startswith("hydra/"))}
+                told = replace(
+                    told, config_dir=None, values={key: told.values[key] for key in told.values if key in names}
+                )
+                told = replace(told, choices=told.choices | trusted_choices(first))
+            words = hydra_words(told, optional)
+            if request.is_guarded:
+                skipped = ("hydra.sweeper.params", "hydra.sweep.dir", "hydra.mode")
+                changed = {key: value for key, value in changes(first, settings).items() if not key.startswith(skipped)}
+                words += [f"++{key}={as_text(value)}" for key, value in changed.items() if is_hydras(key)]
             words += [f"hydra.sweep.dir={quoted(of_hydra.sweep.dir)}"]
             words += ["hydra.sweeper.params=null"] if asked != request else []
             about: dict[str, Any] = {"quiet": quiet, "progress": on_terminal() if progress is None else progress}
@@ -208,7 +228,10 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
     """
     of_hydra = HydraConfig.get()
     given: Any = OmegaConf.to_container(of_hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
-    words = [str(word).removeprefix(OPTIONAL) for word in given]
+    words = [
+        re.sub(rf"^{re.escape(OPTIONAL)}({EXPERIMENT}=)?", lambda found: f"+{found[1]}" if found[1] else "", str(word))
+        for word in given
+    ]
 
     def run(request: Request, folder: Path) -> float | None:
         if mistake is not None:

@@ -73,6 +73,8 @@ def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
     items: list[Any] = []
     for part in map(os.path.expanduser, split(text) if text.strip() else []):
         override = parsed(part)
+        if not part:
+            raise UserError(f"{word.written}: an item of the list is empty: write {word.key}=a,b")
         if (item is not None and item.is_text) or override is None:
             items.append(read_text(part, null=False))
         elif override.is_sweep_override():

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.cli.allowed import require_allowed_files, require_allowed_request
+from lmtool.cli.allowed import require_allowed_request
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import jobs_of
 from lmtool.cli.unknown_keys import unknown_key
 from lmtool.cli.values import SWEEP, WORD, Word, read_text, sweep_text, unreadable, value_of
 from lmtool.commands import own_types
-from lmtool.config.compose import SEARCH_PATH, Composition
+from lmtool.config.compose import Composition
 from lmtool.config.grammar import escaped, key_of, parsed, swept
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import OUT, Request, is_hydras
+from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydras
 from lmtool.config.rules import as_written, require_folder
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import option_file, require_experiment
@@ -45,8 +45,7 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     words = [_word(word, own, folders) for word in line.overrides if not word.startswith("~")]
     words = [word for word in words if earlier is None or word.key != RESUME]
     groups = [word for word in words if is_group(word.key, own, folders) and not word.text.startswith("{")]
-    typed = [word.key for word in words if word not in groups and not word.text.startswith("{")]
-    require_allowed_files(_yaml_folders(request, words), typed)
+    _require_search_path(words)
     if line.multirun and any(line.has_flag(flag) for flag in ONE_JOB):
         for word in words:
             if swept(word.key, word.text, folders):
@@ -64,6 +63,8 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     lacking = [word for word in words if word.key in (optional or ()) and jobs[0].type_of(word.key) is None]
     values = dict(_value(word, jobs, request.sweep) for word in words if word not in groups + lacking)
     given = request.choices | values
+    if OUT in given and {"hydra.run.dir", "hydra.sweep.dir"} & given.keys():
+        raise UserError(f"out={given[OUT]}: is hydra.run.dir=, in a sweep hydra.sweep.dir=: write one of them")
     order = [key for word in words for key in (f"+{word.key}", word.key) if key in given]
     return request.updated(Request(line.verb, values=values, order=order))
 
@@ -113,21 +114,15 @@ def _places_of(line: CommandLine) -> dict[str, Any]:
     return found | {"config_name": line.flag("--config-name", "-cn")}
 
 
-def _yaml_folders(request: Request, words: list[Word]) -> list[Path]:
-    """Return the folders of YAML files that the user names. Raises UserError for a missing one of hydra.searchpath, of
-    which Hydra only warns.
-    """
-    folders = request.folders
+def _require_search_path(words: list[Word]) -> None:
+    """Raise UserError for a missing folder of hydra.searchpath, of which Hydra only warns."""
     for word in words:
         override = parsed(word.text) if word.key == SEARCH_PATH else None
         for entry in override.value() if override is not None and isinstance(override.value(), list) else []:
             scheme, _, rest = str(entry).rpartition("://")
-            if scheme in ("", "file") and "${" not in rest:
-                if not Path(rest).is_dir():
-                    remedy = "name one that holds GROUP/NAME.yaml, as file://FOLDER"
-                    raise UserError(f"{word.written}: no such folder {rest}; {remedy}")
-                folders.append(Path(rest))
-    return folders
+            if scheme in ("", "file") and "${" not in rest and not Path(rest).is_dir():
+                remedy = "name one that holds GROUP/NAME.yaml, as file://FOLDER"
+                raise UserError(f"{word.written}: no such folder {rest}; {remedy}")
 
 
 def _earlier(line: CommandLine) -> Request | None:
@@ -146,13 +141,12 @@ def _earlier(line: CommandLine) -> Request | None:
         if changed:
             said = f"-m resume={folder} takes the settings of the sweep there; leave it out"
             raise UserError(f"{' '.join(changed)}: {said}")
-        earlier = saved_sweep(line.verb, Path(folder))
+        earlier = _of_somebody(saved_sweep(line.verb, Path(folder)), folder, typed)
     else:
         earlier = earlier_run(Path(folder), Request(line.verb, values=dict.fromkeys(typed)))
-        if OUT in typed or "hydra.run.dir" in typed:
-            raise UserError(f"resume={folder}: the training continues in that folder; leave out= out")
-        return earlier
-    return _of_somebody(earlier, folder, typed)
+    if {OUT, "hydra.run.dir", "hydra.sweep.dir"} & {*typed}:
+        raise UserError(f"resume={folder}: it continues in that folder; leave out= out")
+    return earlier
 
 
 def earlier_run(folder: Path, request: Request) -> Request:
@@ -161,13 +155,11 @@ def earlier_run(folder: Path, request: Request) -> Request:
     Raises UserError if there is none, and for what somebody else's run folder may not set.
     """
     earlier = _of_somebody(saved_request(folder), str(folder), list(request.values))
-    if earlier.config_dir is not None:
-        require_allowed_files([Path(earlier.config_dir)], list(request.values))
     return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))
 
 
 def _of_somebody(earlier: Request, folder: str, typed: Collection[str]) -> Request:
-    earlier = replace(earlier, config_name=None, config_path=None)  # only its --config-dir is used again
+    earlier = replace(earlier, config_name=None, config_path=None, typed=frozenset())  # its --config-dir is used again
     earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
     require_allowed_request(earlier, typed)
     return earlier.updated(Request(earlier.verb, values={OUT: escaped(folder)}))

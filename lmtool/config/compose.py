@@ -21,12 +21,11 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from lmtool.config.grammar import as_text, swept
 from lmtool.config.options import HOMES, conf_dir, places
-from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, Request, is_hydras
+from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, SEARCH_PATH, Request, is_hydras
 from lmtool.config.types import SettingType, option_types
 
 # The version of Hydra's behavior, which Hydra 1.3 asks for and Hydra 1.4 warns of.
 BASE: dict[str, str] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3") else {}
-SEARCH_PATH = "hydra.searchpath"
 OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
 _one_at_a_time = RLock()  # Hydra's state belongs to the process
 
@@ -149,8 +148,9 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
     words = []
     for key, value in request.items():
         if key in request.choices:
-            options = swept(key, value, request.folders) if key in optional else None
-            words.append(f"{OPTIONAL * (key in optional)}{key}={','.join(options or [value])}")
+            options = swept(key.lstrip("+"), value, request.folders) if key in optional else None
+            name = f"{OPTIONAL}{key.lstrip('+')}" if key in optional else key
+            words.append(f"{name}={','.join(options or [value])}")
         elif key not in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
             text = value if request.sweep and not is_hydras(key) else as_text(value)
             words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")

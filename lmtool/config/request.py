@@ -18,6 +18,7 @@ from lmtool.config.rules import as_written
 from lmtool.errors import UserError
 
 OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
+SEARCH_PATH = "hydra.searchpath"
 # Hydra's settings that are paths or names; the types of its other settings are not known here.
 HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 # Settings that are dictionaries with keys of the user's own.
@@ -33,7 +34,8 @@ class Request:
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
     order: keys of choices and values as they were typed, by which a sweep numbers its jobs. started_in: the folder to
-    which relative paths of a saved request refer. python: whether it is worded as Python's arguments.
+    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. typed: keys of
+    values that the user has given, if others are from a saved request, which somebody else may have written; None: all.
     """
 
     verb: str
@@ -47,6 +49,7 @@ class Request:
     order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
     python: bool = field(default=False, compare=False)
+    typed: frozenset[str] | None = field(default=None, compare=False)
 
     @classmethod
     def of_arguments(cls, verb: str, arguments: Mapping[str, Any]) -> Request:
@@ -84,7 +87,7 @@ class Request:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `of_json` reads."""
-        return {name: value for name, value in asdict(self).items() if value and name != "python"}
+        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "typed")}
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
@@ -92,7 +95,8 @@ class Request:
         order = [*self.order, *(key for key in new.order if key not in self.order)]
         names = ("config_dir", "config_name", "config_path")
         of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
-        merged = replace(self, removed=removed, order=order, **of_flags)
+        typed = None if self.typed is None else self.typed | new.values.keys()
+        merged = replace(self, removed=removed, order=order, typed=typed, **of_flags)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
@@ -102,6 +106,11 @@ class Request:
     def given(self, *groups: str) -> list[str]:
         """Return, as words, the choices and values that are of one of the groups."""
         return [f"{key}={as_written(value)}" for key, value in self.settings.items() if group_of(key) in groups]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether YAML files or a saved request of somebody else may take part."""
+        return self.config_dir is not None or SEARCH_PATH in self.values or self.typed is not None
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the keys and values of choices and values, in their order."""

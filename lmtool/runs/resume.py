@@ -42,7 +42,10 @@ def saved_request(folder: Path) -> Request:
         raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
     if path is None:
         raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
-    return Request.of_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
+    request = Request.of_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
+    if request.verb != "train":
+        raise UserError(f"resume={folder}: no training was started there, but lmtool {request.verb}; name a run folder")
+    return request
 
 
 def remove_run(folder: Path) -> None:

@@ -29,7 +29,7 @@ def require_plugins(hydra: Any) -> None:
     for part, kind in ("launcher", Launcher), ("sweeper", Sweeper):
         plugins = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(kind)]
         rule = f"the class of an installed Hydra plugin; choose hydra/{part}=NAME"
-        require((name := hydra[part]["_target_"]) in plugins, f"hydra.{part}._target_", name, rule)
+        require((name := (hydra[part] or {}).get("_target_")) in plugins, f"hydra.{part}._target_", name, rule)
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:

@@ -46,6 +46,8 @@ class Sweep:
             value = OmegaConf.select(hydra, name)
             above = value is None or value > 0 or (name == "launcher.n_jobs" and value < 0)  # from the number of cores
             require(above, f"hydra.{name}", value, "1 or more")
+        if (self.folder / "run.json").exists():
+            raise UserError(f"{self.folder} holds a trained model: choose another folder for the sweep, as out=PATH")
         until_end.enter_context(folder_lock(self.folder))
         if not any(map(began, folders(self.folder))):  # the sweep before had only mistakes in its settings
             for job in folders(self.folder):
