@@ -17,6 +17,7 @@ from lmtool.api.running import (
     logging_restored,
     model_of,
     new_folder,
+    output_folder,
     plain,
     shows_progress,
     warn_once,
@@ -27,7 +28,7 @@ from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import as_text, escaped
 from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
 from lmtool.config.request import OUT, Request, plain_value
-from lmtool.config.rules import require, require_flags, require_path
+from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
 from lmtool.results import BuiltTree, Evaluation, RateTest, Rescored, SweepTable, TrainedRun, Written
@@ -227,9 +228,8 @@ def sweep(
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     if resume := settings.get("resume"):
         raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
-    require_path("out", out)
     require(verb in verbs(), "verb", verb, f"one of {', '.join(verbs())}")
-    folder = Path(out) if out is not None else new_folder("multirun", verb)
+    folder = output_folder(out) or new_folder("multirun", verb)
     shared = Request.of_arguments(verb, plain(verb, settings))
     choices = shared.choices | ({} if launcher is None else {"hydra/launcher": launcher})
     texts = {key: as_text(value) for key, value in shared.values.items()}

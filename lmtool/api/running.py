@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,7 +63,7 @@ def call(
     as in Session. command: what is run instead of the verb's own command, with its settings.
     """
     require_environment()
-    require_path("out", out)
+    out = output_folder(out)
     require(callback is None or callable(callback), "callback", f"{callback!r:.40}", "a function")
     with restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
@@ -85,6 +86,17 @@ def call(
         result = run_command_of(composition, composed_settings, folder, command=command, **of_session)
         warn_once(warned, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
+
+
+def output_folder(out: str | PathLike[str] | None) -> Path | None:
+    """Return the output folder that an argument names; None for None. Raises UserError if it cannot be one."""
+    require_path("out", out)
+    if out is None:
+        return None
+    path = Path(os.path.expanduser(out))
+    if not str(out) or path.is_file():
+        raise UserError(f"out={str(out)!r}: {'is a file' if str(out) else 'names nothing'}: choose a folder")
+    return path
 
 
 def is_kept(verb: str, settings: Mapping[str, Any]) -> bool:

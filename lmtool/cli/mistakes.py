@@ -173,6 +173,9 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
                 require_experiment(files[name], set(composition.groups))
             except UserError as error:
                 return str(error)
+        others = " ".join(f"{group}={option}" for group, option in request.choices.items() if not group.startswith("+"))
+        if f"+{EXPERIMENT}" in left and others:
+            return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
         for group, option in left.items():
             if group not in composition.groups and group != f"+{EXPERIMENT}":
                 return unused(group.lstrip("+"), option, composition)

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -142,8 +142,10 @@ def run_once(request: Request) -> Any:
                 _save(request, settings, Path(folder, of_hydra.output_subdir))
         except OSError as error:
             raise mistakes.of_folder(error) from error
-        except ValueError as error:  # of the logging's file
-            raise mistakes.of_folder(error.__cause__) if isinstance(error.__cause__, OSError) else error from None
+        except ValueError as error:  # of logging, e.g. for its file
+            if isinstance(error.__cause__, OSError):
+                raise mistakes.of_folder(error.__cause__) from error
+            raise UserError(f"hydra.job_logging: {first_line(error)}") from error
         keeps = folder == os.path.join(started_in, of_hydra.run.dir)
         with env_override(of_hydra.job.env_set):
             return run_command_of(composition, settings, Path(folder), progress=on_terminal(), keeps=keeps)
@@ -236,7 +238,10 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
     def run(request: Request, folder: Path) -> float | None:
         if mistake is not None:
             raise mistake
-        result = run_command_of(*composed(request), folder, launcher=of_hydra.launcher, **about)
+        composition, settings = composed(request)
+        if of_hydra.output_subdir is not None:  # Hydra's file of its own settings is left as it is
+            _save(request, settings, folder / of_hydra.output_subdir, ("config", "overrides"))
+        result = run_command_of(composition, settings, folder, launcher=of_hydra.launcher, **about)
         return result.metric if isinstance(result, Result) else None
 
     mistake: UserError | None = None
@@ -269,12 +274,15 @@ def by_hydra(request: Request, flags: list[str], words: list[str], task: Callabl
             del os.environ["HYDRA_FULL_ERROR"]
 
 
-def _save(request: Request, settings: DictConfig, folder: Path) -> None:
+def _save(
+    request: Request, settings: DictConfig, folder: Path, names: Collection[str] = ("config", "hydra", "overrides")
+) -> None:
     """Write the files that Hydra's users expect in a run, and the request."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = {"config": own_part(settings), "hydra": OmegaConf.masked_copy(settings, ["hydra"])}
-    for name, values in (parts | {"overrides": settings.hydra.overrides.task}).items():
-        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(values), encoding="utf-8")
+    parts["overrides"] = settings.hydra.overrides.task
+    for name in names:
+        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(parts[name]), encoding="utf-8")
     save_request(folder, request, REQUEST)
 
 
