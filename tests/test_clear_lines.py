@@ -36,7 +36,10 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "pairs": (lambda: lm.pairs("de.arpa", [("a", None)]), "text=[('a', None)]: must be the path of a file"),  # type: ignore[arg-type]
     "True": (lambda: lm.load("de.arpa").predict("a", top=True), "top=True: must be a whole number, 1 or more"),
     "a flag": (lambda: lm.load("de.arpa").generate(count=True), "count=True: must be a whole number, 1 or more"),
-    "train": (lambda: lm.preprocess("text", train="x"), "no key 'train'; did you mean data={\"train\": 'x'}?"),
+    "train": (
+        lambda: lm.preprocess("text", train="x"),
+        'no key \'train\'; did you mean data={"kind": "text", "train": \'x\'}?',
+    ),
     "train for train": (
         lambda: lm.train("ngram", train="x"),
         'no key \'train\'; did you mean data={"kind": "text", "train": \'x\'}?',

@@ -175,7 +175,9 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
                 return str(error)
         others = " ".join(f"{group}={option}" for group, option in request.choices.items() if not group.startswith("+"))
         if f"+{EXPERIMENT}" in left and others:
-            return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
+            with suppress(Exception):  # if it composes alone
+                Composition(replace(request, choices={f"+{EXPERIMENT}": name}, values={}, removed=[]), own)
+                return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
         for group, option in left.items():
             if group not in composition.groups and group != f"+{EXPERIMENT}":
                 return unused(group.lstrip("+"), option, composition)

@@ -150,6 +150,50 @@ def test_refused_from_another_file_that_is_moved_below_hydra(lmtool: Run) -> Non
     assert "hydra.callbacks.x._target_=" in said  # of Hydra's own, in another place
 
 
+CALLBACK = "x: {_target_: os.mkdir, path: canary}\n"
+BELOW = "hydra: {callbacks: {x: {_target_: os.mkdir, path: canary}}}\n"
+MOVED = {  # the defaults list of an experiment, and other files
+    "a global package": ("[/zzz@_global_: e]", {"theirs/zzz/e.yaml": BELOW}),
+    "another global one": ("[/zzz@data._global_.hydra.callbacks: e]", {"theirs/zzz/e.yaml": CALLBACK}),
+    "a nested one": (
+        "[/zzz: e]",
+        {"theirs/zzz/e.yaml": "defaults: [yyy@_global_: e]\n", "theirs/zzz/yyy/e.yaml": BELOW},
+    ),
+    "a header": ("[/zzz: e]", {"theirs/zzz/e.yaml": f"# @package x._global_.hydra.callbacks\n{CALLBACK}"}),
+    "a folder's name": ("[/x/_global_/hydra/callbacks: e]", {"theirs/x/_global_/hydra/callbacks/e.yaml": CALLBACK}),
+    "a file outside": ("[/../other: e]", {"other/e.yaml": f"# @package hydra.callbacks\n{CALLBACK}"}),
+    "Python files": ("[/zzz@_global_: e]", {"theirs/zzz/e.yaml": "options: opt\n"}),
+}
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
+@pytest.mark.parametrize("case", MOVED)
+def test_refused_wherever_it_comes_from(case: str, sweep: list[str], lmtool: Run) -> None:
+    defaults, files = MOVED[case]
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    said = lmtool(*TRAIN[:4], *sweep, *experiment(f"defaults: {defaults}"), code=2)
+    assert "YAML files and resumed lines may not set this" in said and not Path(CANARY).exists()
+    Path("theirs/begun.json").unlink(missing_ok=True)
+    folder = str(Path("theirs").resolve())
+    said = lmtool(*begun({}, {"+experiment": "evil"}, config_dir=folder), code=2)  # without naming the folder
+    assert "YAML files and resumed lines may not set this" in said and not Path(CANARY).exists()
+
+
+def test_a_link_to_a_folder_is_as_its_files(lmtool: Run) -> None:
+    Path("other").mkdir()
+    Path("other/e.yaml").write_text(f"# @package hydra.callbacks\n{CALLBACK}")
+    words = experiment("defaults: [/lk: e]")
+    Path("theirs/lk").symlink_to("../other")
+    assert "hydra.callbacks.x._target_=os.mkdir: YAML files" in lmtool(*TRAIN[:4], "-m", *words, code=2)
+
+
+@pytest.mark.parametrize("folder", ["run: {dir: '${now:..}/x'}", "sweep: {subdir: '${now:..}/x'}"])
+def test_no_time_is_a_folder_above(folder: str, lmtool: Run) -> None:
+    assert "may not set this" in lmtool(*TRAIN[:4], *experiment(f"hydra: {{{folder}}}"), code=2)
+
+
 def test_refused_in_the_jobs_of_a_sweep(lmtool: Run) -> None:
     experiment("seed: 1", "good")
     words = experiment(REFUSED["logging factory"][0])[:2]
@@ -271,6 +315,10 @@ def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **other
         ({"values": {}, "choices": {"model": "\x1b[31m"}}, r"model='\x1b[31m': must be text without line breaks"),
         ({"values": {"data.name": "\t"}}, r"data.name='\t': must be text without line breaks"),
         ({"values": {"options": "theirs"}}, "options=theirs: YAML files and resumed lines"),
+        ({"values": {"[options]": "theirs"}}, "[options]=theirs: YAML files and resumed lines"),
+        ({"values": {"hydra[output_subdir]": "../x"}}, "hydra[output_subdir]=../x: YAML files and resumed lines"),
+        ({"values": {}, "choices": {"+options": "theirs"}}, "+options=theirs: YAML files and resumed lines"),
+        ({"values": {}, "choices": {"+hydra.callbacks.x": "{_target_: os.mkdir}"}}, "+hydra.callbacks.x={_target_"),
     ],
 )
 def test_refused_from_a_run_that_is_resumed(given: dict[str, Any], said: str, lmtool: Run) -> None:
