@@ -438,7 +438,7 @@ def launcher(kind: str, **settings: object) -> dict[str, object]:
     return {"_target_": f"hydra_plugins.{kind}"} | settings
 
 
-BASIC = launcher("hydra._internal.core_plugins.basic_launcher.BasicLauncher")
+BASIC = launcher("basic_launcher.BasicLauncher")
 LOCAL = launcher("hydra_submitit_launcher.submitit_launcher.LocalLauncher", cpus_per_task=None)
 SLURM = launcher("hydra_submitit_launcher.submitit_launcher.SlurmLauncher", cpus_per_task=4)
 

@@ -97,7 +97,9 @@ def _trusted(composition: Composition) -> DictConfig:
 
 def _plain(request: Request, choices: dict[str, str]) -> DictConfig:
     """Compose the verb of a request by lmtool's own files alone, with these choices."""
-    return Composition(replace(request, choices=choices, values={}, removed=[], config_dir=None), {}).options
+    name = None if request.config_dir else request.config_name
+    plain = replace(request, choices=choices, values={}, removed=[], config_dir=None, config_name=name)
+    return Composition(plain, {}).options
 
 
 def trusted_choices(composition: Composition) -> dict[str, str]:

@@ -191,27 +191,20 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             raise UserError(unknown_key(key, str(asked.values[key]), jobs, python=request.python))
         optional = {key for key in names if any(lacking[key])}
         optional |= {group for group in unused if any(group not in job.groups for job in jobs)}
+        if request.is_guarded:
+            optional = {*names, *(group for group in asked.choices if not group.startswith("hydra/"))}
         with sweep.started(asked, of_hydra) as state:
             is_grid, seed = restart.is_grid(of_hydra), str(asked.values.get("seed", ""))
             seeds = [] if is_grid else [parsed(each).value() for each in swept("seed", seed) or []]
-            told = asked.without("seed") if seeds else asked
-            if request.is_guarded:  # Hydra itself does not read somebody else's files
-                optional = {*names, *(group for group in asked.choices if not group.startswith("hydra/"))}
-                told = replace(
-                    told, config_dir=None, values={key: told.values[key] for key in told.values if key in names}
-                )
-                told = replace(told, choices=told.choices | trusted_choices(first))
-            words = hydra_words(told, optional)
-            if request.is_guarded:
-                skipped = ("hydra.sweeper.params", "hydra.sweep.dir", "hydra.mode")
-                changed = {key: value for key, value in changes(first, settings).items() if not key.startswith(skipped)}
-                words += [f"++{key}={as_text(value)}" for key, value in changed.items() if is_hydras(key)]
+            words = _words_of_sweep(asked.without("seed") if seeds else asked, optional, first, settings)
             words += [f"hydra.sweep.dir={quoted(of_hydra.sweep.dir)}"]
             words += ["hydra.sweeper.params=null"] if asked != request else []
             about: dict[str, Any] = {"quiet": quiet, "progress": on_terminal() if progress is None else progress}
             folder = Path(of_hydra.sweep.dir) if optional and is_grid else None
+            name = request.verb if request.is_guarded else request.config_name
             try:
-                by_hydra(asked, ["-m"], words, lambda _: _job(asked, optional, seeds, folder, about))
+                told = replace(asked, config_name=name)
+                by_hydra(told, ["-m"], words, lambda _: _job(asked, optional, seeds, folder, about))
             except Exception as error:
                 if state.cut_off(error):
                     return 1
@@ -222,6 +215,22 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             return state.end(quiet=quiet)
 
 
+def _words_of_sweep(asked: Request, optional: set[str], first: Composition, settings: DictConfig) -> list[str]:
+    """Return what Hydra's application gets of a sweep. optional: keys that not every job has. first, settings: the
+    options of the first job, and its settings of Hydra.
+
+    That application does not read somebody else's files: it gets the settings that they make, which have been checked,
+    and all other keys as optional ones.
+    """
+    if not asked.is_guarded:
+        return hydra_words(asked, optional)
+    values = {key: value for key, value in asked.values.items() if not is_hydras(key)}
+    told = replace(asked, config_dir=None, choices=asked.choices | trusted_choices(first), values=values)
+    given = ("hydra.sweeper.params", "hydra.sweep.dir")  # by the caller
+    changed = {key: value for key, value in changes(first, settings).items() if not key.startswith(given)}
+    return hydra_words(told, optional) + [f"++{key}={as_text(changed[key])}" for key in changed if is_hydras(key)]
+
+
 def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | None, about: dict[str, Any]) -> float:
     """Run a job of a sweep, in the process that its launcher chose, and return its metric.
 
@@ -230,10 +239,8 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
     """
     of_hydra = HydraConfig.get()
     given: Any = OmegaConf.to_container(of_hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
-    words = [
-        re.sub(rf"^{re.escape(OPTIONAL)}({EXPERIMENT}=)?", lambda found: f"+{found[1]}" if found[1] else "", str(word))
-        for word in given
-    ]
+    experiment = f"{OPTIONAL}{EXPERIMENT}="
+    words = [str(word).replace(experiment, f"+{EXPERIMENT}=").removeprefix(OPTIONAL) for word in given]
 
     def run(request: Request, folder: Path) -> float | None:
         if mistake is not None:

@@ -128,10 +128,14 @@ def _options_of(request: Request) -> DictConfig:
     words = [f"{group}={option}" for group, option in request.choices.items()]
     words += [f"~{key}" for key in request.removed]
     folder, search = Path(request.config_path or conf_dir()).absolute(), _search_path(request)
+    name = request.config_name or request.verb
+    for other in request.folders if not (folder / f"{name.removesuffix('.yaml')}.yaml").is_file() else []:
+        search = [f"file://{folder}", *search]  # Hydra looks for the primary file in the first folder alone
+        folder = other.absolute()
     if search:
         words.append(f"{SEARCH_PATH}={as_text(search)}")
     folders = [folder, *(Path(place.removeprefix("file://")) for place in search)]
-    return _composed(request.config_name or request.verb, folder, tuple(words), _versions(folders))
+    return _composed(name, folder, tuple(words), _versions(folders))
 
 
 def _search_path(request: Request) -> list[str]:

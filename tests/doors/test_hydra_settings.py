@@ -181,6 +181,18 @@ def test_refused_wherever_it_comes_from(case: str, sweep: list[str], lmtool: Run
     assert "YAML files and resumed lines may not set this" in said and not Path(CANARY).exists()
 
 
+def test_a_primary_file_of_the_folder(lmtool: Run) -> None:
+    Path("theirs").mkdir()
+    Path("theirs/mine.yaml").write_text(
+        "defaults: [train, _self_]\n\nseed: 3\nhydra: {searchpath: [pkg://antigravity]}\n"
+    )
+    words = ["--config-dir", "theirs", "--config-name", "mine", *TRAIN[:3]]
+    lmtool(*words, "out=run")
+    lmtool(*words, "-m", "model.order=1,2", "out=sweep")
+    for folder in ("run", "sweep/1"):
+        assert "seed: 3\n" in Path(folder, ".hydra", "config.yaml").read_text()
+
+
 def test_a_link_to_a_folder_is_as_its_files(lmtool: Run) -> None:
     Path("other").mkdir()
     Path("other/e.yaml").write_text(f"# @package hydra.callbacks\n{CALLBACK}")
