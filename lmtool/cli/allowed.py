@@ -150,7 +150,7 @@ def require_allowed(key: str, value: Any) -> None:
             raise SettingError(f"{key}: a parameter is a setting, which cannot be left out", key)
         return require_allowed(name.lstrip("+"), value)
     form = next((form for keys, form in ALLOWED.items() if re.fullmatch(keys, key)), None)
-    is_choice = key == "counts" and "${" not in text
+    is_choice = key == "counts" and re.fullmatch(r"[\w, ]+", text) is not None
     is_allowed = is_choice or (form is not None and re.fullmatch(form, text, re.IGNORECASE) is not None)
     if (GUARDED.match(key) or "@" in key) and not is_allowed:
         raise SettingError(f"{key}={text}: {REMEDY}", key)

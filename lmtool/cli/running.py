@@ -255,7 +255,7 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
     options = asked.values.get("options")
     with folder_in_use(None if options is None else str(read_text(str(options)))):
         try:
-            request = requested(CommandLine(asked.verb, flags_of(asked), words), optional)
+            request = replace(requested(CommandLine(asked.verb, flags_of(asked), words), optional), typed=asked.typed)
         except UserError as error:
             request = Request(asked.verb, values={key_of(word): word.partition("=")[2] for word in words})
             mistake = error

@@ -354,6 +354,9 @@ def test_refused_from_a_sweep_that_is_resumed(lmtool: Run) -> None:
     write_json(path, {key: value for key, value in whole.items() if key != "checksum"} | {"values": values})
     said = lmtool("train", "-m", "resume=sweep", code=2)
     assert "hydra.callbacks.x._target_=os.mkdir" in said and not Path(CANARY).exists()
+    values = whole["values"] | {"counts": "{options: {spark.jars: x}}"}
+    write_json(path, {key: value for key, value in whole.items() if key != "checksum"} | {"values": values})
+    assert "counts={options: {spark.jars: x}}: YAML files" in lmtool("train", "-m", "resume=sweep", code=2)
     for damage in ("{", "[]", '{"verb": 3}', '{"verb": "train", "values": []}'):
         path.write_text(damage)
         assert "sweep.json is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
