@@ -244,7 +244,7 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
     assert (root.handlers, root.level) == before
     small = {"kind": "nplm", "hidden_dim": 4, "embedding_dim": 4}
     table = lmtool.sweep(
-        {"model.fofe_window": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "network"
+        {"model.fofe_window": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "sweep-network"
     )
     assert sorted(row["model.fofe_window"] for row in table.rows) == [0, 2] and table.seeds is None
     assert capfd.readouterr() == ("", "")

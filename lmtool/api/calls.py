@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_overloads, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lmtool.api.running import (
     Callback,
@@ -70,6 +69,16 @@ def train(
     model: Option | None = None,
     data: Option | Corpus | None = None,
     *,
+    output: Option | None = None,
+    tree: Option | None = None,
+    smoother: Option | None = None,
+    counts: Option | None = None,
+    optim: Option | None = None,
+    schedule: Option | None = None,
+    training: Mapping[str, Any] | None = None,
+    experiment: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
     resume: RunLike | bool | None = None,
     overwrite: bool = False,
     out: str | PathLike[str] | None = None,
@@ -108,12 +117,13 @@ def train(
         raise UserError("resume='': must be a run folder, or True for the training in out=")
     if resume is True:
         resume = out if (Path(str(out)) / BEGUN).is_file() else None
-    named = {"model": model, "data": data, "resume": resume or None, "lr_range": lr_range or None}
+    named = {
+        **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
+        **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
+        **{"seed": seed, "device": device, "resume": resume or None, "lr_range": lr_range or None},
+    }
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
     return call(kind, "train", named | settings, out, progress, callback=callback, again=again)
-
-
-train.__signature__ = signature(get_overloads(train)[-1])  # type: ignore[attr-defined]
 
 
 def evaluate(

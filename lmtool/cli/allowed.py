@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lmtool.cli.help_pages import PLUGINS
 from lmtool.config.compose import Composition
 from lmtool.config.options import EXPERIMENT, HOMES
-from lmtool.config.request import SEARCH_PATH, Request, is_hydras
+from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydras
 from lmtool.config.rules import as_written, require_text
 from lmtool.config.settings import SettingError
 from lmtool.config.types import TRAINING
@@ -67,6 +67,8 @@ def require_allowed_settings(composition: Composition, settings: DictConfig) -> 
     given = {key.lstrip("+"): value for key, value in request.values.items()}
     mine = given if request.typed is None else {key: given[key] for key in given if key in request.typed}
     typed = {".".join(path) for key, value in mine.items() for path, _ in _leaves(value, (key,))}
+    if OUT in typed:
+        typed |= {"hydra.run.dir", "hydra.sweep.dir"}
     for key, value in changes(composition, settings).items():
         if key not in typed:
             require_allowed(key, value)
