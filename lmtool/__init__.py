@@ -55,7 +55,7 @@ use_writable_cache()
 
 # Every verb is a function: of api.calls and api.texts where it takes other arguments than the verb's settings, under
 # another name where the verb's is taken (eval, report) or spelled otherwise, else made of the settings by api.verbs.
-_written = ["eval", "report", "distil", "train", "tree", "surprisal"]
+_written = ["eval", "report", "train", "tree", "surprisal"]
 _verbs = [path.stem for path in (Path(__file__).parent / "commands").glob("[!_]*.py") if path.stem not in _written]
 
 # Imported on first use: the command line's help must not wait for numpy.
@@ -64,7 +64,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "api.calls": "evaluate merge rescore sweep train tree",
         "api.texts": "score_texts surprisal",
-        "api.verbs": " ".join(["distill", "report_page", *_verbs]),
+        "api.verbs": " ".join(["report_page", *_verbs]),
         "data.corpus": "Corpus",
         "errors": "UserError",
         "runs.load": "load",

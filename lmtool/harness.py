@@ -46,7 +46,8 @@ class LmtoolLM(LM):  # type: ignore[misc]
     """A run or an ARPA file as a model of the harness.
 
     eos: whether `</s>` is scored after a continuation; "auto": after an empty context. batch_size, max_batch_size: of
-    the harness, not used. settings: of `lmtool pairs`: run, arpa, words, marks, lowercase, device, store_dir.
+    the harness, not used. settings: of `lmtool pairs`: run, arpa, words, keep_punctuation, lowercase, device,
+    store_dir.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         _, model = next(load_each(config))
         self.text_model, self._eos, self._seeds = model, eos, count()
         require_no_cache(model.model, model.name)
-        self._cut = sentence_cutter(model.form, config.words, marks=config.marks)
+        self._cut = sentence_cutter(model.form, config.words, keep_punctuation=config.keep_punctuation)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return natural log p of each continuation after its context, and whether its tokens are the most likely,

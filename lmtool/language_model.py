@@ -60,12 +60,12 @@ class LanguageModel(ABC):
         return False
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether each distribution sums to one. If not, perplexities are not comparable with those of other models."""
         return True
 
     @property
-    def self_normalised(self) -> bool:
+    def self_normalized(self) -> bool:
         """Whether the model has scores that sum to one approximately, without a sum over all words."""
         return False
 
@@ -92,7 +92,7 @@ class LanguageModel(ABC):
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`.
 
-        The log-probabilities are not renormalised over the candidates.
+        The log-probabilities are not renormalized over the candidates.
         """
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
@@ -113,16 +113,16 @@ class LanguageModel(ABC):
     def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Return scores `[N]` of targets `[N]` after contexts `[N, C]`, near log p, without a sum over all words.
 
-        Raises UserError unless the model is self-normalised.
+        Raises UserError unless the model is self-normalized.
         """
-        raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
+        raise UserError("unnormalized=true: this model has no scores that sum to one without a sum over all words")
 
     def log_z(self, contexts: IntArray) -> FloatArray:
         """Return the log-sum-exp of `unnormalized_log_prob` over all words after contexts `[N, C]`, `[N]`.
 
-        Raises UserError unless the model is self-normalised.
+        Raises UserError unless the model is self-normalized.
         """
-        raise UserError("this model is not self-normalised: it has no log Z")
+        raise UserError("this model is not self-normalized: it has no log Z")
 
     def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
         """Return the k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.

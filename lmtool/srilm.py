@@ -221,7 +221,7 @@ def ngram(given: Options) -> None:
             table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
         if "renorm" in given:
             table = renormalized(table)
-        if not table.normalised:
+        if not table.normalized:
             low, high = checked_sums(table, vocabulary.eos)[1:]
             print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
         if "prune" in given:

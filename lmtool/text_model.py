@@ -74,9 +74,9 @@ class TextModel:
         return self.model.context_size
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether each distribution sums to one."""
-        return self.model.normalised
+        return self.model.normalized
 
     @property
     def dynamic(self) -> bool:
@@ -104,7 +104,7 @@ class TextModel:
         return self.model.log_dist(contexts)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), natural, float64 `[N, K]`, not renormalised over the candidates.
+        """Return log p(candidate | context), natural, float64 `[N, K]`, not renormalized over the candidates.
 
         contexts: as in `log_prob`. candidates: int64 ids `[N, K]`.
         """

@@ -79,7 +79,7 @@ def significance() -> None:
             row(blocks, kind, block, *_simulated(kind, texts, blocks * block, block))
 
 
-COLUMNS = ("covers, %", "perplexity: covers, %", "p (bootstrap) <= .05, %", "p (randomisation) <= .05, %")
+COLUMNS = ("covers, %", "perplexity: covers, %", "p (bootstrap) <= .05, %", "p (randomization) <= .05, %")
 COLUMNS += ("one p <= .05, %", "median block")
 LIKE_PTB = "like PTB"
 
@@ -107,7 +107,7 @@ def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> list
         if found.interval is None or interval is None:
             return ["too few sentences to tell", *"-----"]
         covers = [low <= truth <= high for (low, high), truth in ((found.interval, 0), (interval, np.exp(4.6)))]
-        small = [p is not None and p <= 0.05 for p in (found.p_bootstrap, found.p_randomisation)]
+        small = [p is not None and p <= 0.05 for p in (found.p_bootstrap, found.p_randomization)]
         rows.append([*covers, *small, small[0] != small[1]])
         blocks.append(found.block or 0)
     return [*(f"{100 * share:.1f}" for share in np.mean(rows, axis=0)), f"{np.median(blocks):.0f}"]

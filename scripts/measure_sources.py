@@ -47,7 +47,7 @@ def _both(runs: list[str], weights: str, name: str) -> None:
     row(" + ".join(runs), rounded(mixed["weights"]), *cells)
 
 
-def distil() -> None:
+def distill() -> None:
     """PTB: a network in the n-grams of order 5, and mixtures with it (half an hour)
 
     TEACHERS and LIKELY choose a part of it, e.g. TEACHERS=mix LIKELY=20.
@@ -61,7 +61,7 @@ def distil() -> None:
     for teacher in parts("TEACHERS", "nplm,mix"):
         for likely in parts("LIKELY", "null,5,20"):
             name = f"{teacher}-{likely}"
-            made = train(name, f"run={teacher}", "like=kn5", f"likely={likely}", verb="distil")
+            made = train(name, f"run={teacher}", "ngrams_from=kn5", f"top_k={likely}", verb="distill")
             print(f"{name}: {evaluate(name)['perplexity']:.3f}; {made['parameters']:,} n-grams", end="; ")
             print(f"{made['command_seconds']:.0f} s", flush=True)
             _both(["kn5", name], "null", f"kn5+{name}")

@@ -86,7 +86,7 @@ def filtering() -> None:
     print(f"{size / 1e6:.1f} MB of documents of 20 lines in JSON Lines, one thread; processor time, best of {turns(3)}")
     head("model", "output", "processor, s", "MB per second and core, without the start", "core-hours per TB", numbers=3)
     for run in ("words", "bpe", "unigram"):
-        for output in (["to=scores.tsv"], ["to=scores.tsv", "filter=kept.jsonl", "most=100"]):
+        for output in (["to=scores.tsv"], ["to=scores.tsv", "filter=kept.jsonl", "max_perplexity=100"]):
             start, seconds = (
                 min(
                     process([*LMTOOL, "score", f"run={run}", *words, *output, "threads=1"]).processor

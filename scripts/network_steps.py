@@ -67,8 +67,8 @@ def settings_of(*words: str) -> Any:
 def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:
     """Return the settings of `lmtool train` with words, filled in from the corpus, and their network."""
     config = settings_of(*words)
-    config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
-    config.optim.suit(config.output)
+    config.model.fill_in(config.data.vocabulary.unit, corpus.tokens("train"))
+    config.optim.fill_in(config.output)
     tree = None if config.tree is None else config.tree.build(tree_words(corpus))
     torch.manual_seed(0)
     return config, build_neural(config.model, config.output, corpus.vocabulary, tree)

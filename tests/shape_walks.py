@@ -55,7 +55,7 @@ LAYERS: dict[str, Callable[[], OutputLayer]] = {
     "several codes, morin_bengio": lambda: morin_bengio(SEVERAL),
     "one word": lambda: HierarchicalSoftmax(D, from_codes([(0, "")])),
     "nce": lambda: NCELoss(D, COUNTS, noise=7),
-    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, learn_normaliser=True),
+    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, learn_normalizer=True),
     "sampled": lambda: SampledSoftmax(D, COUNTS, samples=7),
     "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2.0),
     "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(O) % 5),
@@ -140,7 +140,7 @@ def walk_layer(name: str) -> Iterator[str]:
     }
     for method, call in of_words.items():
         wanted = outcome(call, h, y)
-        if method != "unnormalized_log_prob" or layer.self_normalised:
+        if method != "unnormalized_log_prob" or layer.self_normalized:
             yield from compared(
                 f"{name}.{method}", "a tensor" if isinstance(wanted, list) else wanted, "a tensor", None
             )

@@ -217,7 +217,7 @@ def model(request: pytest.FixtureRequest, toy: Corpus) -> LanguageModel:
 
 def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequest) -> None:
     assert isinstance(model, LanguageModel)
-    assert model.normalised is True and model.dynamic is False
+    assert model.normalized is True and model.dynamic is False
     assert model.across_sentences is ("across" in request.node.name)
     valid, size = toy.split("valid"), len(toy.vocabulary)
     contexts = valid.as_stream(model.across_sentences).contexts(0, valid.tokens, model.context_size)

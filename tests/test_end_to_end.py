@@ -192,7 +192,7 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     Path("run/model.h5").rename("elsewhere")
     assert "model.h5 is missing" in lmtool("eval", "run=run", code=2)
     Path("elsewhere").rename("run/model.h5")
-    write("run/run.json", '{"format": 2}')
+    write("run/run.json", '{"format": 3}')
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
     write("run/run.json", "{")
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)

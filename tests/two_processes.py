@@ -1,5 +1,5 @@
 """Gradients of two processes, each with half the batch, against those of one with all of it, in float64, also of layers
-in another model; and evaluation in shares against the whole. tests/test_processes.py runs this in both.
+in another model; and evaluation in shares against the whole. tests/training/test_processes.py runs this in both.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from lmtool.plots.style import GRID, INK, LIGHT, MUTED, SERIES
 
-# On white in both of the site's styles: a picture has one set of colours, with a contrast of 4.5 or more to it.
+# On white in both of the site's styles: a picture has one set of colors, with a contrast of 4.5 or more to it.
 LOOK: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
@@ -33,7 +33,7 @@ COLOURS = 48  # of a picture's palette: lines and text need few, and it takes a 
 
 
 def look(gallery_conf: object, example: object) -> None:
-    """Give the pictures of an example their colours and sizes, whatever the one before has set."""
+    """Give the pictures of an example their colors and sizes, whatever the one before has set."""
     import matplotlib
     from matplotlib import cycler
 

@@ -38,7 +38,7 @@ GROUPS = {  # in the order of the site's contents
     "counts": "Ways of counting",
     "output": "Output layers",
     "tree": "Trees",
-    "optim": "Optimisers",
+    "optim": "Optimizers",
     "schedule": "Learning-rate schedules",
     "data": "Data",
     "segmenter": "Segmenters",

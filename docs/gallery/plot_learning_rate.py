@@ -14,11 +14,11 @@ import lmtool
 
 corpus = lmtool.preprocess("pydoc")
 tests = {}
-for name, optimiser in (("adamw", "adamw"), ("sgd", "sgd")):
+for name, optimizer in (("adamw", "adamw"), ("sgd", "sgd")):
     tests[name] = lmtool.train(
         {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "fofe_window": 0},
         corpus,
-        optim=optimiser,
+        optim=optimizer,
         training={"batch_size": 256},
         lr_range=True,
         lr_range_steps=150,

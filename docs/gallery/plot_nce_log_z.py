@@ -7,7 +7,7 @@ it near one. Then a word's score can be used as its log-probability, without the
 """
 
 # %%
-# Two numbers of noise words. ``evaluate`` normalizes exactly; with ``unnormalised=True`` it uses the raw scores. The
+# Two numbers of noise words. ``evaluate`` normalizes exactly; with ``unnormalized=True`` it uses the raw scores. The
 # difference is log Z.
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ for noise in (10, 500):
         training={"steps": 300, "batch_size": 256, "minutes": None, "accuracy_tokens": 0},
         optim={"lr": 0.005},
     )
-    exact, scores = lmtool.evaluate(run, "valid"), lmtool.evaluate(run, "valid", unnormalised=True)
+    exact, scores = lmtool.evaluate(run, "valid"), lmtool.evaluate(run, "valid", unnormalized=True)
     log_z[noise] = scores.log_probs - exact.log_probs
     mean, deviation = exact.log_z["mean"], exact.log_z["std"]
     print(f"{noise} noise words: perplexity {exact.perplexity:.1f}, log Z {mean:.3f} +- {deviation:.3f}")

@@ -156,7 +156,7 @@ def evaluate(
 
     loaded = model_of(run, settings.pop("device", "auto"), settings.pop("options", None))
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
-    known = {"accuracy", "unnormalised"}
+    known = {"accuracy", "unnormalized"}
     if settings.keys() - known:
         raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
     require_flags(**settings)

@@ -31,7 +31,7 @@ from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
-MODELS = {"run", "runs", "run_out", "arpa", "like", "paths", "resume"}  # settings that name runs and models
+MODELS = {"run", "runs", "run_out", "arpa", "ngrams_from", "paths", "resume"}  # settings that name runs and models
 Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]

@@ -20,7 +20,7 @@ from lmtool.config.options import conf_dir
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read
 
-VERBS = {"distill": "distil", "report_page": "report"}  # of functions with another name: lmtool.report is a package
+VERBS = {"report_page": "report"}  # of functions with another name: lmtool.report is a package
 LEADING = ("run", "data", "text")  # settings that can be given by position, beside the bare one and those without value
 OF_GROUP = 'an option by name, or its settings with the name under "kind", or a Corpus'
 PYTHON = {"null": "None", "true": "True", "false": "False"}

@@ -63,8 +63,6 @@ def _interrupted() -> int:
 
 def _dispatch(words: list[str]) -> int:
     verb = next((word for word in words if not word.startswith("-")), None)
-    if verb == "distill":  # the American spelling, as in Python
-        words = ["distil" if word == verb else word for word in words]
     if verb == "completion":  # followed by another line or part of one
         from lmtool.cli import completion
 

@@ -61,7 +61,7 @@ def settings_for(verb: str, **arguments: Any) -> Any:
 
 def run_command(verb: str, settings: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
-    for key in ("run", "runs", "run_out", "like", "paths"):
+    for key in ("run", "runs", "run_out", "ngrams_from", "paths"):
         given = getattr(settings, key, None)
         if given is not None and "hub:" in str(given):
             from lmtool.runs.hub import local_run

@@ -27,7 +27,7 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
-from lmtool.runs.corpus import save_words, tokeniser_in
+from lmtool.runs.corpus import save_words, tokenizer_in
 from lmtool.runs.load import load_neural, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
@@ -65,7 +65,7 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
         table = table.quantized(settings.quantize)
     small = NgramModel(table, model.vocabulary)
     session.note(*quantized_notes(small))
-    if not small.normalised:
+    if not small.normalized:
         _, low, high = checked_sums(table, model.vocabulary.eos)
         session.note(f"scores whose sums are {low:.4g} to {high:.4g}, not 1: renormalize=true divides by these")
     return small
@@ -85,9 +85,9 @@ def written(to: str, about: str, session: Session) -> Written:
 def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Written:
     """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
 
-    Raises UserError for a mixture, a model that is quantised already, and settings that the model does not support.
+    Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
     """
-    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_tree, save_weights
+    from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
 
     model = source.settings("model") if source.kind == "train" else None
     if model is None:
@@ -110,9 +110,9 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
             raise UserError(f"{pruned[0]}: model={model.kind} is not pruned or renormalized; use quantize=8 or 16")
         require(bits in WEIGHT_BITS, "quantize", settings.quantize, rule)
         notes = read_notes(source.folder / CHECKPOINT)
-        if QUANTISED in notes:
-            given = f"{source.folder} is quantised already, to {notes[QUANTISED]} bits"
-            raise UserError(f"{given}: quantise the run before")
+        if QUANTIZED in notes:
+            given = f"{source.folder} is quantized already, to {notes[QUANTIZED]} bits"
+            raise UserError(f"{given}: quantize the run before")
         network = load_neural(source, model, vocabulary)
         session.begin_writing()
         save_weights(network, session.out / CHECKPOINT, notes, bits)
@@ -122,7 +122,7 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
     size = (session.out / name).stat().st_size
     result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
-    save_words(session.out, vocabulary, tokeniser_in(source.folder))
+    save_words(session.out, vocabulary, tokenizer_in(source.folder))
     former = {name: None for name in PRUNING if pruned and name in source.config}
     replace(source, folder=session.out, config=source.config | former | changes).save()
     before = (source.folder / name).stat().st_size
@@ -158,7 +158,7 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
     members = [member for name, weight in named for member in _members_of(name, weight, alone)]
     for k, member in enumerate(members):
-        if not member.model.normalised:
+        if not member.model.normalized:
             if not settings.renormalize:
                 raise UserError(
                     f"{member.name} gives scores that do not sum to one, and so would the mixture: set renormalize=true"
@@ -212,7 +212,7 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
     else:
         run = Run.open(Path(name))
         if run.kind != "ensemble":
-            refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
+            refusal = f"{name} is not an n-gram model: lmtool distill run={name} ngrams_from=NGRAM_RUN makes one of it"
             return [_Member(name, load_ngram_model(run, None, refusal), weight, run)]
         if (method := run.mixture.get("method")) != "linear" or "cache" in run.mixture:
             how = f"method={method}" + (" with a cache" if "cache" in run.mixture else "")

@@ -20,7 +20,7 @@ from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
-from lmtool.runs.corpus import save_words, tokeniser_of
+from lmtool.runs.corpus import save_words, tokenizer_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
 
@@ -58,7 +58,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, settings.split, out, session.say, session.note)
         if text is None or tokens is None:
-            evaluation = Evaluation(str(out), settings.split, mixture.normalised, cloze=cloze)
+            evaluation = Evaluation(str(out), settings.split, mixture.normalized, cloze=cloze)
         else:
             start = time.perf_counter()
             log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
@@ -68,7 +68,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[
             across = reads_across(mixture, text)
             evaluation = Evaluation.of(str(out), scores, seconds=seconds, cloze=cloze, across_sentences=across)
             scores.save(out / SCORES_FILE)
-        save_words(out, corpus.vocabulary, tokeniser_of(corpus))
+        save_words(out, corpus.vocabulary, tokenizer_of(corpus))
     Run(
         folder=out,
         kind="ensemble",
@@ -129,7 +129,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dic
         "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
     session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.scores.dynamic])
-    unknown = [member.name for member in members if member.scores.normalised is None]
+    unknown = [member.name for member in members if member.scores.normalized is None]
     session.note(*[f"{name}: {SUM_UNKNOWN}" for name in unknown])
     evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
     perplexities: list[float | None] = [perplexity(member.scores.log_prob) for member in members]

@@ -45,7 +45,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
-            return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
+            return Evaluation(run, name, model.normalized, cloze=cloze, notes=session.notes)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
     return evaluate_split(
@@ -55,7 +55,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
 
 def _asked(settings: EvaluationConfig) -> dict[str, Any]:
     """Return the arguments of evaluate_split that are settings."""
-    flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalised", "detail")}
+    flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalized", "detail")}
     return flags | {"dynamic": settings if settings.dynamic else None}
 
 
@@ -85,7 +85,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     if name == "-":
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT)
         alone = loaded.vocabulary.eos is not None and not (across or loaded.dynamic or settings.dynamic)
-        if settings.detail and alone and not settings.unnormalised:
+        if settings.detail and alone and not settings.unnormalized:
             blocks, printed = _print_blocks(blocks, loaded, session)
     else:
         at_once = 0 if documents else DOCUMENT_BLOCK
@@ -151,7 +151,7 @@ def evaluate_split(
     name: str,
     own: str | None = None,
     accuracy: bool = False,
-    unnormalised: bool = False,
+    unnormalized: bool = False,
     detail: bool = False,
     cloze: dict[str, float] | None = None,
     dynamic: EvaluationConfig | None = None,
@@ -160,9 +160,9 @@ def evaluate_split(
     """Score text with a model.
 
     run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalised, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
+    unnormalized, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
     evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
-    Raises UserError for unnormalised scores of a model that has none.
+    Raises UserError for unnormalized scores of a model that has none.
     """
     split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
@@ -170,7 +170,7 @@ def evaluate_split(
         log_prob = printed[0]
     elif dynamic is not None:
         log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
-    elif unnormalised:
+    elif unnormalized:
         log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
     else:
         log_prob = model.score_text(split, progress=session.progress)
@@ -184,10 +184,10 @@ def evaluate_split(
     fitted = fitted_on(Path(run), own, tokens.fingerprint)
     session.note(*fitted_note({run: fitted}, own or f"text={name}"))
     scores = metrics.scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
-    normalised, learns = scores.normalised and not unnormalised, scores.dynamic or dynamic is not None
+    normalized, learns = scores.normalized and not unnormalized, scores.dynamic or dynamic is not None
     evaluation = Evaluation.of(
         run,
-        replace(scores, normalised=normalised, dynamic=learns),
+        replace(scores, normalized=normalized, dynamic=learns),
         seconds=seconds,
         accuracy=metrics.split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,

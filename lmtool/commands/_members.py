@@ -22,7 +22,7 @@ from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
-from lmtool.runs.corpus import open_run_corpus, tokeniser_in
+from lmtool.runs.corpus import open_run_corpus, tokenizer_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
 from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
 from lmtool.session import Session
@@ -43,7 +43,7 @@ class Member:
     @property
     def label(self) -> str:
         """The name, and what is special about the scores, for a table."""
-        unknown = ", sum unknown" if self.scores.normalised is None else ""
+        unknown = ", sum unknown" if self.scores.normalized is None else ""
         return self.name + ", dynamic" * self.scores.dynamic + unknown
 
     @property
@@ -84,7 +84,7 @@ def scores_of(settings: MembersConfig, session: Session) -> tuple[list[Member], 
     members = [
         Member(name, scored[name])
         if name in scored
-        else Member(name, TokenScores(aligned(others[name], tokens), tokens, read, others[name].normalised))
+        else Member(name, TokenScores(aligned(others[name], tokens), tokens, read, others[name].normalized))
         for name in names
     ]
     return members, tokens
@@ -141,7 +141,7 @@ def require_one_unit(names: list[str], text: str | None) -> None:
             raise UserError(
                 f"{first} and {name} have other tokens (data.vocabulary.unit={units[first]} and {unit}): {PER_WORD}"
             )
-    if len({tokeniser_in(run.folder) for run in runs.values()} - {None}) > 1:
+    if len({tokenizer_in(run.folder) for run in runs.values()} - {None}) > 1:
         raise UserError(f"{' and '.join(runs)} have tokenizers with other pieces of words: {PER_WORD}")
 
 

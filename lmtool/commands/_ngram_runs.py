@@ -21,7 +21,7 @@ from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.results import sizes_text
-from lmtool.runs.corpus import save_words, tokeniser_in, tokeniser_of
+from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Fits, Run, all_fitted
 from lmtool.session import Session
@@ -32,14 +32,14 @@ from lmtool.system.files import atomic_write, write_json
 class Text:
     """The text that a run of an n-gram model is evaluated on: the plain values of its data, and its store.
 
-    origins, started_in: as in Run. tokeniser: of text in pieces of words, as JSON.
+    origins, started_in: as in Run. tokenizer: of text in pieces of words, as JSON.
     """
 
     data: dict[str, Any]
     store: str
     fingerprint: str
     origins: dict[str, str] = field(default_factory=dict)
-    tokeniser: str | None = None
+    tokenizer: str | None = None
     started_in: str = field(default_factory=os.getcwd)
 
     @classmethod
@@ -47,13 +47,13 @@ class Text:
         """Return the text of another run."""
         origins = {group: place for group, place in run.origins.items() if group in ("data", "segmenter")}
         return cls(
-            run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder), run.started_in
+            run.config["data"], run.store, run.store_fingerprint, origins, tokenizer_in(run.folder), run.started_in
         )
 
     @classmethod
     def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
         """Return the text of an open store."""
-        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokeniser_of(corpus))
+        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokenizer_of(corpus))
 
 
 def save_ngram_run(
@@ -67,7 +67,7 @@ def save_ngram_run(
     out, sizes = session.out, model.table.sizes
     session.begin_writing()
     model.save(out / NGRAM_FILE)
-    save_words(out, model.vocabulary, text.tokeniser)
+    save_words(out, model.vocabulary, text.tokenizer)
     write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})
     Run(
         folder=out,
@@ -138,7 +138,7 @@ def prune(
     prune by entropy. Raises UserError if the wanted size is below the number of 1-grams, and for a table that is
     quantized or does not give probabilities.
     """
-    if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalised):
+    if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalized):
         name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)
         why = "the model is quantized already: prune the one it was made from"
         if table.quantized_bits is None:

@@ -82,19 +82,26 @@ def write_filtered(
     """Write the records that pass the limits; texts without tokens do not. out: standard output, if filter= is that."""
     assert settings.filter is not None, "the caller has asked"
     rngs = [np.random.default_rng(settings.seed) if settings.selection == "sample" else None for _ in range(2)]
-    most, first, second = settings.most, *rngs  # which draw the same, for two readings
+    most, first, second = settings.max_perplexity, *rngs  # which draw the same, for two readings
     if settings.share is not None:
-        values = (criterion(rows, settings.most_oov, first) for rows, _ in journal.parts())
+        values = (criterion(rows, settings.max_oov, first) for rows, _ in journal.parts())
         most = next(iter(score_table.quantiles(values, [settings.share], Path(settings.filter).parent)), None)
-    low, high = -math.inf if settings.least is None else settings.least, math.inf if most is None else most
-    result.most, result.least, result.kept = most if second is None else None, settings.least, 0
+    low, high = (
+        -math.inf if settings.min_perplexity is None else settings.min_perplexity,
+        math.inf if most is None else most,
+    )
+    result.max_perplexity, result.min_perplexity, result.kept = (
+        most if second is None else None,
+        settings.min_perplexity,
+        0,
+    )
     result.filter = None if settings.filter == STANDARD else Path(settings.filter)
 
     def passing() -> Iterator[tuple[RecordBlock, Rows]]:
         for block, rows, _ in parts:
             assert block is not None, "the records are read"
-            values = criterion(rows, settings.most_oov, second)
-            plain = values if second is None else criterion(rows, settings.most_oov)
+            values = criterion(rows, settings.max_oov, second)
+            plain = values if second is None else criterion(rows, settings.max_oov)
             chosen = (values <= high) & (plain >= low)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield block.where(chosen), rows[chosen]
@@ -124,7 +131,7 @@ def write_scores(
     buckets = None
     if settings.buckets is not None:
         limits = _limits(settings, models, journal, progress=session.progress)
-        buckets = score_table.Buckets(settings.buckets, limits, settings.most_oov)
+        buckets = score_table.Buckets(settings.buckets, limits, settings.max_oov)
     has_fields, name = carries(settings), table_name(settings)
     lacking = list(settings.columns or ())  # the columns that no record has had so far
 
@@ -163,7 +170,7 @@ def _limits(settings: ScoreConfig, models: list[TextModel], journal: ScoreJourna
         return score_table.percentiles(settings.bucket_percentiles, str(settings.bucket_language), shares)
     if settings.bucket_split is None:
         found = score_table.quantiles(
-            (criterion(rows, settings.most_oov) for rows, _ in journal.parts()), shares, folder
+            (criterion(rows, settings.max_oov) for rows, _ in journal.parts()), shares, folder
         )
     else:
         values = _sentence_perplexities(settings, models[0], settings.bucket_split, progress=progress)

@@ -63,7 +63,7 @@ def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tu
         session.note("each text is one line, normalized as in CCNet")
     if settings.tokenizer is not None:
         session.note(f"tokens are pieces of {settings.tokenizer}, and </s>: log p and perplexity are of these")
-    if not all(model.normalised for model in models):
+    if not all(model.normalized for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     if not scorer.same_words:
         session.note(

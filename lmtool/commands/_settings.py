@@ -25,8 +25,8 @@ class EvaluationConfig(ModelUserConfig):
     blank_lines: BlankLines | None = setting(needs=("text=FILE",))
     accuracy: bool = setting(excludes=("nbest=FILE",))
     detail: bool = setting(excludes=("nbest=FILE",))
-    unnormalised: bool = setting(excludes=("nbest=FILE",))
-    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalised=true"))
+    unnormalized: bool = setting(excludes=("nbest=FILE",))
+    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalized=true"))
     dynamic_rule: str = setting(words=("rms", "sgd"))
     dynamic_segment: int = setting(min=1)
     dynamic_lr: float = setting(min=0)
@@ -49,7 +49,7 @@ class ScoreConfig(ModelUserConfig):
     target: str | None = setting(
         excludes=(
             *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
-            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "most_oov=X"),
+            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "max_oov=X"),
         ),
         why="hashed n-grams need no model, and text is read twice",
     )
@@ -75,12 +75,12 @@ class ScoreConfig(ModelUserConfig):
     bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
     filter: str | None = MISSING
     filter_scores: bool = setting(needs=("filter=FILE",))
-    most: float | None = setting(needs=("filter=FILE",))
-    least: float | None = setting(needs=("filter=FILE",))
-    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("most=X",))
+    max_perplexity: float | None = setting(needs=("filter=FILE",))
+    min_perplexity: float | None = setting(needs=("filter=FILE",))
+    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("max_perplexity=X",))
     selection: str = setting(words=("top", "sample"))
     seed: int = setting(min=0)
-    most_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
+    max_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
 
     def ranks_texts(self) -> bool:
         """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""

@@ -99,13 +99,13 @@ def _run(
             earlier = begun.settings if begun is not None and session.again == "resume" else {}
             restore_settings(settings, state.values["about"]["settings"], {**earlier, **session.request.settings})
         tokens = corpus.tokens("train")
-        model.suit(settings.data.vocabulary.unit, tokens)
+        model.fill_in(settings.data.vocabulary.unit, tokens)
         usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)
-        batch_size = training.batch_size or default_batch_size(tokens, most=usual, length=length)
+        batch_size = training.batch_size or default_batch_size(tokens, maximum=usual, length=length)
         optim, output, schedule = settings.optim, settings.output, settings.schedule
         assert optim is not None and output is not None, "each neural conf/model/*.yaml chooses both"
-        optim.suit(output)
-        fewer = output.suit(len(corpus.vocabulary) - 1) if isinstance(output, DrawnOutput) else ""
+        optim.fill_in(output)
+        fewer = output.fill_in(len(corpus.vocabulary) - 1) if isinstance(output, DrawnOutput) else ""
         training.batch_size, unchosen = batch_size, training.batch_size is None
         values = {key: value for key, value in plain_values(settings).items() if key not in UNSAVED_SETTINGS}
         if processes.first:

@@ -83,7 +83,7 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
 def _estimate(
     settings: CountTrainingConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
 ) -> dict[str, Any]:
-    """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
+    """Choose the units, count, tune, estimate, prune, quantize, score valid; return the entries of result.json.
 
     listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
@@ -159,8 +159,8 @@ def _estimate(
     if valid is not None:
         limit = None if storage.memory is None else storage.limit
         result["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
-    if not language_model.normalised:
-        result["normalised"] = False
+    if not language_model.normalized:
+        result["normalized"] = False
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return result | {
         "parameters": sum(sizes),

@@ -16,8 +16,8 @@ from lmtool.system.terminal import Cell, csv_text, markdown_table
 if TYPE_CHECKING:
     from lmtool.commands._members import Member
 
-HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
-KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
+HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomization)", "block"]
+KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomization", "block"]
 MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6
 
 
@@ -50,7 +50,7 @@ def run(settings: Settings, session: Session) -> Comparison:
             row += [None] * 6
         else:
             row += [difference.perplexity, *(difference.interval or (None, None))]
-            row += [difference.p_bootstrap, difference.p_randomisation, difference.block and difference.block * size]
+            row += [difference.p_bootstrap, difference.p_randomization, difference.block and difference.block * size]
         rows.append(row)
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
@@ -71,7 +71,7 @@ def run(settings: Settings, session: Session) -> Comparison:
     records = [
         dict(zip(KEYS, row, strict=True))
         | {"run": member.name, "dynamic": member.scores.dynamic}
-        | {"split": member.scores.split, "normalised": member.scores.normalised}
+        | {"split": member.scores.split, "normalized": member.scores.normalized}
         | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}
         | {"across_sentences": member.scores.across}
         for member, row in zip(members, rows, strict=True)
@@ -101,9 +101,9 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
             session.note(f"{member.name} gives {member.zeros:,} tokens probability 0: its perplexity is infinite")
         if row[2] is not None and abs(float(str(row[2]))) < MIN_DIFFERENCE * float(str(row[1])):
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
-        if member.scores.normalised is None:
+        if member.scores.normalized is None:
             session.note(f"{member.name}: {SUM_UNKNOWN}")
-        elif not member.scores.normalised:
+        elif not member.scores.normalized:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
         if member.scores.dynamic:
             session.note(f"{member.name}: {DYNAMIC}")

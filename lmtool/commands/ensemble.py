@@ -56,6 +56,6 @@ def run(settings: Settings, session: Session) -> results.MixedRun:
     evaluation = mixed.evaluation
     result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
     session.finish(result, f"{mixed.table_text()}\n\n{evaluation.lines()}")
-    if evaluation.normalised is False:
+    if evaluation.normalized is False:
         session.note(f"a member's scores do not sum to one, so that the mixture's do not: {results.NOT_COMPARABLE}")
     return mixed

@@ -40,6 +40,6 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
         evaluation.scores.save(session.out / SCORES_FILE)
         result |= {"run": str(Path(evaluation.run).resolve())}
     session.finish(result, f"run {evaluation.run}\n{evaluation.lines()}")
-    if evaluation.normalised is False:
+    if evaluation.normalized is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation

@@ -78,7 +78,11 @@ def run(settings: Settings, session: Session) -> MinimalPairs:
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary, marks=settings.marks))
+        session.warn(
+            *text_warning(
+                settings.text, oov, tokens, unknown, model.vocabulary, keep_punctuation=settings.keep_punctuation
+            )
+        )
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
     result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
@@ -106,13 +110,13 @@ def _score_pairs(
     from lmtool.evaluation.text_scores import TEXT, sums
 
     require_no_cache(model.model, model.name)
-    cut, sentences = sentence_cutter(model.form, settings.words, marks=settings.marks), []
+    cut, sentences = sentence_cutter(model.form, settings.words, keep_punctuation=settings.keep_punctuation), []
     for pair, where in zip(pairs, places, strict=True):
         for name in (GOOD, BAD):
             with named(f"{where}, {name}"):
                 sentences.append(model.form.words(cut(pair[name])))
                 if not sentences[-1]:
-                    raise UserError("no words are left of the sentence: set marks=true or remove the pair")
+                    raise UserError("no words are left of the sentence: set keep_punctuation=true or remove the pair")
     text, sizes = model.encoded(sentences)
     ends = np.cumsum([0, *sizes])
     rows = np.zeros(len(sizes), TEXT)

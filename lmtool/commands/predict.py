@@ -98,7 +98,7 @@ def run(settings: Settings, session: Session) -> Result:
         result.codes += codes
         named = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
         answers.append({"text": text, "words": named})
-    if not model.model.normalised:
+    if not model.model.normalized:
         session.note("these scores do not sum to one")
     write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
     return result

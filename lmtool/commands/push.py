@@ -35,7 +35,7 @@ def run(settings: Settings, session: Session) -> Written:
     if finished.members:
         raise UserError(f"{finished.folder} is a mixture of other folders: push its members, and mix these by hub:NAME")
     if not (finished.folder / CARD).is_file():
-        session.note(f"wrote {write_card(finished, settings.to)}: add a licence and what others should know")
+        session.note(f"wrote {write_card(finished, settings.to)}: add a license and what others should know")
     name = upload(finished, settings.to, private=settings.private)
     about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
     session.finish({"run": str(finished.folder), "to": f"hub:{name}"}, f"{finished.folder} is {about}")

@@ -27,9 +27,11 @@ class Settings(ScoreConfig):
             raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
         if self.text == "-" and self.filter is not None and (self.to, self.share) != (None, None):
             raise UserError(f"filter={self.filter}: text=- is read once: leave out to= and share=")
-        limits = {"most": self.most, "least": self.least}
-        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.most_oov)):
-            raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
+        limits = {"max_perplexity": self.max_perplexity, "min_perplexity": self.min_perplexity}
+        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.max_oov)):
+            raise UserError(
+                f"filter={self.filter}: say what passes, by max_perplexity=, min_perplexity=, share= or max_oov="
+            )
         lowest, rule = 1.0, "a perplexity, 1 or more, or null"
         if weighs := self.run_out is not None or self.target is not None:
             lowest, rule = -sys.float_info.max, "a difference in nats, or null"
@@ -37,8 +39,13 @@ class Settings(ScoreConfig):
             raise UserError("selection=sample: needs share=X, and weights by target=FILE or run_out=FOLDER")
         for name, value in limits.items():
             require(value is None or lowest <= value < math.inf, name, value, rule)
-        if self.most is not None and self.least is not None:
-            require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
+        if self.max_perplexity is not None and self.min_perplexity is not None:
+            require(
+                self.min_perplexity <= self.max_perplexity,
+                "min_perplexity",
+                self.min_perplexity,
+                f"at most max_perplexity={self.max_perplexity}",
+            )
         if self.buckets is not None:
             self._require_buckets(self.buckets, lowest)
         if self.bucket_percentiles is not None and self.bucket_language is None:
@@ -87,7 +94,7 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
         used = [model.name for model in models] or [f"n-grams of {settings.target}"]
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
-        result.across_sentences, result.most_oov = scorer.across_sentences, settings.most_oov
+        result.across_sentences, result.max_oov = scorer.across_sentences, settings.max_oov
         result.resumed, result.target = journal.rows, settings.target
         pairs = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:

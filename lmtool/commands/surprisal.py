@@ -56,7 +56,9 @@ def run(settings: Settings, session: Session) -> Surprisals:
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT, faults)
         models = list(load_each(settings))
         alone = all(model.vocabulary.eos is not None and not model.dynamic for _, model in models)
-        together = settings.sentences or settings.across_sentences or settings.spillover or not settings.marks
+        together = (
+            settings.sentences or settings.across_sentences or settings.spillover or not settings.keep_punctuation
+        )
         if together or not alone or settings.to != STANDARD:
             blocks = [b"".join(blocks)]
 
@@ -104,7 +106,7 @@ def score_rows(
         session.note(*rows.notes)
         shown = {}
         for name, model in models:
-            if settings.entropy and not model.normalised:
+            if settings.entropy and not model.normalized:
                 raise UserError(
                     f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out"
                 )
@@ -112,7 +114,7 @@ def score_rows(
                 ScoringModel(model.model, model.form, model.name),
                 rows,
                 settings.words,
-                marks=settings.marks,
+                keep_punctuation=settings.keep_punctuation,
                 entropy=settings.entropy,
                 add_end=settings.end_of_sentence == "add_to_last",
                 across=settings.across_sentences,
@@ -150,7 +152,11 @@ def _report(
     words = [word for found in scores for word in found.tokens]
     unknown = [token for word in words for token in word if token not in model.vocabulary.ids]
     tokens = sum(map(len, words))
-    session.warn(*text_warning(settings.text, len(unknown), tokens, unknown, model.vocabulary, marks=settings.marks))
+    session.warn(
+        *text_warning(
+            settings.text, len(unknown), tokens, unknown, model.vocabulary, keep_punctuation=settings.keep_punctuation
+        )
+    )
     if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
             f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
@@ -158,7 +164,7 @@ def _report(
         )
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
-    if not model.normalised:
+    if not model.normalized:
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
     if infinite := sum(int(np.isinf(found.surprisal).sum()) for found in scores):
         session.note(f"{model.name} gives {infinite:,} words probability 0: their surprisal is infinite")

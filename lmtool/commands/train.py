@@ -9,7 +9,7 @@ from typing import ClassVar
 from lmtool import results
 from lmtool.commands._settings import CountTrainingConfig, NetworkTrainingConfig
 from lmtool.config.data import Unit
-from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, is_tied, neither
+from lmtool.config.groups import CountModelConfig, EncoderConfig, ModelConfig, is_tied, unknown_model_kind
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.config.verbs import PRUNE_METHODS, VerbConfig
 from lmtool.errors import UserError
@@ -76,7 +76,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun | results.Ra
 
         return train_neural(settings, settings.model, session)
     if not isinstance(settings.model, CountModelConfig):
-        raise neither(settings.model)
+        raise unknown_model_kind(settings.model)
     from lmtool.commands._train_ngram import train_ngram
     from lmtool.system.lock import folder_lock
 

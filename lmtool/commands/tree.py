@@ -42,7 +42,7 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import tree_words
-    from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
+    from lmtool.trees.analysis import analyze, path_rows, top_of, tree_text
     from lmtool.trees.codes import write_tree
 
     out, kind, seconds = session.out, settings.tree.kind, 0.0
@@ -59,7 +59,7 @@ def run(settings: Settings, session: Session) -> BuiltTree:
             seconds = time.perf_counter() - start
     words, counts = form.vocabulary.words[:-1], form.vocabulary.counts[:-1]
     labels = form.labels(words)
-    analysis = analyse(tree, counts)
+    analysis = analyze(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
     rows: list[list[Cell]] = [
         [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)

@@ -88,7 +88,7 @@ class EncoderConfig(ModelConfig, ABC):
     across_sentences: bool | None = setting(False, kw_only=True)
     context_reset_prob: float = setting(0.0, min=0, max=1, kw_only=True)
 
-    def suit(self, unit: Unit, tokens: int) -> None:
+    def fill_in(self, unit: Unit, tokens: int) -> None:
         """Fill in settings that are None, given the token unit and the number of tokens of the train split.
 
         Training calls it before build.
@@ -115,7 +115,7 @@ class EncoderConfig(ModelConfig, ABC):
         """Return the names of the settings that weight_count depends on."""
         return ["embedding_dim", "context_size"]
 
-    def initialise(self, network: nn.Module) -> None:
+    def initialize(self, network: nn.Module) -> None:
         """Change the initial weights of the whole network, output layer included. No-op by default."""
 
 
@@ -227,7 +227,7 @@ class OptimConfig(Settings, ABC):
     lr: float = setting(above=0)
     weight_decay: float | None = setting(min=0)
 
-    def suit(self, output: OutputConfig) -> None:
+    def fill_in(self, output: OutputConfig) -> None:
         """Fill in settings that are None, given the output layer; training calls it first."""
         self.weight_decay = self.decay
 
@@ -316,7 +316,7 @@ class TrackerConfig(Settings, ABC):
         """End the run with the numbers of result.json; None if the training was interrupted or failed."""
 
 
-def neither(model: ModelConfig) -> UserError:
+def unknown_model_kind(model: ModelConfig) -> UserError:
     """Return the error for an option of the group `model` that is neither count-based nor an encoder."""
     return UserError(
         f"model={model.kind}: its settings must be below EncoderConfig or CountModelConfig; correct the option"

@@ -11,6 +11,12 @@ RENAMED = {
     "model.direct": "model.direct_connections",
     "model.forgetting": "model.forgetting_factors",
     "model.history": "model.fofe_window",
+    "least": "min_perplexity",
+    "like": "ngrams_from",
+    "likely": "top_k",
+    "marks": "keep_punctuation",
+    "most": "max_perplexity",
+    "most_oov": "max_oov",
     "normalise": "normalize",
     "output.learn_normaliser": "output.learn_log_z",
     "output.noise": "output.num_noise",
@@ -32,4 +38,5 @@ RENAMED = {
     "training.tensorboard": "training.trackers",
     "tree.tokens": "tree.max_tokens",
     "tree.words": "tree.max_words",
+    "unnormalised": "unnormalized",
 }

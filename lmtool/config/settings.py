@@ -30,7 +30,7 @@ from lmtool.config.grammar import escaped
 from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, type_of, types_of
-from lmtool.config.yaml_files import meant
+from lmtool.config.yaml_files import did_you_mean
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 
@@ -112,7 +112,7 @@ def option_named(group: str, given: Any, key: str) -> Any:
     name = values["kind"]
     path = yaml_files(group).get(name)
     if path is None:
-        raise SettingError(f"{key}={name}: no option of {group}={meant(group, name)}", key)
+        raise SettingError(f"{key}={name}: no option of {group}={did_you_mean(group, name)}", key)
     written = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(written, dict) or "defaults" in written:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)

@@ -96,8 +96,8 @@ class TrainingConfig(Settings):
         self.trackers = options
 
 
-def default_batch_size(tokens: int, *, most: int = BATCH_SIZE, length: int = 1) -> int:
-    """Return `most`, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch, as
-    one step per epoch learns nothing. length: tokens of each example, of a recurrent network more than one.
+def default_batch_size(tokens: int, *, maximum: int = BATCH_SIZE, length: int = 1) -> int:
+    """Return `maximum`, or, for a train split of few tokens, the largest power of two with MIN_STEPS steps per epoch,
+    as one step per epoch learns nothing. length: tokens of each example, of a recurrent network more than one.
     """
-    return min(most, 1 << max(0, (tokens // (MIN_STEPS * length)).bit_length() - 1))
+    return min(maximum, 1 << max(0, (tokens // (MIN_STEPS * length)).bit_length() - 1))

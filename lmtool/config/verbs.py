@@ -72,7 +72,7 @@ class SeveralModelsConfig(ModelUserConfig):
 
     runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
     words: WordRule = MISSING
-    marks: bool = MISSING
+    keep_punctuation: bool = MISSING
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
     on_error: str | None = setting(words=("stop", "skip"))
     prefix: str = MISSING

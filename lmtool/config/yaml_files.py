@@ -76,7 +76,7 @@ def opening(text: str) -> YamlFile:
     return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
 
 
-def meant(group: str, name: str, folders: Sequence[Path] = ()) -> str:
+def did_you_mean(group: str, name: str, folders: Sequence[Path] = ()) -> str:
     """Return suggestions for a name that no option of a group has, as the end of an error message.
 
     Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
@@ -101,7 +101,7 @@ def option_file(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFi
     if option in files:
         return read(files[option], files)
     if files:
-        raise UserError(f"no {group}={option}{meant(group, option, folders)}")
+        raise UserError(f"no {group}={option}{did_you_mean(group, option, folders)}")
     raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
 
 

@@ -1,7 +1,7 @@
 """Read a .model file of SentencePiece (Kudo & Richardson 2018) as a tokenizer of the library `tokenizers`.
 
 The file is a message of Protocol Buffers, of which a few fields are read here: pieces with their scores, the kind of
-the model, and the table by which text is normalised.
+the model, and the table by which text is normalized.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SYMBOL, BYTE = 4, 6  # types of pieces: user-defined symbols, which are always c
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """pieces: with scores and types, by id. unit: None for a kind that is not read. table: of the normaliser. unusual:
+    """pieces: with scores and types, by id. unit: None for a kind that is not read. table: of the normalizer. unusual:
     the settings by which lines are cut that do not have their defaults, as NAME=VALUE.
     """
 
@@ -63,7 +63,7 @@ def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
     """Return a function that writes lines as their pieces with spaces between them, as `spm_encode` does.
 
     Raises UserError as subwords_of_model does, and for models that cut lines by other than the default settings. The
-    lines are normalised; unknown letters stay as they are.
+    lines are normalized; unknown letters stay as they are.
     """
     model = _checked(raw, name)
     if model.unit is None:
@@ -128,7 +128,7 @@ def _tokenizer(model: _Model) -> Tokenizer:
         tokenizer = Tokenizer(of_pairs)
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(model.table)] if model.table else []
     symbols = [text for text, _, kind in model.pieces if kind == SYMBOL] if model.unit is Unit.bpe else []
-    if symbols:  # found in normalised text, leftmost first and longest first; what stands between them is merged
+    if symbols:  # found in normalized text, leftmost first and longest first; what stands between them is merged
         steps.append(normalizers.Replace(" ", SPACE))
         tokenizer.add_tokens([AddedToken(text, normalized=True) for text in symbols])
     if steps:

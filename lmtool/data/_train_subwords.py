@@ -188,7 +188,7 @@ def unigram_pieces(
     while True:
         for _ in range(EM_STEPS):
             expected = _expected(lattices, log_p)
-            log_p = _maximised(expected, fixed)
+            log_p = _maximized(expected, fixed)
         loss = _lost(lattices, log_p, expected)
         wanted = max(size, int(KEPT_SHARE * len(pieces)))
         kept = fixed | (expected >= MIN_EXPECTED)
@@ -202,7 +202,7 @@ def unigram_pieces(
             break
     for _ in range(LAST_EM_STEPS):
         expected = _expected(lattices, log_p)
-        log_p = _maximised(expected, fixed, everything=True)
+        log_p = _maximized(expected, fixed, everything=True)
     best = np.argsort(-log_p, kind="stable")
     return [(pieces[k], float(log_p[k])) for k in best]
 
@@ -221,7 +221,7 @@ def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
     return loss
 
 
-def _maximised(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
+def _maximized(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
     """Run the M step: return log-probabilities from expected counts; pieces that always stay have more than -inf."""
     counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
     with np.errstate(divide="ignore"):

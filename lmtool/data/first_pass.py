@@ -103,12 +103,12 @@ def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: 
         if source.drawn is not None:
             provisional = _drawn(source.drawn, store, files, bar)
         else:
-            provisional = _tokenised(data, source, store, files, bar)
+            provisional = _tokenized(data, source, store, files, bar)
         bar.close()
         yield provisional
 
 
-def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
+def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
     tokenizer = tokenizer_of(data)
     splits: dict[str, Ids] = {}
     ends: dict[str, int] = {}

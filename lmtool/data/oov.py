@@ -69,19 +69,21 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
 
 
 def text_warning(
-    text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary, *, marks: bool = False
+    text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary, *, keep_punctuation: bool = False
 ) -> list[str]:
     """Return a warning if a given text has 10 % OOVs or more, and at least 5, with what they have in common.
 
-    words: OOVs of the text, all or some. marks: whether marks of punctuation are tokens, which marks=false leaves out.
+    words: OOVs of the text, all or some. keep_punctuation: whether marks of punctuation are tokens.
     """
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
     if spaces := unusual_spaces((word, 1) for word in words[:EXAMPLES]):
         remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
-    if marks and count >= AT_LEAST:
-        remedies.append(f"{count:,} of {len(words):,} OOVs are marks of punctuation, which marks=false leaves out")
+    if keep_punctuation and count >= AT_LEAST:
+        remedies.append(
+            f"{count:,} of {len(words):,} OOVs are marks of punctuation, which keep_punctuation=false leaves out"
+        )
     as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
     remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(words[:EXAMPLES]) else REMEDY)
     return _warning({text: oov / tokens}, "; ".join(remedies))

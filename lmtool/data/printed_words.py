@@ -81,11 +81,11 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
     return found
 
 
-def words_of(word: str, form: TextForm, rule: WordRule, *, marks: bool, is_last: bool) -> list[str]:
-    """Return the words of a model (or characters) that a printed word becomes. form: of the model. marks: whether marks
-    of punctuation are kept. Raises UserError as TextForm.words does.
+def words_of(word: str, form: TextForm, rule: WordRule, *, keep_punctuation: bool, is_last: bool) -> list[str]:
+    """Return the words of a model (or characters) that a printed word becomes. form: of the model.
+    keep_punctuation: whether marks of punctuation are kept. Raises UserError as TextForm.words does.
     """
-    parts = [part for part in cut_word(word, rule, is_last=is_last) if marks or has_letters(part)]
+    parts = [part for part in cut_word(word, rule, is_last=is_last) if keep_punctuation or has_letters(part)]
     spaced = form.chars or form.subwords is not None
     if spaced and any(part in TEX for part in parts):
         tex = "`" if form.chars else "``"
@@ -95,16 +95,19 @@ def words_of(word: str, form: TextForm, rule: WordRule, *, marks: bool, is_last:
     return parts if spaced or rule is WordRule.whitespace else known_form(parts, form.vocabulary.ids)
 
 
-def sentence_cutter(form: TextForm, rule: WordRule, *, marks: bool = True) -> Callable[[str], str]:
+def sentence_cutter(form: TextForm, rule: WordRule, *, keep_punctuation: bool = True) -> Callable[[str], str]:
     """Return a function from a sentence as printed to the text with the words of a model. Arguments: as in words_of."""
-    space, words_of_word = "" if form.chars else " ", cache(partial(words_of, form=form, rule=rule, marks=marks))
+    space, words_of_word = (
+        "" if form.chars else " ",
+        cache(partial(words_of, form=form, rule=rule, keep_punctuation=keep_punctuation)),
+    )
 
     def cut(sentence: str) -> str:
         words = split_words(sentence)
         parts = (words_of_word(word, is_last=k == len(words)) for k, word in enumerate(words, start=1))
         return " ".join(space.join(part) for part in parts if part)
 
-    return (lambda sentence: sentence) if rule is WordRule.whitespace and marks else cut
+    return (lambda sentence: sentence) if rule is WordRule.whitespace and keep_punctuation else cut
 
 
 def has_letters(token: str) -> bool:

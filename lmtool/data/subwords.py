@@ -273,7 +273,7 @@ def require_table(table: bytes) -> None:
     """Raise ValueError if a look-up in a table could leave the trie or the texts."""
     size = struct.unpack_from("<I", table)[0] if len(table) >= 4 else 0
     if not size or size % 4 or 4 + size > len(table):
-        raise ValueError("the table that normalises is cut off")
+        raise ValueError("the table that normalizes is cut off")
     units = np.frombuffer(table[4 : 4 + size], dtype="<u4").astype(np.int64)
     texts = np.frombuffer(table[4 + size :], dtype=np.uint8)
     table[4 + size :].decode()
@@ -285,18 +285,18 @@ def require_table(table: bytes) -> None:
         nodes, waiting = waiting[:NODES_PER_CHUNK], waiting[NODES_PER_CHUNK:]
         places = nodes[:, None] ^ LABELS  # [N, 255]
         if places.max() >= len(units):
-            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
         seen[nodes] = True
         children = places[(units[places] & (IS_LEAF | 0xFF)) == LABELS]
         following = children ^ offsets[children]
         ends = following[(units[children] >> 8) & 1 == 1]
         if len(ends) and ends.max() >= len(units):
-            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
         values = units[ends] & VALUE
         if len(values) and (values.max() > len(texts) or not begins[values].all()):
-            raise ValueError("the table that normalises is damaged: a text is beyond its end")
+            raise ValueError("the table that normalizes is damaged: a text is beyond its end")
         if len(following) and following.max() >= len(seen):
-            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
         waiting = np.unique(np.append(waiting, following[~seen[following]]))
 
 

@@ -1,7 +1,7 @@
 """Metrics of a model on a split: perplexity, accuracy, log Z; cloze questions; whether its contexts cross sentences.
 
 Cloze questions (CS287 HW3) ask which of K candidates stood in the gap after a context. The probabilities of a
-question's candidates are renormalised over them. Candidates outside the vocabulary are one word to a model: they share
+question's candidates are renormalized over them. Candidates outside the vocabulary are one word to a model: they share
 p(<unk>) equally.
 """
 
@@ -85,7 +85,7 @@ def scores_by(
 ) -> TokenScores:
     """Return a model's scores of a text with all that is known of them. log_prob: if they are known already."""
     log_prob = model.score_text(split, progress=progress) if log_prob is None else log_prob
-    about = model.normalised, split.characters, split.words, fitted, bool(reads_across(model, split)), model.dynamic
+    about = model.normalized, split.characters, split.words, fitted, bool(reads_across(model, split)), model.dynamic
     return TokenScores(log_prob, tokens, name, *about)
 
 
@@ -109,9 +109,9 @@ def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = N
 def log_z(model: LanguageModel, split: Split, max_contexts: int = 8192) -> dict[str, float] | None:
     """Return mean and standard deviation of log Z, in nats, over at most max_contexts evenly spread contexts.
 
-    None unless the model is self-normalised.
+    None unless the model is self-normalized.
     """
-    if not model.self_normalised:
+    if not model.self_normalized:
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(max_contexts, split.tokens)).astype(np.int64))
     sums = model.log_z(model.contexts_of(split, index)[0])
@@ -165,7 +165,7 @@ def only_questions(corpus: Corpus, split: str) -> bool:
 
 
 def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
-    """Return log-probabilities `[Q, K]` of the candidates of all questions, not renormalised: log p(<unk>) for each one
+    """Return log-probabilities `[Q, K]` of the candidates of all questions, not renormalized: log p(<unk>) for each one
     outside the vocabulary. bos: the id of `<s>`.
     """
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
@@ -195,20 +195,20 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
-    renormalised = log_softmax(log_prob)
+    renormalized = log_softmax(log_prob)
     return {
         "questions": len(answers),
-        "perplexity": perplexity(renormalised[np.arange(len(answers)), answers]),
-        "accuracy": float((renormalised.argmax(axis=1) == answers).mean()),
+        "perplexity": perplexity(renormalized[np.arange(len(answers)), answers]),
+        "accuracy": float((renormalized.argmax(axis=1) == answers).mean()),
     }
 
 
 def log_softmax(log_prob: FloatArray) -> FloatArray:
-    """Normalise scores `[Q, K]` over the K columns, in logarithms; uniform if all of a row are -inf."""
+    """Normalize scores `[Q, K]` over the K columns, in logarithms; uniform if all of a row are -inf."""
     largest = log_prob.max(axis=1, keepdims=True)
     shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
-    renormalised: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return renormalised
+    renormalized: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return renormalized
 
 
 def save_cloze(path: Path, log_prob: FloatArray) -> None:

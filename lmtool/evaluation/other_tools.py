@@ -40,14 +40,14 @@ SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
 
 @dataclass(frozen=True, slots=True)
 class OtherScores:
-    """N tokens of a file: their words and natural log-probabilities `[N]`. normalised: whether the distributions sum to
+    """N tokens of a file: their words and natural log-probabilities `[N]`. normalized: whether the distributions sum to
     one, by a column `sum`; None, unknown, without it.
     """
 
     path: str
     words: list[str]
     log_prob: FloatArray
-    normalised: bool | None = None
+    normalized: bool | None = None
 
 
 def read_scores(path: str) -> OtherScores:
@@ -69,8 +69,8 @@ def read_scores(path: str) -> OtherScores:
         raise UserError(f"{path} has no scores: {FORMATS}")
     given = [each for each in sums if each is not None]
     known = bool(sums) and len(given) == len(sums)
-    normalised = bool(np.allclose(given, 1, rtol=0, atol=SUM_SLACK)) if known else None
-    return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]), normalised)
+    normalized = bool(np.allclose(given, 1, rtol=0, atol=SUM_SLACK)) if known else None
+    return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]), normalized)
 
 
 def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:

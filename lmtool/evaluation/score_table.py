@@ -65,13 +65,13 @@ class Buckets:
     """Buckets of texts by the criterion of selection.
 
     names: K, the lowest bucket first. limits: K - 1, ascending: a text is in the first bucket whose limit it does not
-    exceed. most_oov: maximum share of OOVs of a text in a bucket. totals: the number of texts, tokens and OOVs of each
+    exceed. max_oov: maximum share of OOVs of a text in a bucket. totals: the number of texts, tokens and OOVs of each
     bucket, int64 `[K, 3]`.
     """
 
     names: list[str]
     limits: list[float]
-    most_oov: float | None = None
+    max_oov: float | None = None
     totals: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Buckets:
 
     def put(self, rows: Rows) -> IntArray:
         """Add texts to the totals; return the bucket of each, `[M]`, NONE without tokens or with too many OOVs."""
-        values = criterion(rows, self.most_oov)
+        values = criterion(rows, self.max_oov)
         places = np.where(np.isnan(values), NONE, np.searchsorted(np.array(self.limits), values, side="left"))
         figures = np.stack([np.ones_like(rows["oov"]), rows["tokens"], rows["oov"]], axis=1)
         np.add.at(self.totals, places[places >= 0], figures[places >= 0])

@@ -1,6 +1,6 @@
 """Confidence intervals of perplexities and paired significance tests, for text whose sentences depend on each other.
 
-Two models that scored the same tokens are compared by the difference of their mean log-probability. Neighbouring
+Two models that scored the same tokens are compared by the difference of their mean log-probability. Neighboring
 sentences share topic and style, and a cache remembers earlier ones; therefore blocks of consecutive sentences are
 resampled, whose length follows from the measured autocorrelation.
 """
@@ -30,15 +30,15 @@ class Difference:
     """The difference between a model and another one, the baseline.
 
     perplexity: the model's minus the baseline's. interval: its 95 % confidence interval, by the percentiles of the
-    bootstrap. p_bootstrap, p_randomisation: two-sided p-values of the difference of mean log-probabilities, by the
-    paired bootstrap and by approximate randomisation, which exchanges the two models' scores of each block at random.
+    bootstrap. p_bootstrap, p_randomization: two-sided p-values of the difference of mean log-probabilities, by the
+    paired bootstrap and by approximate randomization, which exchanges the two models' scores of each block at random.
     block: mean number of units per block. All but the first are None in a text of fewer than MIN_BLOCKS blocks.
     """
 
     perplexity: float
     interval: tuple[float, float] | None = None
     p_bootstrap: float | None = None
-    p_randomisation: float | None = None
+    p_randomization: float | None = None
     block: int | None = None
 
 
@@ -69,7 +69,7 @@ def compare(
 
     The paired bootstrap draws the same blocks for both models (Koehn 2004, with the blocks of Politis & Romano 1994);
     pairs with equal block lengths have the same draws. Its p-value is taken around the observed difference, as in
-    Efron & Tibshirani (1993, ch. 16). Approximate randomisation (Noreen 1989) exchanges equal blocks, which holds its
+    Efron & Tibshirani (1993, ch. 16). Approximate randomization (Noreen 1989) exchanges equal blocks, which holds its
     level also for few of them (Canay, Romano & Shaikh 2017). Both count the text itself as one more sample, so that no
     p-value is 0. K blocks have 2^K exchanges, and neither p-value is below the 2 / 2^K that these can show.
     """
@@ -140,8 +140,8 @@ def _drawn_means(sums: FloatArray, lengths: FloatArray, resamples: int, seed: in
     means: FloatArray = drawn[:, :-1] / drawn[:, -1:]
     units = len(sums)
     free, bias = (units / block, 2 * block / units) if block > 1 else (units - 1, 1 / units)
-    centre = sums.sum(axis=0) / lengths.sum()
-    means = centre + (means - centre) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - bias))
+    center = sums.sum(axis=0) / lengths.sum()
+    means = center + (means - center) * np.sqrt(free / rng.chisquare(free, (resamples, 1)) / (1 - bias))
     return means
 
 
@@ -149,8 +149,8 @@ def _block_length(influence: FloatArray, block: int | None) -> int:
     """Return the mean number of units per block: `block`, or, if it is None, the measured one.
 
     influence: `[S]`, of each unit on a mean per token: sum - mean * tokens. The length is the largest that
-    `politis_white` finds in it and in sums of 2, 4, 8 ... neighbours, which reveal long dependence that is too weak to
-    be significant between single sentences. That length minimises the error of a variance; with three times the length,
+    `politis_white` finds in it and in sums of 2, 4, 8 ... neighbors, which reveal long dependence that is too weak to
+    be significant between single sentences. That length minimizes the error of a variance; with three times the length,
     intervals have their nominal coverage (`./scripts/measure significance`). A measured length leaves ten blocks.
     """
     units = len(influence)

@@ -58,7 +58,7 @@ def score_words(
     rows: WordRows,
     rule: WordRule,
     *,
-    marks: bool = True,
+    keep_punctuation: bool = True,
     entropy: bool = False,
     add_end: bool = False,
     across: bool = False,
@@ -66,8 +66,8 @@ def score_words(
 ) -> WordScores:
     """Return the scores of words.
 
-    rule: by which a word becomes tokens. marks: whether tokens of punctuation are kept. entropy: whether it is
-    computed, from whole distributions. add_end: whether the last word of a sentence has the surprisal of `</s>`, too.
+    rule: by which a word becomes tokens. keep_punctuation: whether tokens of punctuation are kept. entropy: whether it
+    is computed, from whole distributions. add_end: whether the last word of a sentence has the surprisal of `</s>`.
     across: whether contexts continue from each sentence of an item to the next. Raises UserError for `across` if the
     model reads single sentences, and for `<s>` and `</s>` as words, naming the row.
     """
@@ -75,9 +75,9 @@ def score_words(
     vocabulary, spaced = form.vocabulary, form.chars or form.subwords is not None
     if across:
         require_across(model, vocabulary.eos, name)
-    tokens = _tokens(form, rows, rule, marks)
+    tokens = _tokens(form, rows, rule, keep_punctuation)
     if not any(tokens):
-        raise UserError("no word has a token: set marks=true, or another rule by words=")
+        raise UserError("no word has a token: set keep_punctuation=true, or another rule by words=")
     segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
     # The units of the text are its words and, after each segment, white space and </s>, or, in pieces and letters
     # without sentences, a token that counts nowhere, so that there is a distribution at the end.
@@ -134,7 +134,7 @@ def _text(
     )
 
 
-def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list[list[str]]:
+def _tokens(form: TextForm, rows: WordRows, rule: WordRule, keep_punctuation: bool) -> list[list[str]]:
     """Return the tokens of each word."""
     known: dict[tuple[str, bool], list[str]] = {}
     last = set((rows.starts[1:] - 1).tolist())
@@ -143,7 +143,7 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, marks: bool) -> list
         key = word, row in last
         if key not in known:
             with named(f"{rows.name}, row {row + 1}, {word!r}"):
-                known[key] = form.tokens(words_of(word, form, rule, marks=marks, is_last=key[1]))
+                known[key] = form.tokens(words_of(word, form, rule, keep_punctuation=keep_punctuation, is_last=key[1]))
         found.append(known[key])
     return found
 

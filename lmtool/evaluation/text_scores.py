@@ -160,8 +160,8 @@ class TextsScorer:
 
 def _cut(form: TextForm) -> tuple[Unit, bool, bool, bool, str | None]:
     """Return the settings that decide where tokens begin and end."""
-    tokeniser = None if form.subwords is None else form.subwords.json
-    return form.unit, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
+    tokenizer = None if form.subwords is None else form.subwords.json
+    return form.unit, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokenizer
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
@@ -192,10 +192,10 @@ def log_weights(rows: Rows) -> FloatArray:
     return np.asarray(-differences(rows) * rows["tokens"])
 
 
-def criterion(rows: Rows, most_oov: float | None = None, noise: np.random.Generator | None = None) -> FloatArray:
+def criterion(rows: Rows, max_oov: float | None = None, noise: np.random.Generator | None = None) -> FloatArray:
     """Return the criterion of selection, the lower the better: the perplexity, the difference with two models, or minus
     the log weight with hashed n-grams; nan for a text without tokens, and for one with a larger share of OOVs than
-    most_oov.
+    max_oov.
 
     With noise, it is minus the log weight and Gumbel noise: the k lowest rows are then a sample without replacement, in
     which each text is drawn with a probability proportional to its weight (Gumbel top-k; Xie et al. 2023).
@@ -205,7 +205,7 @@ def criterion(rows: Rows, most_oov: float | None = None, noise: np.random.Genera
     else:
         values = perplexities(rows) if rows.dtype == TEXT else differences(rows)
         values = values * rows["tokens"] if rows.dtype == BAG else values
-    return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
+    return values if max_oov is None else np.where(rows["oov"] > max_oov * rows["tokens"], np.nan, values)
 
 
 def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:

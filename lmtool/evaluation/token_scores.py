@@ -27,7 +27,7 @@ from lmtool.system.hdf5_files import atomic_hdf5, attributes, open_hdf5, require
 from lmtool.system.schemas import parsed
 
 KIND = "lmtool scores"
-FORMAT = 2
+FORMAT = 3
 SCORES_FILE = "scores.h5"
 TOKENS_PER_CHUNK = 1 << 20  # tokens hashed at once
 REMEDY = "make it again with lmtool eval"
@@ -93,7 +93,7 @@ def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
 class TokenScores:
     """Natural log-probabilities float64 `[N]` of tokens, with all that is said of them wherever they go.
 
-    split: the name of the split or the text. normalised: whether the distributions sum to one; None if that is unknown.
+    split: the name of the split or the text. normalized: whether the distributions sum to one; None if that is unknown.
     characters: of the text, with spaces and newlines, 0 if unknown; words: number of its words and sentence ends.
     fitted: what was fitted or chosen on this very text. across: whether contexts crossed sentences; None if unknown.
     dynamic: whether the model learned from the text as it read it.
@@ -102,7 +102,7 @@ class TokenScores:
     log_prob: FloatArray
     tokens: Tokens
     split: str
-    normalised: bool | None
+    normalized: bool | None
     characters: int = 0
     words: int | None = None
     fitted: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class TokenScores:
         return replace(
             self,
             log_prob=log_prob,
-            normalised=all_of([scores.normalised for scores in each]),
+            normalized=all_of([scores.normalized for scores in each]),
             characters=max(scores.characters for scores in each),
             words=next((scores.words for scores in each if scores.words is not None), None),
             fitted=tuple(dict.fromkeys([*fitted, *(what for scores in each for what in scores.fitted)])),
@@ -141,7 +141,7 @@ class TokenScores:
                 file.create_dataset(name, data=part)
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT
-            about: dict[str, Any] = {"normalised": self.normalised, "characters": self.characters, "words": self.words}
+            about: dict[str, Any] = {"normalized": self.normalized, "characters": self.characters, "words": self.words}
             about |= {"fitted": self.fitted, "across": self.across, "dynamic": self.dynamic}
             file.attrs["split"] = self.split
             file.attrs["about"] = json.dumps(about)

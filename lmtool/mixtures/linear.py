@@ -38,7 +38,7 @@ class Fit:
 
 
 def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
-    """Return the weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
+    """Return the weights that maximize the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
     log_prob: natural, `[M, N]`, of each model and token. Stops when the gap of Fit is at most `tolerance`. Raises
     UserError if a token has probability zero under every model.
@@ -172,9 +172,9 @@ class MixedModel(LanguageModel):
         return any(member.across_sentences for member in self.members)
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether each distribution sums to one, which is so if all members' do."""
-        return all(member.normalised for member in self.members)
+        return all(member.normalized for member in self.members)
 
     @property
     def dynamic(self) -> bool:

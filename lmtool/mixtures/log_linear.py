@@ -143,7 +143,7 @@ def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: f
 
 
 def bounded_optimum(curvature: FloatArray, slope: FloatArray) -> FloatArray:
-    """Return the x `[M]` of 0 or more that maximises slope x - x curvature x / 2; curvature: `[M, M]`, semi-definite.
+    """Return the x `[M]` of 0 or more that maximizes slope x - x curvature x / 2; curvature: `[M, M]`, semi-definite.
 
     Lawson & Hanson (1974, ch. 23): the variable with the steepest gradient is freed, and the optimum of the free ones
     taken, up to the bound of the first that would become negative, which is fixed at 0 again.
@@ -174,7 +174,7 @@ class LogLinear(MixedModel):
     """A log-linear mixture with weights `[M]`."""
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """True: Z(h) is summed exactly."""
         return True
 

@@ -71,8 +71,8 @@ def mix_static(
         suffix_closed=all(bool((nodes >= 0).all()) for nodes in suffix),
     )
     mixed = with_new_backoffs(table, suffix)
-    normalised = all(model.normalised for model in models)
-    return mixed if normalised else checked_sums(mixed, vocabulary.eos)[0]
+    normalized = all(model.normalized for model in models)
+    return mixed if normalized else checked_sums(mixed, vocabulary.eos)[0]
 
 
 def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:

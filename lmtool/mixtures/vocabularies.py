@@ -76,7 +76,7 @@ class OverVocabulary(LanguageModel):
 
     vocabulary_size: int = 0
     context_size: int | None = None
-    across_sentences = normalised = dynamic = False
+    across_sentences = normalized = dynamic = False
 
     def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
         """own: the words of the model. Raises ValueError if the vocabulary lacks one of them."""
@@ -84,7 +84,7 @@ class OverVocabulary(LanguageModel):
         self._ids, self._log_share = shares_of_unk(own, vocabulary)
         self._read: tuple[Split, Split] | None = None
         self.vocabulary_size, self.context_size = len(vocabulary), model.context_size
-        self.across_sentences, self.normalised, self.dynamic = model.across_sentences, model.normalised, model.dynamic
+        self.across_sentences, self.normalized, self.dynamic = model.across_sentences, model.normalized, model.dynamic
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)

@@ -40,7 +40,7 @@ def build_neural(
     layer.loss_is_log_prob &= output.loss_is_log_prob  # a custom option may say so in its settings class alone
     kind = NeuralModel if encoder.context_size is not None else RecurrentModel
     network = kind(encoder, layer, len(vocabulary))
-    model.initialise(network)
+    model.initialize(network)
     return network
 
 

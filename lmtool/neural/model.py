@@ -37,7 +37,7 @@ class NeuralModel(nn.Module, LanguageModel):
     """Encoder `[B, C] -> [B, D]`, then output layer `[B, D] -> p` of the V - 1 words that can be predicted: a
     LanguageModel.
 
-    normalised and dynamic are as LanguageModel has them: each distribution sums to one, and none depends on what was
+    normalized and dynamic are as LanguageModel has them: each distribution sums to one, and none depends on what was
     read before its context. Training is in the precision of the weights, until use_precision says otherwise.
     Every method raises ValueError for contexts, words and tensors of another shape, type or range.
     """
@@ -196,7 +196,7 @@ class NeuralModel(nn.Module, LanguageModel):
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Return log p(candidate | context), `[N, K]` in float64, for contexts `[N, C]` and candidates `[N, K]`.
 
-        They are not renormalised over the candidates; `<s>` has -inf.
+        They are not renormalized over the candidates; `<s>` has -inf.
         """
         return self._in_chunks("log_prob_candidates", self._log_prob, contexts, candidates=candidates)
 
@@ -217,16 +217,16 @@ class NeuralModel(nn.Module, LanguageModel):
         return both[:, 0].astype(np.int64), both[:, 1]
 
     @property
-    def self_normalised(self) -> bool:
-        """Whether the output layer is self-normalised."""
-        return self.output.self_normalised
+    def self_normalized(self) -> bool:
+        """Whether the output layer is self-normalized."""
+        return self.output.self_normalized
 
     def log_z(self, contexts: IntArray) -> FloatArray:
         """Return the log-sum-exp of the unnormalized scores of all words after contexts `[N, C]`, `[N]` in float64.
 
-        Raises UserError unless the output layer is self-normalised.
+        Raises UserError unless the output layer is self-normalized.
         """
-        if not self.self_normalised:
+        if not self.self_normalized:
             return super().log_z(contexts)
         return self._in_chunks("log_z", self.output.log_partition, contexts)
 
@@ -234,9 +234,9 @@ class NeuralModel(nn.Module, LanguageModel):
         """Return scores of targets `[N]` after contexts `[N, C]`, `[N]` in float64: log p without the sum over all
         words.
 
-        Raises UserError unless the output layer is self-normalised.
+        Raises UserError unless the output layer is self-normalized.
         """
-        if not self.self_normalised:
+        if not self.self_normalized:
             return super().unnormalized_log_prob(contexts, targets)
         return self._in_chunks("unnormalized_log_prob", self.output.unnormalized_log_prob, contexts, targets=targets)
 

@@ -105,7 +105,7 @@ class RecurrentModel(NeuralModel):
         In training mode each 512 tokens of a long text are scored after the 128 before them alone, side by side: an
         approximation, with which the loss on valid is computed.
         """
-        if unnormalized and not self.self_normalised:
+        if unnormalized and not self.self_normalized:
             return super().score_tokens(text, first, last, unnormalized=True)
         method = self.output.unnormalized_log_prob if unnormalized else self.output.log_prob
         pieces: list[Piece] = []

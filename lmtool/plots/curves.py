@@ -114,7 +114,7 @@ def highest_shown(histories: Sequence[History]) -> float:
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
-    """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others grey."""
+    """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others gray."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     top = highest_shown([history for _, history in named])
     with new_figure(WIDTH, 3.8, [name for name, _ in named]) as figure:

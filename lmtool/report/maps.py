@@ -95,13 +95,13 @@ def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
     """Return coordinates `[n, 2]` of vectors `[n, D]` along their first two principal components, and the components'
     shares of the variance. The entry of largest absolute value of a component is positive.
     """
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, sizes, directions = np.linalg.svd(centered, full_matrices=False)
     directions = directions[:2]
     largest = np.abs(directions).argmax(axis=1)
     directions *= np.where(directions[np.arange(len(directions)), largest] < 0, -1, 1)[:, None]
     points = np.zeros((len(vectors), 2))
-    points[:, : len(directions)] = centred @ directions.T
+    points[:, : len(directions)] = centered @ directions.T
     total = float((sizes**2).sum()) or 1.0
     shares = [*(float(size**2) / total for size in sizes[:2]), 0.0, 0.0]
     return points, (shares[0], shares[1])

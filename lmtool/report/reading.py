@@ -55,7 +55,7 @@ class Entry:
     parameters: int | None = None
     seconds: float | None = None
     cloze: dict[str, float] | None = None
-    normalised: bool | None = True
+    normalized: bool | None = True
     text: str = ""
     tokens: int = 0
     run: Run | None = None
@@ -130,7 +130,7 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
         entry.per_word = float(result["perplexity_per_word"])
     if result.get("bits_per_character") is not None:
         entry.bits_per_character = float(result["bits_per_character"])
-    entry.normalised = result.get("normalised", True)
+    entry.normalized = result.get("normalized", True)
     entry.seconds = None if result.get("seconds") is None else float(result["seconds"])
     entry.parameters = None if result.get("parameters") is None else int(result["parameters"])
     if result.get("cloze") is not None:
@@ -140,9 +140,9 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
 def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> None:
     if scores.split != entry.split:
         raise UserError(f"{entry.source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REMEDY}")
-    entry.normalised = scores.normalised
+    entry.normalized = scores.normalized
     entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
-    if scores.normalised:
+    if scores.normalized:
         offsets, block, _ = resampled_units(scores.tokens.offsets, bootstrap.block)
         entry.interval = perplexity_interval(
             scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed, block=block

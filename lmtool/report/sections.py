@@ -30,7 +30,7 @@ from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
 from lmtool.results import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
-from lmtool.sweeps.result_table import NORMALISED, SPLIT, Row, jobs_table, metric_of, varied_settings
+from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
@@ -70,7 +70,7 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name if e.normalised is not None else f"{e.name}, sum unknown"),
+        ("run", False, lambda e: e.name if e.normalized is not None else f"{e.name}, sum unknown"),
         ("model", False, lambda e: e.model or None),
         ("perplexity", True, lambda e: number(e.perplexity, 2)),
         ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
@@ -90,8 +90,8 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     ]
     columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
 
-    def rows(normalised: bool) -> list[list[Cell]]:
-        chosen = [entry for entry in entries if (entry.normalised is True) is normalised]
+    def rows(normalized: bool) -> list[list[Cell]]:
+        chosen = [entry for entry in entries if (entry.normalized is True) is normalized]
         chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
         return [[of(entry) for _, _, of in columns] for entry in chosen]
 
@@ -111,7 +111,7 @@ METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
     header, lines = jobs_table(rows)
-    names = [name for name in header if name != NORMALISED]
+    names = [name for name in header if name != NORMALIZED]
     numeric = tuple(range(names.index(metric_of(rows)), len(names) - 1))
     table = Table(names, [], numeric, folded=f"The table of {len(rows)} jobs")
     for row, line in zip(rows, lines, strict=True):
@@ -119,9 +119,9 @@ def sweep_table(rows: Sequence[Row]) -> Table:
         for name, cell in zip(header, line, strict=True):
             if isinstance(cell, float):
                 cells.append(number(cell, 1 if name == "seconds" else 2 if cell >= 10 else 4))
-            elif name != NORMALISED:
+            elif name != NORMALIZED:
                 cells.append(None if cell is None else str(cell).partition("\n")[0])
-        (table.rows if row.normalised else table.unnormalized).append(cells)
+        (table.rows if row.normalized else table.unnormalized).append(cells)
     return table
 
 
@@ -176,16 +176,16 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             name, difference = short[member["run"]], member["difference"]
             perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
             interval = None if member["from"] is None else between(member["from"], member["to"])
-            p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
-            normalised = member.get("normalised", True)
-            name += ", sum unknown" * (normalised is None)
-            (rows if normalised else unnormalized).append(
+            p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
+            normalized = member.get("normalized", True)
+            name += ", sum unknown" * (normalized is None)
+            (rows if normalized else unnormalized).append(
                 [name, number(perplexity, 2), number(difference, 2), interval, *p]
             )
-            if interval is not None and normalised:
+            if interval is not None and normalized:
                 ends = float(member["from"]), float(member["to"])
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
-        header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
+        header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
         section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
         if any(m["difference"] is not None and m["from"] is None for m in members):
             section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
@@ -208,7 +208,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     section, metric = Section(f"Sweep: {source.name}"), metric_of(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
     finite = [row for row in rows if row.metric in (metric, None) and row.value is not None and row.value < math.inf]
-    drawn = [row for row in finite if row.normalised] or finite
+    drawn = [row for row in finite if row.normalized] or finite
     groups: dict[str, list[Job]] = {}
     for row in drawn:
         groups.setdefault(row.split, []).append(({key: row.settings.get(key, "") for key in keys}, row.value or 0.0))
@@ -231,7 +231,7 @@ def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> P
     description = f"{metric} against {keys}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
     caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {settings_text(best[0])}."
     if chart.form == "map":
-        caption += " The further from the colour of the page, the higher; the lowest is in bold."
+        caption += " The further from the color of the page, the higher; the lowest is in bold."
     if SEED in jobs[0][0] and chart.form == "line":
         caption += " Lines go through the means over seeds."
     return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption, description)

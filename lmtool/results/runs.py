@@ -46,7 +46,7 @@ class TrainedRun(RunResult):
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
     or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
     predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
-    each group. normalised: whether the distributions sum to one.
+    each group. normalized: whether the distributions sum to one.
     """
 
     valid_perplexity: float
@@ -57,7 +57,7 @@ class TrainedRun(RunResult):
     epochs: float
     seconds: float
     options: dict[str, str]
-    normalised: bool = True
+    normalized: bool = True
 
     @classmethod
     def of(
@@ -71,7 +71,7 @@ class TrainedRun(RunResult):
             valid_perplexity=math.inf if perplexity is None else float(perplexity),
             ngrams=saved.get("ngrams"),
             options=dict(saved["options"]),
-            normalised=bool(saved.get("normalised", True)),
+            normalized=bool(saved.get("normalized", True)),
             notes=notes or [],
             store_dir=store_dir,
             **{name: saved[name] for name in names},

@@ -30,7 +30,7 @@ FIGURES = (
 class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
-    run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one, None if
+    run: the run folder or ARPA file. split: the name of the text. normalized: whether the scores sum to one, None if
     unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of
     tokens then raise UserError. characters: number in the words, with one between two words and one per line, 0 if
     unknown; words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that
@@ -42,7 +42,7 @@ class Evaluation(Figures):
 
     run: str
     split: str
-    normalised: bool | None
+    normalized: bool | None
     scores: TokenScores | None = None
     characters: int = 0
     words_and_ends: int | None = None
@@ -57,7 +57,7 @@ class Evaluation(Figures):
     def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
         """Return the evaluation of scores. known: other attributes."""
         of_scores = {"characters": scores.characters, "words_and_ends": scores.words, "dynamic": scores.dynamic}
-        return cls(run, scores.split, scores.normalised, scores, **of_scores | known)
+        return cls(run, scores.split, scores.normalized, scores, **of_scores | known)
 
     @property
     def tokens(self) -> int:
@@ -176,7 +176,7 @@ class Evaluation(Figures):
         last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
         known = {key: value for key, value in last.items() if value is not None}
         figures = {name: getattr(self, name) for name in FIGURES} | known
-        return figures | {"normalised": self.normalised}
+        return figures | {"normalized": self.normalized}
 
     def _figures(self) -> list[tuple[str, Cell]]:
         cloze, log_z = self.cloze or {}, self.log_z
@@ -206,7 +206,7 @@ class Evaluation(Figures):
             spread = f"{log_z['mean']:.4f} +- {log_z['std']:.4f} ({log_z['contexts']:,} contexts)"
             rows.append(("log Z of the scores", spread))
         rows.append(("contexts", CONTEXTS.get(self.across_sentences)))
-        rows.append(("sum over all words", "unknown" if self.normalised is None else None))
+        rows.append(("sum over all words", "unknown" if self.normalized is None else None))
         return [(name, value) for name, value in rows if value is not None]
 
     def heading(self) -> str:

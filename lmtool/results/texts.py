@@ -20,9 +20,9 @@ class ScoredTexts(Figures):
     empty: number of texts without a token. faulty: number of faulty records, passed over. tokens, oov, log_prob: totals
     of all texts. run_out: the second run, if any. resumed: number of texts whose scores already existed;
     tokens_per_second: speed for all other texts, None if there were none. buckets: name, limit (None for the last),
-    number of texts and share of OOVs of each. kept: number of texts written by filter=. most, least, most_oov: the
-    limits that they passed. across_sentences: as in Evaluation. target: that of hashed n-grams. to, filter: the written
-    files.
+    number of texts and share of OOVs of each. kept: number of texts written by filter=. max_perplexity,
+    min_perplexity, max_oov: the limits that they passed. across_sentences: as in Evaluation. target: that of hashed
+    n-grams. to, filter: the written files.
     """
 
     name_width = 24
@@ -41,9 +41,9 @@ class ScoredTexts(Figures):
     resumed: int = 0
     buckets: list[tuple[str, float | None, int, float]] = field(default_factory=list)
     kept: int | None = None
-    most: float | None = None
-    least: float | None = None
-    most_oov: float | None = None
+    max_perplexity: float | None = None
+    min_perplexity: float | None = None
+    max_oov: float | None = None
     across_sentences: bool | None = None
     target: str | None = None
     to: Path | None = None
@@ -74,7 +74,7 @@ class ScoredTexts(Figures):
 
     def _figures(self) -> Sequence[tuple[str, Cell]]:
         speed = round(self.tokens_per_second) if self.tokens_per_second else None
-        oov_limit = None if self.most_oov is None else f"{100 * self.most_oov:.4g} %"
+        oov_limit = None if self.max_oov is None else f"{100 * self.max_oov:.4g} %"
         first: list[tuple[str, Cell]] = [("texts", self.texts), ("  without tokens", self.empty)]
         if self.target is None:
             first += [("tokens", self.tokens), ("  OOVs", self.oov), ("perplexity", self.perplexity)]
@@ -84,7 +84,12 @@ class ScoredTexts(Figures):
         for name, limit, count, share in self.buckets:
             to = "" if limit is None else f", to {limit:.4f}"
             last.append((f"bucket {name}", f"{count:,} texts{to}, {100 * share:.2f} % OOVs"))
-        last += [("kept", self.kept), ("  at most", self.most), ("  at least", self.least), ("OOVs at most", oov_limit)]
+        last += [
+            ("kept", self.kept),
+            ("  at most", self.max_perplexity),
+            ("  at least", self.min_perplexity),
+            ("OOVs at most", oov_limit),
+        ]
         return [*first, *((name, value) for name, value in last if value is not None)]
 
 

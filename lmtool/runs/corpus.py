@@ -34,23 +34,23 @@ _ESCAPE = re.compile(r"\\[\\tnr]")
 _AMBIGUOUS = re.compile(r"[\t\n\r]|\\[\\tnr]")  # in a word that does not stand as it is
 
 
-def save_words(folder: Path, vocabulary: Vocabulary, tokeniser: str | None) -> None:
+def save_words(folder: Path, vocabulary: Vocabulary, tokenizer: str | None) -> None:
     """Write a vocabulary, and the tokenizer (JSON) of its pieces of words, if any, each file completely or not at all.
 
     Raises UserError if a file cannot be written.
     """
     save_vocabulary(vocabulary, folder / VOCABULARY)
-    if tokeniser is not None:
+    if tokenizer is not None:
         with atomic_write(folder / TOKENIZER) as temporary:
-            temporary.write_text(tokeniser, encoding="utf-8")
+            temporary.write_text(tokenizer, encoding="utf-8")
 
 
-def tokeniser_of(corpus: Corpus) -> str | None:
+def tokenizer_of(corpus: Corpus) -> str | None:
     """Return the tokenizer of a store as JSON, or None if its tokens are words or characters."""
     return corpus.subwords.json if corpus.subwords is not None else None
 
 
-def tokeniser_in(folder: Path) -> str | None:
+def tokenizer_in(folder: Path) -> str | None:
     """Return the tokenizer of a run folder as JSON, or None if its tokens are words or characters."""
     file = folder / TOKENIZER
     return file.read_text(encoding="utf-8") if file.exists() else None
@@ -137,7 +137,7 @@ def require_splits(corpus: Corpus, *names: str) -> None:
 
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
     """Write the vocabulary and run.json of a trained model, which completes the folder."""
-    save_words(out, corpus.vocabulary, tokeniser_of(corpus))
+    save_words(out, corpus.vocabulary, tokenizer_of(corpus))
     Run(
         folder=out,
         kind="train",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
+from lmtool.config.groups import CountModelConfig, EncoderConfig, unknown_model_kind
 from lmtool.config.options import folder_in_use
 from lmtool.config.rules import require_path
 from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
@@ -161,7 +161,7 @@ def load_model(
         run.require_whole()
         return settings.load(run.folder, vocabulary)
     if not isinstance(settings, EncoderConfig):
-        raise neither(settings)
+        raise unknown_model_kind(settings)
     from lmtool.neural.devices import choose_device
 
     parallel.set_torch_threads()

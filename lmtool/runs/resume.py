@@ -38,7 +38,7 @@ def saved_request(folder: Path) -> Request:
     ended before that, the only one. Raises UserError if there is none, or its file is damaged.
     """
     path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
-    if (path is None or path.name == REQUEST) and _is_quantised(folder):
+    if (path is None or path.name == REQUEST) and _is_quantized(folder):
         raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
     if path is None:
         raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
@@ -56,7 +56,7 @@ def remove_run(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _is_quantised(folder: Path) -> bool:
+def _is_quantized(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
     return Run.open(folder).config.get("quantize") is not None

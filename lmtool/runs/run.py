@@ -20,7 +20,7 @@ from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import RUN
 
-FORMAT = 2
+FORMAT = 3
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
 Fits = dict[str, list[str]]  # what was fitted or chosen, by split
 ARPA_NAMES = tuple(f".{name}{end}" for name in ("arpa", "lm") for end in ("", *PACKED))
@@ -182,7 +182,7 @@ def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
     other = "valid" if split == "test" else "test"
     remedy = f"use a split that was not, e.g. split={other}" if split in SPLITS else "use a text that was not"
-    return [f"fitted or chosen on {split} itself, which favours it here: {named}; {remedy}"] if named else []
+    return [f"fitted or chosen on {split} itself, which favors it here: {named}; {remedy}"] if named else []
 
 
 def has_state(folder: Path) -> bool:

@@ -25,7 +25,7 @@ from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
-QUANTISED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+QUANTIZED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
 LARGEST = 1e10  # weights; products of larger ones overflow
 SCALE = ".row_scale"  # suffix of the names of scales
 
@@ -33,12 +33,12 @@ SCALE = ".row_scale"  # suffix of the names of scales
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
     """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
 
-    bits: None for float32; 16 or 8 as in `quantised`. Raises UserError if the file cannot be written or a weight is
+    bits: None for float32; 16 or 8 as in `quantized`. Raises UserError if the file cannot be written or a weight is
     outside the float16 range.
     """
     tensors, tied = _arrays_of(model)
     if bits is not None:
-        tensors, notes = quantised(tensors, bits), notes | {QUANTISED: str(bits)}
+        tensors, notes = quantized(tensors, bits), notes | {QUANTIZED: str(bits)}
     _write(tensors, path, notes | {TIED: json.dumps(tied)})
 
 
@@ -55,11 +55,11 @@ def export_weights(
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
-    `quantised`. Raises UserError if the file cannot be written.
+    `quantized`. Raises UserError if the file cannot be written.
     """
     tensors, tied = _arrays_of(model)
     if bits is not None:
-        tensors = quantised(tensors, bits)
+        tensors = quantized(tensors, bits)
     if tree is not None:
         tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
     description = {"lmtool": __version__, **about, "tied": tied}
@@ -67,7 +67,7 @@ def export_weights(
     _write(tensors, path, notes)
 
 
-def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
+def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
     """Quantize the float32 matrices among tensors; all others stay unchanged.
 
     bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name plus `.row_scale`, by
@@ -93,7 +93,7 @@ def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
 
 def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Undo `quantised`: return float32 tensors."""
+    """Undo `quantized`: return float32 tensors."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
@@ -168,7 +168,7 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """
     with _whole("checkpoint", path):
         tensors, notes, _ = read_tensors(path)
-        if QUANTISED in notes:
+        if QUANTIZED in notes:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
         for name, values in tensors.items():

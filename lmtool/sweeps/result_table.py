@@ -1,7 +1,7 @@
 """The tables of a sweep: its jobs, and, if jobs differ only in the seed, their mean and standard deviation.
 
 Models whose scores do not sum to one come last, below a note. Their rows have `no`, or `unknown`, in a column
-`normalised`, which other tables do not have.
+`normalized`, which other tables do not have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
 CLOZE_METRIC = "cloze_perplexity"  # metric if there is no text to score
-NORMALISED = "normalised"
+NORMALIZED = "normalized"
 NOTE = "scores that do not sum to one, or whose sum is unknown: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
@@ -34,7 +34,7 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 class Row:
     """The outcome of a job. value: the metric's value, math.inf if infinite, None for a failed job. code: the exit code
     that its command would have. split: the scored split, if recorded. cloze: results of its cloze questions.
-    normalised: whether the scores of its model sum to one. tied: whether a network's output vectors are its embeddings,
+    normalized: whether the scores of its model sum to one. tied: whether a network's output vectors are its embeddings,
     and parameters: its number of weights; each None if unknown.
     """
 
@@ -47,7 +47,7 @@ class Row:
     code: int = 0
     split: str = ""
     cloze: dict[str, float] = field(default_factory=dict)
-    normalised: bool | None = True
+    normalized: bool | None = True
     tied: bool | None = None
     parameters: int | None = None
 
@@ -64,7 +64,7 @@ def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     splits = list(dict.fromkeys(row.split for row in rows))
 
     def rank(row: Row) -> tuple[bool, bool, int, float]:
-        return not row.normalised, row.value is None, splits.index(row.split), row.value or 0.0
+        return not row.normalized, row.value is None, splits.index(row.split), row.value or 0.0
 
     return sorted(rows, key=rank)
 
@@ -113,7 +113,7 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         result.get("seconds", record.get("seconds")),
         split=str(result.get("split", "")),
         cloze=cloze,
-        normalised=result.get("normalised", True),
+        normalized=result.get("normalized", True),
         tied=result.get("tied"),
         parameters=result.get("parameters"),
     )
@@ -143,8 +143,8 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     for key in CLOZE:
         if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
             columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]
-    if not all(row.normalised for row in rows):
-        columns[NORMALISED] = [_in_words(row.normalised) for row in rows]
+    if not all(row.normalized for row in rows):
+        columns[NORMALIZED] = [_in_words(row.normalized) for row in rows]
     columns |= {"seconds": [row.seconds for row in rows], "status": [row.status for row in rows]}
     return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
@@ -153,7 +153,7 @@ def seeds_table(rows: list[Row]) -> Table | None:
     """Return the seed count, mean and standard deviation (n - 1) of the metric, best mean first; None if no rows differ
     only in the seed. Jobs without a metric do not count.
     """
-    apart = not all(row.normalised for row in rows)
+    apart = not all(row.normalized for row in rows)
     varied = [key for key in varied_settings(rows) if key != SEED]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -167,10 +167,10 @@ def seeds_table(rows: list[Row]) -> Table | None:
         values = [row.value for row in group if row.value is not None]
         mean = statistics.fmean(values) if values else None
         spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
-        normalised = next((sums for sums in (False, None) if sums in {row.normalised for row in group}), True)
-        line: list[Cell] = [*settings, len(values), mean, spread, *[_in_words(normalised)] * apart]
-        ranked.append(((not normalised, mean is None, mean or 0.0), line))
-    header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALISED] * apart]
+        normalized = next((sums for sums in (False, None) if sums in {row.normalized for row in group}), True)
+        line: list[Cell] = [*settings, len(values), mean, spread, *[_in_words(normalized)] * apart]
+        ranked.append(((not normalized, mean is None, mean or 0.0), line))
+    header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALIZED] * apart]
     return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -215,7 +215,7 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
 def _comparable(table: Table) -> int:
     """Return how many rows precede those of models whose scores do not sum to one."""
     header, rows = table
-    column = header.index(NORMALISED) if NORMALISED in header else None
+    column = header.index(NORMALIZED) if NORMALIZED in header else None
     return len(rows) if column is None else sum(row[column] == "yes" for row in rows)
 
 

@@ -47,11 +47,11 @@ RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
 } | each("choices origins checksums", {str: str})  # fmt: skip
 RESULT = each("valid_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
 RESULT |= each("bits_per_character? seconds?", NUMBER)
-RESULT |= each("split? run?", str) | each("normalised? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
+RESULT |= each("split? run?", str) | each("normalized? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
 RESULT |= {"cloze?": ({str: NUMBER}, NoneType), "members?": [object], "options?": {str: str}}
 TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, "ngrams?": ([COUNT], NoneType)}
 TRAINED |= each("examples_per_second epochs seconds", float)
-COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomisation", NUMBER)
+COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomization", NUMBER)
 COMPARISON = {"split": str, "members": [COMPARED]}
 BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
 RATES = {
@@ -79,11 +79,11 @@ STATE = {
     "loss_sums": [float],
 } | each("processes averaged", COUNT) | {"streamed": bool, "gradients": str}  # fmt: skip
 TABLE = {"unseen": Range(-math.inf, 1e-3), "missing": Range(-math.inf, 1e6), "bos": COUNT}
-TABLE |= each("vocabulary_fingerprint notes", str) | each("normalised suffix_closed", bool)  # attributes of model.h5
+TABLE |= each("vocabulary_fingerprint notes", str) | each("normalized suffix_closed", bool)  # attributes of model.h5
 PACKED, SPLIT = {"width": Range(1, 63), "length": COUNT}, each("characters words", COUNT)
 VOCABULARY, SCORES = {"eos": Range(-1, 1 << 31), "unk": COUNT}, each("split about tokens_fingerprint", str)
 ABOUT = {"characters": COUNT, "words": (COUNT, NoneType), "fitted": [str], "dynamic": bool}
-ABOUT |= each("normalised across", FLAG)
+ABOUT |= each("normalized across", FLAG)
 STORE = each("name fingerprint splits provenance", str) | {"sentences": bool}
 ROW = {"split": str, "tokens": COUNT, "vocabulary": COUNT, "OOV %": float}
 PROVENANCE = {"settings": SETTINGS, "rows": [ROW], "valid_in_train": SHARE}

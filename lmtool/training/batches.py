@@ -198,7 +198,7 @@ def make_batches(
     if size is None:
         assert isinstance(split, Split), "it is kept in memory"
         config = encoder.config
-        rows = training.batch_size or default_batch_size(split.tokens, most=ROWS, length=training.bptt)
+        rows = training.batch_size or default_batch_size(split.tokens, maximum=ROWS, length=training.bptt)
         text, share = split.as_stream(bool(config.across_sentences)), config.context_reset_prob
         return Streams(text, rows, training.bptt, seed, sentences=split, reset_share=share, device=device, part=part)
     consecutive = training.shuffle_block or encoder.consecutive

@@ -8,7 +8,7 @@ Measured on an NVIDIA H200, 2026-11-26, 10,000 words, batch 1,024, relative to t
 of 30/100 2.5 times as fast, model=nplm 2.6; with draws and contexts that are made on the GPU too, NCE 6.3.
 
 Random numbers of a replay are those that single operations would draw: resuming, which begins with single operations,
-repeats a training to the bit (tests/test_cuda.py).
+repeats a training to the bit (tests/training/test_cuda.py).
 """
 
 from __future__ import annotations

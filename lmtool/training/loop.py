@@ -260,7 +260,7 @@ class _Training:
         loss_sums = self.processes.everything(self.progress.loss_sum)  # of each process's examples
         if not self.processes.first:
             return
-        parts = {"model": model_tensors(self.model), "optimiser": optimizers.optimizer_state_dict(self.optimizers)}
+        parts = {"model": model_tensors(self.model), "optimizer": optimizers.optimizer_state_dict(self.optimizers)}
         parts |= {f"carried.{rank}": state for rank, state in enumerate(carried)}
         parts |= {f"random.{rank}": states for rank, states in enumerate(random)}
         parts["average"] = self.average.means
@@ -292,7 +292,7 @@ class _Training:
         with torch.no_grad():
             for name, tensor in saved.items():
                 tensors[name].copy_(tensor)
-        optimizers.load_optimizer_state_dict(self.optimizers, state.part("optimiser."))
+        optimizers.load_optimizer_state_dict(self.optimizers, state.part("optimizer."))
         self.batches.go_to(values["position"])
         self.average.load(state.part("average."), values["averaged"])
         loss_sum = values["loss_sums"][self.processes.rank]

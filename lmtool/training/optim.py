@@ -184,7 +184,7 @@ class AdamwOptim(AdamOptim):
 
     kind: str = "adamw"
 
-    def suit(self, output: OutputConfig) -> None:
+    def fill_in(self, output: OutputConfig) -> None:
         """Set the decay that suits the output layer, if none is given."""
         self.weight_decay = output.weight_decay if self.weight_decay is None else self.weight_decay
 

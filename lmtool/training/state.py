@@ -28,7 +28,7 @@ from lmtool.system import schemas
 from lmtool.system.files import atomic_write, remove_stale
 from lmtool.system.schemas import OBJECT, require_kind
 
-FORMAT = 2
+FORMAT = 3
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 

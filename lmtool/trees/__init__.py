@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lmtool.trees.analysis import DrawnNode as DrawnNode
     from lmtool.trees.analysis import PathRow as PathRow
     from lmtool.trees.analysis import TreeAnalysis as TreeAnalysis
-    from lmtool.trees.analysis import analyse as analyse
+    from lmtool.trees.analysis import analyze as analyze
     from lmtool.trees.analysis import path_rows as path_rows
     from lmtool.trees.analysis import top_of as top_of
     from lmtool.trees.analysis import tree_text as tree_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "analysis": "DrawnNode PathRow TreeAnalysis analyse path_rows top_of tree_text",
+        "analysis": "DrawnNode PathRow TreeAnalysis analyze path_rows top_of tree_text",
         "brown": "brown_tree",
         "builders": "balanced_tree classes_tree frequency_tree huffman_tree random_tree",
         "clusters": "clusters_tree",

@@ -64,13 +64,13 @@ class DrawnNode:
     children: tuple[DrawnNode, ...]
 
 
-def analyse(tree: Tree, counts: IntArray) -> TreeAnalysis:
-    """Analyse a tree over words with counts int64 `[W]` in train.
+def analyze(tree: Tree, counts: IntArray) -> TreeAnalysis:
+    """Analyze a tree over words with counts int64 `[W]` in train.
 
     Raises ValueError if `tree` is not a Tree or the counts are of another number of words.
     """
-    require_tree("analyse: tree", tree)
-    counts = word_counts("analyse: counts", counts, tree.words)
+    require_tree("analyze: tree", tree)
+    counts = word_counts("analyze: counts", counts, tree.words)
     depths = np.bincount(tree.leaf_words, weights=tree.depths) / np.bincount(tree.leaf_words)  # [W]
     total = counts.sum()
     share = counts[counts > 0] / max(total, 1)

@@ -57,13 +57,13 @@ def clusters_tree(
         raise ValueError(f"clusters_tree: vectors must be {wanted}, as there are counts; got {described(vectors)}")
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0, dtype=np.float64)
-        centred = np.ascontiguousarray(vectors - mean, dtype=np.float32)
-    if not np.isfinite(centred).all():
+        centered = np.ascontiguousarray(vectors - mean, dtype=np.float32)
+    if not np.isfinite(centered).all():
         raise UserError("the word vectors are not finite: their model diverged; train it with a lower optim.lr")
     margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
-    children, leaf_words = divide(centred, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
+    children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
     return arranged(children, 0, leaf_words)
 
 

@@ -3,7 +3,7 @@ word clustering".
 
 Each word in turn is taken out of its class and put into the one that gives the highest likelihood to the bigram model
 p(w|v) = p(w|c(w)) p(c(w)|c(v)), until a pass moves no word. Up to a constant the log-likelihood is N times the average
-mutual information that Brown et al. (1992) maximise by merging (see lmtool.trees._brown_kernels, F(n) = n log n):
+mutual information that Brown et al. (1992) maximize by merging (see lmtool.trees._brown_kernels, F(n) = n log n):
 
     L = sum over x, y of F(n(x, y)) - sum over x of F(n(x, .)) - sum over y of F(n(., y))
 

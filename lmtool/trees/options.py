@@ -166,7 +166,7 @@ class BrownTree(TreeConfig):
 class Representation(Enum):
     """Vectors of the words."""
 
-    neighbours = "neighbours"
+    neighbors = "neighbors"
     contexts = "contexts"
     embeddings = "embeddings"
 
@@ -208,9 +208,9 @@ class ClustersTree(TreeConfig):
             raise UserError(
                 f"tree.representation={name}: these vectors are of an earlier run; name it, e.g. tree.run=runs/first"
             )
-        if self.run is not None and self.representation is Representation.neighbours:
+        if self.run is not None and self.representation is Representation.neighbors:
             raise UserError(
-                f"tree.run={self.run}: is not used with tree.representation=neighbours; remove one of the two"
+                f"tree.run={self.run}: is not used with tree.representation=neighbors; remove one of the two"
             )
         require_division(self.split.value, self.method.value, self.epsilon)
 

@@ -34,7 +34,7 @@ RIGHT = {
     "ensemble": [["runs=[kn,net]"], ["runs=[kn]", "cache=unigram"],
                  ["runs=[kn,net]", "method=log_linear", "fit_contexts=100"]],
     "compare": [["runs=[kn,net]", "resamples=100"]],
-    "distil": [["run=net", "like=kn"]],
+    "distill": [["run=net", "ngrams_from=kn"]],
     "tree": [["data=toy", f"tree={name}"] for name in ("huffman", "brown", "union", "random", "classes")],
     "predict": [["the cat", "run=kn"], ["a", "run=net", "oov=unk"], ["run=mix"]],
     "generate": [["the", "run=kn", "count=1", "length=4"], ["run=net", "count=1", "length=2", "seed=1"]],

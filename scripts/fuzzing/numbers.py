@@ -166,7 +166,7 @@ def examine(model: Any, asked: list[Any], random: Any, *, quantized: bool) -> No
     dist = model.log_dist(contexts)
     assert dist.shape == (12, count), "shape of log_dist"
     assert not np.isnan(dist).any(), "nan in log_dist"
-    if model.normalised and not quantized:  # docs/guides/small_models.md says by how much these miss it
+    if model.normalized and not quantized:  # docs/guides/small_models.md says by how much these miss it
         sums = np.exp(dist).sum(axis=1)
         assert np.allclose(sums, 1, atol=max(1e-6, 5 * tolerance)), f"sums to one: {sums.min()} {sums.max()}"
     targets = random.integers(0, count - 1, size=12)
@@ -196,7 +196,7 @@ def examine(model: Any, asked: list[Any], random: Any, *, quantized: bool) -> No
 def through_arpa(model: Any, asked: list[Any], kind: str) -> None:
     """Compare the scores after writing ARPA and reading it. Raises AssertionError."""
     # Of letters the file would make words.
-    if kind != "ngram" or not model.normalised or model.vocabulary.eos is None or isinstance(asked[0], str):
+    if kind != "ngram" or not model.normalized or model.vocabulary.eos is None or isinstance(asked[0], str):
         return
     try:
         write_arpa(model.model.table, model.vocabulary, Path("model.arpa"))

@@ -41,13 +41,13 @@ def require_same(ours: Any, theirs: Any, what: str) -> None:
 
 def text(given: Given) -> list[str]:
     """Return tokens of words, characters, streams, lower case and tags as `preprocess` reads them."""
-    tokeniser: WordTokenizer | CharTokenizer
+    tokenizer: WordTokenizer | CharTokenizer
     if given.chars:
-        tokeniser = CharTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
+        tokenizer = CharTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
     else:
-        tokeniser = WordTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
-    ids = [tokeniser(block, "text") for block in read_blocks(str(given.path))]
-    types = tokeniser.types()
+        tokenizer = WordTokenizer(sentences=given.sentences, tags=given.tags, rules=TextRules(given.lower))
+    ids = [tokenizer(block, "text") for block in read_blocks(str(given.path))]
+    types = tokenizer.types()
     return [types[k] for block in ids for k in block.tolist()]
 
 
@@ -196,7 +196,7 @@ def arpa(given: Given) -> None:
     values = np.concatenate([table.log_probs(0, sum(table.sizes)), table.log_backoffs(0, sum(table.sizes[:-1]))])
     if np.isnan(values).any() or np.isposinf(values).any():
         raise Wrong("a value of the table is not a number")
-    if model.normalised and table.unseen == -math.inf:
+    if model.normalized and table.unseen == -math.inf:
         total = float(np.exp(table.log_probs(0, table.sizes[0]).astype(np.float64)).sum())
         if not math.isclose(total, 1.0, rel_tol=0.02):
             raise Wrong(f"said to sum to one, and the 1-grams sum to {total:.4g}")

@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "export": ({"run": "RUN", "to": "x.arpa"}, ("run", "to", "what")),
     "convert": ({"arpa": "a.arpa", "data": "CORPUS", "out": "converted"}, ("arpa", "data", "out", "runs", "overwrite")),
     "merge": ({"runs": ["RUN", "RUN"], "weights": [1, 1], "out": "merged"}, ("runs", "weights", "to", "out")),
-    "distill": ({"run": "RUN", "like": "RUN", "out": "small"}, ("run", "like", "out", "tokens")),
+    "distill": ({"run": "RUN", "ngrams_from": "RUN", "out": "small"}, ("run", "ngrams_from", "out", "tokens")),
     "report_page": ({"paths": ["RUN"], "out": "page"}, ("paths", "out", "map", "words")),
     "predict": ({"text": "the", "run": "RUN"}, ("run", "top", "oov", "out", "progress")),
     "generate": ({"text": "the", "run": "RUN"}, ("run", "count", "top_k", "seed", "out")),

@@ -21,7 +21,7 @@ from lmtool.config.compose import hydra_words
 from lmtool.config.grammar import key_of, swept
 from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.request import Request
-from lmtool.config.yaml_files import meant
+from lmtool.config.yaml_files import did_you_mean
 from lmtool.errors import UserError
 from tests.conftest import answer
 from tests.schemas import SETTINGS
@@ -348,13 +348,13 @@ def test_meanings_are_keys() -> None:
     ],
 )
 def test_other_names_of_an_option(group: str, name: str, option: str) -> None:
-    assert meant(group, name) == f"; did you mean {option}?"
+    assert did_you_mean(group, name) == f"; did you mean {option}?"
 
 
 def test_other_names_are_each_for_one_option() -> None:
     for group in HOMES:
         for option in yaml_files(group):
-            assert meant(group, option) == f"; did you mean {option}?"
+            assert did_you_mean(group, option) == f"; did you mean {option}?"
 
 
 def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
     (tmp_path / "smoother" / "mine.yaml").write_text(
         "# lmtool train\n# Mine.\n# Also known as: my_own, own-1\n\nkind: mine\n"
     )
-    assert meant("smoother", "own1", [tmp_path]) == "; did you mean mine?"
+    assert did_you_mean("smoother", "own1", [tmp_path]) == "; did you mean mine?"
 
 
 # Lines with a mistake: each ends with 2 and one line, whatever of lmtool or Hydra it meets first.

@@ -28,7 +28,7 @@ MODELS = {
     "schedule": ["nplm", "lstm"],
 }
 WITHOUT_TEXT = {"data", "tracker", "segmenter"}
-ELSEWHERE = {("counts", "spark")}  # starts Java: tests/test_spark.py
+ELSEWHERE = {("counts", "spark")}  # starts Java: tests/ngram/test_spark.py
 
 
 def has_defaults(group: str, name: str) -> bool:

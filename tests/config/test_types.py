@@ -96,7 +96,7 @@ def test_every_key_of_the_yaml_files_has_a_type() -> None:
         assert keys <= own_types(verb).keys(), verb
 
 
-class Colour(Enum):
+class Color(Enum):
     red = 1
     blue = 2
 
@@ -110,7 +110,7 @@ class Inner:
 class Settings:
     order: int = 3
     rate: float | None = 0.1
-    colour: Colour = Colour.red
+    color: Color = Color.red
     gated: bool = True
     tied: bool | None = None
     factors: list[float] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Settings:
         ({"order": None}, "order=null: must be a whole number"),
         ({"rate": "much"}, "rate=much: must be a number or null"),
         ({"rate": {"a": 1}}, "rate={'a': 1}: must be a number or null"),
-        ({"colour": "green"}, "colour=green: must be one of red, blue"),
+        ({"color": "green"}, "color=green: must be one of red, blue"),
         ({"gated": "perhaps"}, "gated=perhaps: must be true or false"),
         ({"tied": "perhaps"}, "tied=perhaps: must be true, false or null"),
         ({"factors": 3}, "factors=3: must be a list of numbers"),

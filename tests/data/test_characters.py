@@ -26,9 +26,9 @@ from lmtool.data.text_records import record_blocks
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.text_model import TextModel
+from tests.commands.test_ensemble import Fixed
 from tests.conftest import RULES
 from tests.data.test_preprocess import folder, text  # noqa: F401 - folder is a fixture
-from tests.test_ensemble import Fixed
 
 SPACE = " \t\r\v\f"
 

@@ -1,4 +1,4 @@
-"""Texts as ids: by hand, and against the tokenisers that number types as they come."""
+"""Texts as ids: by hand, and against the tokenizers that number types as they come."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_characters_by_hand() -> None:
         {"unit": Unit.char, "rules": TextRules(lowercase=True)},
     ],
 )
-def test_the_same_as_the_plain_tokeniser(
+def test_the_same_as_the_plain_tokenizer(
     sentences: bool, rules: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer, "MIN_BYTES_PER_THREAD", 64)
@@ -149,7 +149,7 @@ def test_pieces_of_words() -> None:
 
 
 def test_half_a_surrogate_pair_in_pieces() -> None:
-    """It is no UTF-8, which the tokeniser of words requires; its three bytes are three U+FFFD."""
+    """It is no UTF-8, which the tokenizer of words requires; its three bytes are three U+FFFD."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
     from lmtool.data._train_subwords import train_subwords

@@ -20,7 +20,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import vocabulary_of
 from lmtool.ngram.models.word_classes import read_classes
 from lmtool.trees import read_tree
-from tests.test_surprisal import ARPA
+from tests.commands.test_surprisal import ARPA
 
 TEXTS = {
     "Amharic": "ሰላም ለዓለም ። እንዴት ነህ ፧\nደህና ነኝ ።\n",

@@ -130,7 +130,7 @@ def test_words_by_hand(run: Path) -> None:
     table = lmtool.surprisal(run, pandas.DataFrame({"word": list(BY_HAND)}), words="punctuation", sentences="item")
     assert dict(zip(BY_HAND, zip(table.tokens, table.length, strict=True), strict=True)) == BY_HAND
     letters = lmtool.surprisal(
-        run, pandas.DataFrame({"word": list(BY_HAND)}), words="punctuation", marks=False, sentences="item"
+        run, pandas.DataFrame({"word": list(BY_HAND)}), words="punctuation", keep_punctuation=False, sentences="item"
     )
     assert list(letters.tokens) == [
         " ".join(t for t in tokens.split() if regex.search(r"[\p{L}\p{N}]", t)) for tokens, _ in BY_HAND.values()

@@ -11,8 +11,8 @@ import pytest
 from lmtool.data import remote
 from lmtool.data.readers import read_blocks
 from lmtool.errors import UserError
-from tests.test_arpa_alone import ARPA
-from tests.test_pairs import lines
+from tests.commands.test_arpa_alone import ARPA
+from tests.commands.test_pairs import lines
 
 JUNK = b"\x00\x05\x16\x07\xff"  # as AppleDouble files begin
 FORKS = ("data/.DS_Store", "__MACOSX/data/._a.txt", "__MACOSX/a.txt", "data/.hidden/b.txt", "._c.txt")

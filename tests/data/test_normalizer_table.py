@@ -1,4 +1,4 @@
-"""Tables of SentencePiece's normaliser: right ones are known from those that a lookup would run out of."""
+"""Tables of SentencePiece's normalizer: right ones are known from those that a lookup would run out of."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_numbers_of_pieces_with_gaps_take_no_memory() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "3", "", "{"])
-def test_json_that_is_no_tokeniser(text: str) -> None:
+def test_json_that_is_no_tokenizer(text: str) -> None:
     with pytest.raises(UserError, match=r"t\.json is not a tokenizer that the library tokenizers reads"):
         Subwords.parse(text, "t.json")
 

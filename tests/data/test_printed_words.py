@@ -11,7 +11,7 @@ import pytest
 
 from lmtool.config.data import WordRule
 from lmtool.data.printed_words import cut_word, known_form
-from tests.test_surprisal import ARPA
+from tests.commands.test_surprisal import ARPA
 
 # By hand. The names of the characters say what is a hyphen: HYPHEN, NON-BREAKING HYPHEN, HEBREW PUNCTUATION MAQAF.
 CUT = {
@@ -81,11 +81,11 @@ def test_the_warning_of_marks_that_the_vocabulary_lacks_names_the_setting(
     Path("pairs.jsonl").write_text((json.dumps(record) + "\n") * 3)
     line = (verb, "arpa=de.arpa", "text=text.txt" if verb == "surprisal" else "text=pairs.jsonl")
     said = lmtool(*line, "words=punctuation")
-    assert "6 of 6 OOVs are marks of punctuation, which marks=false leaves out; cut and write it as" in said
-    assert "out of vocabulary" not in lmtool(*line, "words=punctuation", "marks=false")
+    assert "6 of 6 OOVs are marks of punctuation, which keep_punctuation=false leaves out; cut and write it as" in said
+    assert "out of vocabulary" not in lmtool(*line, "words=punctuation", "keep_punctuation=false")
     said = lmtool(*line, "lowercase=true")  # "a and b" are words with marks
-    assert "begin or end in punctuation" in said and "marks=false" not in said
+    assert "begin or end in punctuation" in said and "keep_punctuation=false" not in said
     Path("text.txt").write_text("x b .\n" * 5)
-    assert "marks=false" not in lmtool("surprisal", "arpa=de.arpa", "text=text.txt", "words=punctuation")
+    assert "keep_punctuation=false" not in lmtool("surprisal", "arpa=de.arpa", "text=text.txt", "words=punctuation")
     Path("text.txt").write_text('" a b " .\n' * 3)
-    assert "marks=false" not in lmtool("eval", "arpa=de.arpa", "text=text.txt")  # which has no such setting
+    assert "keep_punctuation=false" not in lmtool("eval", "arpa=de.arpa", "text=text.txt")  # which has no such setting

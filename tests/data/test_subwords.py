@@ -149,7 +149,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_tokeniser_from_a_file(folder: Path) -> None:
+def test_a_tokenizer_from_a_file(folder: Path) -> None:
     Path("own.json").write_text(train_subwords(["ab", "xyz"], np.array([2, 3]), Unit.bpe, 259).json)
     with given("own.json") as corpus:
         assert "Ġxyz" in corpus.vocabulary.words and corpus.vocabulary.counts[corpus.vocabulary.ids["Ġxyz"]] == 0

@@ -17,8 +17,8 @@ from lmtool.data.readers import read_blocks
 from lmtool.data.text_records import record_blocks
 from lmtool.data.word_rows import read_word_rows
 from lmtool.errors import UserError
-from tests.test_pairs import lines
-from tests.test_surprisal import ARPA
+from tests.commands.test_pairs import lines
+from tests.commands.test_surprisal import ARPA
 
 CSV = "id,text\n17,the cat\n18,the dog\n"
 REFUSED = "is a table, not lines of text: write its text to a .txt file, a line each, or its rows as JSON Lines"
@@ -176,7 +176,7 @@ def test_tables_for_excel_begin_with_a_mark(files: Callable[..., str]) -> None:
             said = files(verb, model, f"text={text}", f"to={name}", "bom=true", code=2).splitlines()[-1]
             wanted = f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one"
             assert said == f"lmtool: {wanted}"
-        others = ["filter=f.txt", "most=9"] if verb == "score" else []
+        others = ["filter=f.txt", "max_perplexity=9"] if verb == "score" else []
         assert "bom=true: needs to=FILE" in files(verb, model, f"text={text}", *others, "bom=true", code=2)
     again = read_word_rows(["s.csv"], None, None, None, None)
     assert again.words == ["é", "a", "b"] and list(again.columns)[:2] == ["item", "word"]

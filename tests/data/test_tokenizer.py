@@ -1,4 +1,4 @@
-"""The tokenising kernel against str.split and a dictionary; vocabulary rules; windows."""
+"""The tokenizing kernel against str.split and a dictionary; vocabulary rules; windows."""
 
 from __future__ import annotations
 

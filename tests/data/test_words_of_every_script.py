@@ -21,8 +21,8 @@ from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import cut_word, has_letters, known_form, sentence_ends, split_sentences
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import WordRows, columns_of_sentences, rows_of_table
+from tests.commands.test_surprisal import ARPA
 from tests.languages import LANGUAGES
-from tests.test_surprisal import ARPA
 
 # By hand: a printed word, and what it is cut into, with | between. Letters of Latin, their tone marks decomposed (NFD).
 CUT = {
@@ -90,7 +90,9 @@ def test_cutting_and_joining_is_the_identity(language: str, rule: WordRule, form
         assert "".join(tokens) == word or (rule is WordRule.ptb and any(mark in word for mark in QUOTES))
         assert not any(map(begins_with_mark, tokens))
         letters = [token for token in tokens if has_letters(token)]
-        assert sum(map(str.isalnum, "".join(letters))) == sum(map(str.isalnum, word))  # marks=false drops none
+        assert sum(map(str.isalnum, "".join(letters))) == sum(
+            map(str.isalnum, word)
+        )  # keep_punctuation=false drops none
 
 
 ODD = "aB1.,!?-'()\u2014\u0301\u0947\u094d\u102c\u200c\u200d\u200f\ufe0f\u20e3\u2067\u0600\u05f3한中ก།॥❤👨"
@@ -129,9 +131,9 @@ def test_forms_that_a_vocabulary_has() -> None:
 
 def test_vowel_signs_are_not_called_punctuation() -> None:
     vocabulary = Vocabulary(("</s>", "म", "<unk>", "<s>"), np.zeros(4, dtype=np.int64), 0, 2)
-    (warning,) = text_warning("t", 5, 5, ["े"] * 5, vocabulary, marks=True)
+    (warning,) = text_warning("t", 5, 5, ["े"] * 5, vocabulary, keep_punctuation=True)
     assert "marks of punctuation" not in warning
-    (warning,) = text_warning("t", 5, 5, ["「म।"] * 5, vocabulary, marks=True)
+    (warning,) = text_warning("t", 5, 5, ["「म।"] * 5, vocabulary, keep_punctuation=True)
     assert "5 of 5 OOVs begin or end in punctuation, which the train text had cut off" in warning
 
 
@@ -146,7 +148,7 @@ def test_hindi_words_are_known(lmtool: Callable[..., str]) -> None:
     for rule in ("punctuation", "ptb"):
         found = python.surprisal("run", Path("text.txt"), words=rule)
         assert found["tokens"].tolist() == [*HINDI.split()[:3], "है ।"] and not found["oov"].any()
-        bare = python.surprisal("run", Path("text.txt"), words=rule, marks=False)
+        bare = python.surprisal("run", Path("text.txt"), words=rule, keep_punctuation=False)
         assert bare["tokens"].tolist() == HINDI.split()[:4]
         good, bad = Path("text.txt").read_text().strip(), "घर में है पानी।"
         Path("pairs.jsonl").write_text(json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n")

@@ -35,7 +35,7 @@ def classes_of(module: ModuleType) -> dict[str, type]:
 
 def public() -> Iterator[tuple[str, Any]]:
     """Every public name of the library, with its object."""
-    for name in sorted({*lmtool.__all__} - {"distil", "mix"}):
+    for name in sorted({*lmtool.__all__} - {"distill", "mix"}):
         yield f"lmtool.{name}", getattr(lmtool, name)
     for module in (lmtool.neural, lmtool.trees):
         for name in module.__all__:

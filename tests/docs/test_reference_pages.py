@@ -143,7 +143,7 @@ LINES = [
     "ensemble runs=[{runs}/kn3,{runs}/nplm] method=classes",
     "ensemble runs=[{runs}/kn3,{runs}/nplm] method=log_linear",
     "compare runs=[{runs}/kn3,{runs}/nplm] resamples=100",
-    "distil run={runs}/nplm like={runs}/mle",
+    "distill run={runs}/nplm ngrams_from={runs}/mle",
     "tree data=toy",
     "predict the run={runs}/kn3",
     "generate run={runs}/kn3",

@@ -132,7 +132,7 @@ def test_a_file_has_its_name_above_it(page: str) -> None:
 
 
 def test_no_block_is_a_console() -> None:
-    # Without prompts a `console` block is all output to Pygments: grey, and left out by the button that copies.
+    # Without prompts a `console` block is all output to Pygments: gray, and left out by the button that copies.
     assert not [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
 
 

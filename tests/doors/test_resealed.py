@@ -93,7 +93,7 @@ def test_values_of_a_checkpoint(change: Any, place: str, theirs: None, lmtool: C
     assert place in caplog.text + said
 
 
-@pytest.mark.parametrize("part", ["model.", "optimiser.0.0.exp_avg", "random."])
+@pytest.mark.parametrize("part", ["model.", "optimizer.0.0.exp_avg", "random."])
 @pytest.mark.parametrize("change", [lambda t: t.new_zeros(3), lambda t: t.new_zeros(0), lambda t: t[None].repeat(2, 1)])
 def test_tensors_of_a_checkpoint(part: str, change: Any, theirs: None, lmtool: Command) -> None:
     state = read_state(Path("nplm/state.safetensors"))

@@ -79,8 +79,8 @@ def test_weights_by_hand(lmtool: Run) -> None:
     assert [row["tokens"] for row in rows] == [3, 0, 3, 1]
     assert [row["log_weight_nats"] for row in rows] == [w and pytest.approx(w, abs=1e-6) for w in weights]
     assert Path("kept.txt").read_text() == "a b\n" and "n-grams of target.txt on pool.txt" in said
-    assert json.loads(Path("out/result.json").read_text())["most"] == pytest.approx(-log(343 / 54), abs=1e-6)
-    lmtool(*words, "most=17.2", "buckets=[near,far]", "bucket_limits=[0]")
+    assert json.loads(Path("out/result.json").read_text())["max_perplexity"] == pytest.approx(-log(343 / 54), abs=1e-6)
+    lmtool(*words, "max_perplexity=17.2", "buckets=[near,far]", "bucket_limits=[0]")
     assert Path("kept.txt").read_text() == "a b\nc\n"
     rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [row["bucket"] for row in rows] == ["near", None, "far", "far"]
@@ -164,7 +164,7 @@ def test_a_sample_by_two_models_and_with_limits(lmtool: Run, runs: Path) -> None
         lmtool(*words, "share=0.4", f"seed={seed}")
         found.append(Path("kept.txt").read_text().split("\n"))
     assert all(len(lines) == 3 and all(lines[:2]) for lines in found) and found[1:] != found[:-1]
-    lmtool(*words, "share=0.999", "least=0", "to=out.tsv")
+    lmtool(*words, "share=0.999", "min_perplexity=0", "to=out.tsv")
     values = [line.split("\t")[6] for line in Path("out.tsv").read_text().splitlines()[1:]]
     assert Path("kept.txt").read_text().count("\n") == sum(value != "" and float(value) >= 0 for value in values) > 0
 
@@ -174,11 +174,14 @@ def test_a_sample_by_two_models_and_with_limits(lmtool: Run, runs: Path) -> None
     [
         ("target=t.txt text=- to=a.tsv", "target=t.txt: cannot be used with text=-: hashed n-grams need no model, and"),
         ("target=t.txt run=x text=t.txt to=a.tsv", "target=t.txt: cannot be used with run=x"),
-        ("target=t.txt text=t.txt filter=k most_oov=0.1", "target=t.txt: cannot be used with most_oov=0.1"),
+        ("target=t.txt text=t.txt filter=k max_oov=0.1", "target=t.txt: cannot be used with max_oov=0.1"),
         ("target=none.txt text=t.txt to=a.tsv", "no file none.txt"),
         ("target=empty.txt text=t.txt to=a.tsv", "target=empty.txt: it has no words"),
         ("target=d.jsonl text=t.txt to=a.tsv", "d.jsonl holds documents, not lines of text: name the column"),
-        ("target=t.txt text=t.txt filter=k selection=sample most=1", "selection=sample: needs share=X, and weights by"),
+        (
+            "target=t.txt text=t.txt filter=k selection=sample max_perplexity=1",
+            "selection=sample: needs share=X, and weights by",
+        ),
         ("run=x text=t.txt filter=k share=0.1 selection=sample", "selection=sample: needs share=X, and weights by"),
         ("target=t.txt text=t.txt filter=k share=0.1 selection=best", "selection=best: must be top or sample"),
     ],

@@ -22,7 +22,7 @@ from lmtool.evaluation.metrics import cloze_report, log_z, perplexity, save_cloz
 from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.mixtures.linear import Mixture
 from lmtool.results import Evaluation
-from tests.test_ensemble import Fixed
+from tests.commands.test_ensemble import Fixed
 
 SPLIT = Split(
     ids=np.array([0, 1, 2, 0], dtype=np.uint8), offsets=np.array([0, 4]), oov_positions=np.array([2]), characters=10,
@@ -55,7 +55,7 @@ def test_the_report_of_four_tokens() -> None:
 class Z(Fixed):
     """A model whose log Z after a word is that word's id."""
 
-    self_normalised = True
+    self_normalized = True
 
     def log_z(self, contexts: np.ndarray) -> np.ndarray:
         return contexts[:, 0].astype(float)
@@ -98,7 +98,7 @@ def test_each_kind_of_model_scores_a_text_in_its_way() -> None:
     both = (one + np.array([0.5, 0.125, 0.25, 0.5])) / 2
     assert np.exp(mixture.score_text(SPLIT)) == pytest.approx(both)
     assert np.exp(mixture.mix_scores(np.log(np.full((2, 4), 0.5)), SPLIT)) == pytest.approx([0.5] * 4)
-    with pytest.raises(UserError, match="unnormalised=true: this model has no scores"):
+    with pytest.raises(UserError, match="unnormalized=true: this model has no scores"):
         model.score_tokens(SPLIT, 0, 4, unnormalized=True)
     rough: Any = Z([[0.25] * 4], 1)
     rough.unnormalized_log_prob = lambda contexts, targets: contexts[:, 0] - 10.0 * targets

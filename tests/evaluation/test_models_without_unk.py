@@ -120,7 +120,7 @@ def test_each_verb_counts_it(arpa: Run) -> None:
     arpa("score", "arpa=m.arpa", "text=text", "to=t.jsonl")
     rows = [json.loads(line) for line in Path("t.jsonl").read_text().splitlines()]
     assert [row["oov"] for row in rows] == [1, 2, 0]
-    arpa("score", "arpa=m.arpa", "text=text", "filter=kept", "most_oov=0", "most=1e9")
+    arpa("score", "arpa=m.arpa", "text=text", "filter=kept", "max_oov=0", "max_perplexity=1e9")
     assert Path("kept").read_text() == "a b\n"
     arpa("surprisal", "arpa=m.arpa", "text=text", "to=s.csv")
     assert [line.split(",")[5] for line in Path("s.csv").read_text().splitlines()[1:]] == [*"01001100"]

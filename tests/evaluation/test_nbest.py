@@ -23,7 +23,7 @@ from lmtool.evaluation.nbest import (
     write_nbest,
 )
 from lmtool.text_model import TextModel
-from tests.test_ensemble import Fixed
+from tests.commands.test_ensemble import Fixed
 
 MOSES = """0 ||| a b ||| d= 0 lm= -2 ||| -1.5 ||| 0-0
 0 ||| a ||| d= 0 lm= -1 ||| -2 ||| 0-0

@@ -43,15 +43,15 @@ def models(lmtool: Run) -> Run:
 def test_sums_of_other_programs_are_unknown(models: Run) -> None:
     said = models("compare", "runs=[uni-text,sure.tsv]", "hydra.run.dir=table")
     assert f"note: sure.tsv: {UNKNOWN}" in said and "\nsure.tsv, sum unknown " in said
-    assert [row["normalised"] for row in result("table")["members"]] == [True, None]
+    assert [row["normalized"] for row in result("table")["members"]] == [True, None]
     assert "| sure.tsv, sum unknown | 1.0000 |" in Path("table/compare.md").read_text()
     said = models("ensemble", "runs=[uni-text,sure.tsv]", "split=text.txt", "fit_split=text.txt", "hydra.run.dir=mix")
     assert f"note: sure.tsv: {UNKNOWN}" in said and "\nsure.tsv, sum unknown " in said
     assert "sum over all words" in said and "uni-text, sum" not in said
-    assert result("mix")["normalised"] is None and TokenScores.open(Path("mix/scores.h5")).normalised is None
+    assert result("mix")["normalized"] is None and TokenScores.open(Path("mix/scores.h5")).normalized is None
     # The mixture's sum is unknown as its member's is, also for what reads the file next.
     said = models("compare", "runs=[uni-text,mix]", "hydra.run.dir=again")
-    assert "\nmix, sum unknown " in said and result("again")["members"][1]["normalised"] is None
+    assert "\nmix, sum unknown " in said and result("again")["members"][1]["normalized"] is None
     models("report", "paths=[uni-text,mix,table]", "hydra.run.dir=page", "map=none")
     page = Path("page/report.html").read_text().replace("<wbr>", "")
     assert "mix, sum unknown" in page and "sure.tsv, sum unknown" in page and "uni-text, sum unknown" not in page
@@ -67,14 +67,14 @@ def test_a_sweep_says_whose_sum_is_unknown(models: Run) -> None:
 
 def test_sums_that_are_given() -> None:
     Path("sums.tsv").write_text("word\tp\tsum\na\t0.5\t1.0002\n</s>\t0.5\t0.9999\n")
-    assert read_scores("sums.tsv").normalised is True
+    assert read_scores("sums.tsv").normalized is True
     for wrong in ("0.98", "nan", "x"):
         Path("sums.tsv").write_text(f"word\tp\tsum\na\t0.5\t1\n</s>\t0.5\t{wrong}\n")
-        assert read_scores("sums.tsv").normalised is False
+        assert read_scores("sums.tsv").normalized is False
     Path("sums.tsv").write_text("word\tp\tsum\na\t0.5\t1\n</s>\t0.5\t\n")
-    assert read_scores("sums.tsv").normalised is None
+    assert read_scores("sums.tsv").normalized is None
     Path("sums.tsv").write_text("word\tp\na\t0.5\n")
-    assert read_scores("sums.tsv").normalised is None
+    assert read_scores("sums.tsv").normalized is None
 
 
 def test_a_mixture_of_scores_remembers_what_was_fitted_and_its_characters(models: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_mixture_of_scores_remembers_what_was_fitted_and_its_characters(models
     rows = result("table")["members"]
     assert [row["fitted"] for row in rows] == [[], ["weights"], ["weights"], [], ["weights"]]
     assert [row["fitted_on_this_text"] for row in rows] == [False, True, True, False, True]
-    assert "favours it here: mix (weights); mix/scores.h5 (weights); nested (weights)" in said
+    assert "favors it here: mix (weights); mix/scores.h5 (weights); nested (weights)" in said
     # "a b", "b b a" and a newline each are 4 + 6 characters, six times.
     bits = {name: -result(name)["log_prob"] / np.log(2) for name in ("mix", "given", "nested", "uni-text")}
     for name, of_text in bits.items():
@@ -104,16 +104,16 @@ def test_a_mixture_of_scores_remembers_what_was_fitted_and_its_characters(models
 def test_a_model_made_of_a_mixture_of_scores_remembers_the_text(models: Run) -> None:
     models("ensemble", "runs=[uni-text,bi-text]", "split=text.txt", "fit_split=text.txt", "hydra.run.dir=mix")
     models("convert", "runs=[mix]", "hydra.run.dir=one")
-    note = "note: fitted or chosen on text=text.txt itself, which favours it here: one (weights); use a text that was"
+    note = "note: fitted or chosen on text=text.txt itself, which favors it here: one (weights); use a text that was"
     assert note in models("eval", "run=one", "text=text.txt", "hydra.run.dir=one-text")
     Path("other.txt").write_text("a a\n" * 10)
-    assert "favours" not in models("eval", "run=one", "text=other.txt", "hydra.run.dir=other")
+    assert "favors" not in models("eval", "run=one", "text=other.txt", "hydra.run.dir=other")
     assert "one (weights)" in models("compare", "runs=[uni,one]", "text=text.txt", "hydra.run.dir=table")
     assert result("table")["members"][1]["fitted"] == ["weights"]
     found = library.evaluate("one", text=TEXT.splitlines())
-    assert any("favours it here: one (weights)" in note for note in found.notes)
+    assert any("favors it here: one (weights)" in note for note in found.notes)
     table = library.compare(["uni-text", "mix"])
-    assert any("favours it here: mix (weights)" in note for note in table.notes)
+    assert any("favors it here: mix (weights)" in note for note in table.notes)
 
 
 def test_runs_and_their_scores_say_the_same(lmtool: Run) -> None:
@@ -125,5 +125,5 @@ def test_runs_and_their_scores_say_the_same(lmtool: Run) -> None:
     lmtool("compare", "runs=[kn,net,net-valid,mix,scores]", "hydra.run.dir=table")
     rows = result("table")["members"]
     assert [row["fitted"] for row in rows] == [[], *[["checkpoint"]] * 2, *[["weights", "checkpoint"]] * 2]
-    assert [row["normalised"] for row in rows] == [True] * 5
+    assert [row["normalized"] for row in rows] == [True] * 5
     assert result("scores")["bits_per_character"] == pytest.approx(result("mix")["bits_per_character"], rel=1e-6)

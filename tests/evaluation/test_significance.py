@@ -29,7 +29,7 @@ def test_both_p_of_ten_sentences_whose_draws_can_be_counted_out() -> None:
     assert found is not None and found.p_bootstrap is not None and found.block == 1
     assert found.perplexity == pytest.approx(math.exp(2.4) - math.exp(2))
     # Of the 2^10 choices of signs |sum| >= 4 where at most 3 or at least 7 are positive: 2 (1 + 10 + 45 + 120).
-    assert found.p_randomisation == pytest.approx(352 / 1024, abs=0.01)
+    assert found.p_randomization == pytest.approx(352 / 1024, abs=0.01)
     # The mean of a draw is 2 k / 10 - 1 with k ~ Bin(10, .3), and the observed one -.4. Deviations are scaled by
     # sqrt(10/9) and by the inverse of the root of chi^2 with 9 degrees of freedom over 9.
     chi_squared = (np.random.default_rng(2).normal(size=(400_000, 9)) ** 2).sum(axis=1)
@@ -43,26 +43,26 @@ def test_both_p_of_ten_sentences_whose_draws_can_be_counted_out() -> None:
     assert 0.15 < want < 0.35 and found.p_bootstrap == pytest.approx(want, abs=0.01)
 
 
-def test_randomisation_counts_the_text_itself() -> None:
+def test_randomization_counts_the_text_itself() -> None:
     clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
     (found,) = compare(clear, np.arange(61), resamples=999, seed=1)
-    assert found is not None and found.p_randomisation == found.p_bootstrap == 1 / 1000
+    assert found is not None and found.p_randomization == found.p_bootstrap == 1 / 1000
 
 
 def test_fewer_than_ten_blocks_tell_nothing() -> None:
-    # One sentence of three tokens had an interval of width 0, p (bootstrap) = 1e-4 and p (randomisation) = 1.
+    # One sentence of three tokens had an interval of width 0, p (bootstrap) = 1e-4 and p (randomization) = 1.
     log_prob = np.array([[-1.0, -2.0, -1.0], [-2.0, -2.5, -1.0]])
     nothing = (None, None, None, None)
     for offsets in ([0, 3], [0, 1, 3]):
         (found,) = compare(log_prob, np.array(offsets), resamples=500, seed=1)
         assert found is not None and found.perplexity == pytest.approx(math.exp(5.5 / 3) - math.exp(4 / 3))
-        assert (found.interval, found.p_bootstrap, found.p_randomisation, found.block) == nothing
+        assert (found.interval, found.p_bootstrap, found.p_randomization, found.block) == nothing
         assert perplexity_interval(log_prob[0], np.array(offsets), resamples=500, seed=1) is None
     nine, ten = (np.arange(sentences + 1) for sentences in (9, 10))
     (found,) = compare(TEN[:, :9], nine, resamples=500, seed=1)
     assert found is not None and found.interval is None
     (found,) = compare(TEN, ten, resamples=500, seed=1)
-    assert found is not None and found.interval is not None and found.p_randomisation is not None
+    assert found is not None and found.interval is not None and found.p_randomization is not None
     # Blocks of 7 of 60 sentences are 8, of 6 they are 10.
     text = np.random.default_rng(0).normal(-3, 1, (2, 60))
     for block, some in ((7, False), (6, True)):
@@ -76,7 +76,7 @@ def test_no_p_is_below_what_the_blocks_can_show() -> None:
     clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
     (found,) = compare(clear, np.arange(61), resamples=20_000, seed=1, block=6)
     assert found is not None and found.p_bootstrap == 2 / 2**10
-    assert found.p_randomisation == pytest.approx(2 / 2**10, abs=0.001)
+    assert found.p_randomization == pytest.approx(2 / 2**10, abs=0.001)
 
 
 def test_draws_are_even_and_paired() -> None:
@@ -126,17 +126,17 @@ def test_the_same_seed_gives_the_same_and_equal_models_do_not_differ() -> None:
     assert compare(log_prob, offsets, resamples=500, seed=7) != compare(log_prob, offsets, resamples=500, seed=8)
     (found,) = compare(log_prob[[0, 0]], offsets, resamples=500, seed=7)
     assert found is not None
-    assert (found.perplexity, found.interval, found.p_bootstrap, found.p_randomisation) == (0, (0, 0), 1, 1)
+    assert (found.perplexity, found.interval, found.p_bootstrap, found.p_randomization) == (0, (0, 0), 1, 1)
 
 
 def test_p_is_uniform_where_there_is_no_difference() -> None:
     rng = np.random.default_rng(5)
     below = [
-        [found.p_bootstrap < 0.1, found.p_randomisation < 0.1]
+        [found.p_bootstrap < 0.1, found.p_randomization < 0.1]
         for _ in range(300)
         if (found := compare(rng.normal(-3, 1, (2, 200)), np.arange(0, 201, 4), resamples=200, seed=1)[0])
         and found.p_bootstrap is not None
-        and found.p_randomisation is not None
+        and found.p_randomization is not None
     ]
     assert len(below) == 300
     np.testing.assert_allclose(np.mean(below, axis=0), 0.1, atol=0.06)
@@ -241,16 +241,16 @@ def test_coverage_and_level_on_dependent_sentences() -> None:
         (difference,) = compare(log_prob, offsets, resamples=500, seed=1)
         interval = perplexity_interval(log_prob[0], offsets, resamples=500, seed=1)
         assert difference is not None and interval is not None and difference.interval is not None
-        assert difference.p_bootstrap is not None and difference.p_randomisation is not None
+        assert difference.p_bootstrap is not None and difference.p_randomization is not None
         covered.append(
             [difference.interval[0] <= 0 <= difference.interval[1], interval[0] <= math.exp(4.6) <= interval[1]]
         )
-        found.append([difference.p_bootstrap <= 0.05, difference.p_randomisation <= 0.05])
+        found.append([difference.p_bootstrap <= 0.05, difference.p_randomization <= 0.05])
     np.testing.assert_allclose(np.mean(covered, axis=0), 0.95, atol=0.02)
     np.testing.assert_allclose(np.mean(found, axis=0), 0.05, atol=0.02)
 
 
-def test_dependence_too_weak_between_neighbours_to_be_significant_is_found() -> None:
+def test_dependence_too_weak_between_neighbors_to_be_significant_is_found() -> None:
     # Correlations of .04 between sentences, up to 200 apart, make the variance of the mean eight times as large.
     rng = np.random.default_rng(4)
     weak = 0.2 * np.repeat(rng.normal(size=15), 200) + rng.normal(size=3_000)
@@ -298,8 +298,8 @@ def plain_interval(
         means.append(total / words)
     free = units / b
     t = np.sqrt(free / rng.gamma(free / 2, 2, resamples) / (1 - 2 * b / units))[:, None]
-    centre = sums.sum(axis=1) / lengths.sum()
-    drawn = centre + t * (np.array(means) - centre)
+    center = sums.sum(axis=1) / lengths.sum()
+    drawn = center + t * (np.array(means) - center)
     low, high = np.quantile(np.exp(-drawn[:, 1]) - np.exp(-drawn[:, 0]), [0.025, 0.975])
     p_bootstrap = float((np.abs(drawn[:, 1] - drawn[:, 0] - observed) >= abs(observed)).mean())
     blocks = np.array([part.sum() for part in np.array_split(difference, round(free))])
@@ -318,7 +318,7 @@ def test_interval_and_p_are_those_of_a_plain_program() -> None:
     (found,) = compare(log_prob, offsets, resamples=20_000, seed=1)
     assert found is not None and found.interval is not None and 10 < block == found.block <= 40
     assert found.interval == pytest.approx((low, high), abs=0.05 * (high - low))
-    assert 0.01 < p[0] < 0.9 and (found.p_bootstrap, found.p_randomisation) == pytest.approx(p, abs=0.03)
+    assert 0.01 < p[0] < 0.9 and (found.p_bootstrap, found.p_randomization) == pytest.approx(p, abs=0.03)
 
 
 def test_a_measured_block_leaves_ten_of_them() -> None:

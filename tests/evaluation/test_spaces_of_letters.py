@@ -18,7 +18,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import read_word_rows, rows_of_table
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
-from tests.test_surprisal import Bigrams
+from tests.commands.test_surprisal import Bigrams
 
 Run = Callable[..., str]
 LETTERS = ["</s>", " ", "a", "b", "<unk>", "<s>"]

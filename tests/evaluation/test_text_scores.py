@@ -29,7 +29,7 @@ from lmtool.evaluation.text_scores import (
     scores_of,
     sums,
 )
-from tests.test_ensemble import Fixed
+from tests.commands.test_ensemble import Fixed
 
 ROWS = np.array([(3, 1, -3 * math.log(4)), (0, 0, 0.0), (2, 0, -2 * math.log(10)), (1, 1, -math.inf)], dtype=TEXT)
 

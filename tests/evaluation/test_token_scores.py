@@ -43,7 +43,7 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     TokenScores(log_prob, tokens(TEXT), "valid", False).save(tmp_path / "scores.h5")
     found = TokenScores.open(tmp_path / "scores.h5")
     np.testing.assert_array_equal(found.log_prob, log_prob)
-    assert (found.split, found.normalised, found.tokens.words) == ("valid", False, tokens(TEXT).words)
+    assert (found.split, found.normalized, found.tokens.words) == ("valid", False, tokens(TEXT).words)
     np.testing.assert_array_equal(found.tokens.offsets, [0, 3, 6])
     np.testing.assert_array_equal(found.tokens.oov_positions, [3])
 

@@ -58,9 +58,9 @@ def test_what_an_output_layer_gets_by_default() -> None:
     share = layer.sample(h[:1].expand(20_000, 3)).bincount() / 20_000
     torch.testing.assert_close(share, torch.tensor([0.5, 0.1, 0.4]), atol=0.015, rtol=0)
     assert layer.sparse_parameters() == [] and layer.word_vectors() is None and layer.tree is None
-    assert layer.uses_all_parameters and not layer.self_normalised
+    assert layer.uses_all_parameters and not layer.self_normalized
     for member in (lambda: layer.unnormalized_log_prob(h, y[:, 0]), lambda: layer.log_partition(h)):
-        with pytest.raises(NotImplementedError, match="Fixed is not self-normalised"):
+        with pytest.raises(NotImplementedError, match="Fixed is not self-normalized"):
             member()
     assert used(layer) == []
 

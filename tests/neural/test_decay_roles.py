@@ -123,7 +123,7 @@ def test_output_layers() -> None:
     tree = huffman_tree(counts.numpy())
     nodes = MorinBengioNodes(4, torch.zeros(tree.nodes), hidden_dim=3, node_dim=2)
     assert spared(FullSoftmax(4, counts)) == {"bias"}
-    assert spared(NCELoss(1, counts, noise=2, learn_normaliser=True)) == {"bias", "normaliser.bias"}
+    assert spared(NCELoss(1, counts, noise=2, learn_normalizer=True)) == {"bias", "normalizer.bias"}
     assert spared(SampledSoftmax(4, counts, samples=2)) == {"bias"}
     assert spared(ClassSoftmax(4, counts, torch.arange(9) // 3)) == {"bias", "class_bias"}
     assert spared(AdaptiveSoftmax(4, counts, cutoffs=[3])) == {"layer.head.bias"}

@@ -48,7 +48,7 @@ LAYERS: dict[str, Callable[[], OutputLayer]] = {
     "full, bf16": lambda: FullSoftmax(D, COUNTS, precision=Precision.bf16),
     "nce": lambda: NCELoss(D, COUNTS, noise=3),
     "nce, sparse, noise of each, log Z": lambda: NCELoss(
-        D, COUNTS, noise=3, shared=False, learn_normaliser=True, sparse=True
+        D, COUNTS, noise=3, shared=False, learn_normalizer=True, sparse=True
     ),
     "nce, tied": lambda: NCELoss(D, COUNTS, nn.Parameter(torch.randn(WORDS + 1, D)), noise=3),
     "sampled": lambda: SampledSoftmax(D, COUNTS, samples=3),

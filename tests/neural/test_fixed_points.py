@@ -101,12 +101,12 @@ def test_sampled_softmax(power: float, sparse: bool) -> None:
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
 def test_nce(shared: bool, learned: bool, power: float, sparse: bool) -> None:
     for k in (1, 2, 5 if power == 1.0 else 3):  # 126 draws of five words, 35 of three
-        layer = NCELoss(D, COUNTS, noise=k, shared=shared, power=power, learn_normaliser=learned, sparse=sparse)
+        layer = NCELoss(D, COUNTS, noise=k, shared=shared, power=power, learn_normalizer=learned, sparse=sparse)
         h, q = as_the_data(layer), layer.table.log_q.exp()
-        if layer.normaliser is not None:  # the scores are then those of the data plus log Z
+        if layer.normalizer is not None:  # the scores are then those of the data plus log Z
             with torch.no_grad():
-                nn.init.normal_(layer.normaliser.weight)
-                layer.bias.add_(layer.normaliser(h)[0])
+                nn.init.normal_(layer.normalizer.weight)
+                layer.bias.add_(layer.normalizer(h)[0])
         assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k, own=not shared)) < 1e-10
         with torch.no_grad():
             layer.bias[0] += 0.1

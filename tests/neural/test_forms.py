@@ -86,7 +86,7 @@ OUTPUTS: dict[str, Callable[[int, bool], OutputLayer]] = {
     "nce, tied": lambda dim, sparse: NCELoss(dim, COUNTS, tied(dim), noise=7, sparse=sparse),
     "nce, own noise": lambda dim, sparse: NCELoss(dim, COUNTS, noise=7, shared=False, sparse=sparse),
     "nce, own noise, tied, log Z": lambda dim, sparse: NCELoss(
-        dim, COUNTS, tied(dim), noise=7, shared=False, learn_normaliser=True, sparse=sparse
+        dim, COUNTS, tied(dim), noise=7, shared=False, learn_normalizer=True, sparse=sparse
     ),
     "sampled": lambda dim, sparse: SampledSoftmax(dim, COUNTS, samples=7, sparse=sparse),
     "sampled, tied": lambda dim, sparse: SampledSoftmax(dim, COUNTS, tied(dim), samples=7, sparse=sparse),
@@ -118,8 +118,8 @@ def of_output(layer: OutputLayer, examples: int) -> dict[str, Call]:
         "top": lambda layer: list(layer.top(h, 4)),
         "sample": lambda layer: [layer.sample(h)],
     }
-    if layer.self_normalised:
-        calls["unnormalised"] = lambda layer: [layer.unnormalized_log_prob(h, y), layer.log_partition(h)]
+    if layer.self_normalized:
+        calls["unnormalized"] = lambda layer: [layer.unnormalized_log_prob(h, y), layer.log_partition(h)]
     if isinstance(layer, HierarchicalSoftmax):
         calls["nodes"] = lambda layer: [layer.nodes.all_scores(h)]  # type: ignore[attr-defined]
     return calls  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Normalisation, activation and dropout in one pass, against torch's own and against the mask that dropout has."""
+"""Normalization, activation and dropout in one pass, against torch's own and against the mask that dropout has."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def of_norms(layer: NPLM) -> Iterator[nn.Parameter]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("activation", Activation)
-def test_values_and_gradients_are_those_of_torch(activation: Activation, normalised: bool, dtype: torch.dtype) -> None:
+def test_values_and_gradients_are_those_of_torch(activation: Activation, normalized: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    layer = network(dtype, activation=activation, layer_norm=normalised)
+    layer = network(dtype, activation=activation, layer_norm=normalized)
     z, weights = torch.randn(9, H, dtype=dtype), torch.randn(9, H, dtype=dtype)
     leaves = [z.requires_grad_(), *of_norms(layer)]
     torch.manual_seed(2)
@@ -59,18 +59,18 @@ def test_values_and_gradients_are_those_of_torch(activation: Activation, normali
     theirs = FUNCTIONS[activation](z if layer.norms is None else layer.norms[0](z)) * mask / 0.7
     want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
     assert 0 < mask.float().mean() < 1
-    assert len(want) == (4 if normalised else 2)
+    assert len(want) == (4 if normalized else 2)
     tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
     for one, other in zip(found, want, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("activation", Activation)
-def test_gated_values_and_gradients(activation: Activation, normalised: bool, dtype: torch.dtype) -> None:
+def test_gated_values_and_gradients(activation: Activation, normalized: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    layer = network(dtype, activation=activation, layer_norm=normalised, gated=True)
+    layer = network(dtype, activation=activation, layer_norm=normalized, gated=True)
     z, weights = torch.randn(9, 2 * H, dtype=dtype), torch.randn(9, H, dtype=dtype)
     leaves = [z.requires_grad_(), *of_norms(layer)]
     torch.manual_seed(2)
@@ -83,7 +83,7 @@ def test_gated_values_and_gradients(activation: Activation, normalised: bool, dt
         x, y = layer.norms[0](x), layer.gate_norms[0](y)
     theirs = FUNCTIONS[activation](x) * y * mask / 0.7
     want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
-    assert len(want) == (6 if normalised else 2)
+    assert len(want) == (6 if normalized else 2)
     tolerance = {"rtol": 1e-11, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 2e-5}
     for one, other in zip(found, want, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
@@ -140,7 +140,7 @@ def test_dropout_keeps_the_share_it_should(share: float) -> None:
     mask = kept(torch.Size((2000, 640)), share, 12345).double()
     each = math.sqrt(share * (1 - share))
     assert abs(mask.mean() - (1 - share)) < 4 * each / math.sqrt(mask.numel())
-    # Neither the columns nor the rows deviate more than independent draws do, nor do neighbours or steps go together.
+    # Neither the columns nor the rows deviate more than independent draws do, nor do neighbors or steps go together.
     assert mask.mean(0).std() == pytest.approx(each / math.sqrt(2000), rel=0.15)
     assert mask.mean(1).std() == pytest.approx(each / math.sqrt(640), rel=0.15)
     other = kept(mask.shape, share, 12346).double()
@@ -180,10 +180,10 @@ def test_threads_do_not_change_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("normalised", [True, False])
-def test_without_loops_it_is_torch(normalised: bool, gated: bool) -> None:
+@pytest.mark.parametrize("normalized", [True, False])
+def test_without_loops_it_is_torch(normalized: bool, gated: bool) -> None:
     torch.manual_seed(1)
-    layer = network(torch.float64, hidden_dim=6, dropout=0.5, layer_norm=normalised, gated=gated)
+    layer = network(torch.float64, hidden_dim=6, dropout=0.5, layer_norm=normalized, gated=gated)
     z = torch.randn(4, 12 if gated else 6, dtype=torch.float64)
     ours = hidden_units(layer.eval(), z, 0)
     plain = layer.units(z, 0)

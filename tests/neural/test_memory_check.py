@@ -45,9 +45,9 @@ def test_too_many_weights_are_refused_by_their_settings(monkeypatch: pytest.Monk
         build.require_memory(model, 10)
 
 
-def test_initialise_changes_nothing_by_default() -> None:
+def test_initialize_changes_nothing_by_default() -> None:
     for model in (nplm(), CbowModel("cbow", 3, 6, None, 0.0)):
         encoder = model.build(10, tied=False, sparse=False)
         before = [parameter.clone() for parameter in encoder.parameters()]
-        model.initialise(encoder)
+        model.initialize(encoder)
         assert all(map(torch.equal, before, encoder.parameters()))

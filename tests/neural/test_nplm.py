@@ -86,13 +86,13 @@ def test_a_history_no_longer_than_the_context() -> None:
 )
 def test_what_is_left_open_is_decided_by_the_text(unit: Unit, tokens: int, want: tuple[int, bool]) -> None:
     config = nplm(fofe_window=None, across_sentences=None)
-    config.suit(unit, tokens)
+    config.fill_in(unit, tokens)
     assert (config.fofe_window, config.across_sentences) == want
     config = nplm(fofe_window=7, across_sentences=None)
-    config.suit(unit, tokens)
+    config.fill_in(unit, tokens)
     assert (config.fofe_window, config.across_sentences) == (7, want[1])
     config = nplm(fofe_window=None, across_sentences=False)
-    config.suit(unit, tokens)
+    config.fill_in(unit, tokens)
     assert (config.fofe_window, config.across_sentences) == (want[0], False)
 
 

@@ -34,7 +34,7 @@ TREE = huffman_tree(COUNTS.numpy())
 LAYERS: dict[str, Callable[[bool], OutputLayer]] = {
     "full": lambda sparse: FullSoftmax(D, COUNTS),
     "nce": lambda sparse: NCELoss(D, COUNTS, noise=5, sparse=sparse),
-    "own_noise": lambda sparse: NCELoss(D, COUNTS, noise=5, shared=False, learn_normaliser=True, sparse=sparse),
+    "own_noise": lambda sparse: NCELoss(D, COUNTS, noise=5, shared=False, learn_normalizer=True, sparse=sparse),
     "sampled": lambda sparse: SampledSoftmax(D, COUNTS, samples=6, sparse=sparse),
     "adaptive": lambda sparse: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2),
     "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.arange(WORDS) % 4, sparse=sparse),

@@ -111,7 +111,7 @@ def test_settings_at_their_limits_build_a_layer() -> None:
 def test_what_a_layer_takes_where_nothing_is_said() -> None:
     counts = torch.ones(2000)
     nce, sampled = NCELoss(D, counts), SampledSoftmax(D, counts)
-    assert (nce.noise, nce.shared, nce.normaliser, nce.sparse_parameters()) == (100, True, None, [])
+    assert (nce.noise, nce.shared, nce.normalizer, nce.sparse_parameters()) == (100, True, None, [])
     assert (sampled.samples, sampled.sparse_parameters()) == (1000, [])
     assert DotNodes(D, torch.zeros(3)).sparse_parameters() == []
     assert len(DotNodes(D, torch.zeros(3), sparse=True).sparse_parameters()) == 2

@@ -62,7 +62,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "several codes": lambda: HierarchicalSoftmax(D, SEVERAL, COUNTS[:3]),
     "several codes, morin_bengio": lambda: morin_bengio(SEVERAL),
     "nce": lambda: NCELoss(D, COUNTS, noise=7),
-    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, power=0.5, learn_normaliser=True),
+    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, power=0.5, learn_normalizer=True),
     "nce, uniform": lambda: NCELoss(D, COUNTS, noise=7, power=0.0),
     "sampled": lambda: SampledSoftmax(D, COUNTS, samples=7),
     "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2.0),
@@ -290,7 +290,7 @@ def test_scores_of_morin_bengio_by_hand() -> None:
 
 def test_its_gradient_tends_to_that_of_the_likelihood() -> None:
     # Expected noise of k words: each word k q times; uniform q = 1/O, so k = m O is each word m times. Scores that are
-    # normalised, h = 0: the gradient of b is then that of -log p but for a rest that falls as 1 / k.
+    # normalized, h = 0: the gradient of b is then that of -log p but for a rest that falls as 1 / k.
     layer, y = NCELoss(D, COUNTS, noise=O, power=0.0), torch.tensor([0, 3, 3, 20])
     with torch.no_grad():
         layer.bias.copy_((torch.randn(O)).log_softmax(0))
@@ -336,20 +336,20 @@ def test_nce_of_several_noise_words_by_hand(power: float, shared: bool) -> None:
         assert found == pytest.approx((2 * math.log(3) + 4 * math.log(1.5)) / 2)
 
 
-def test_the_learned_normaliser_is_taken_from_every_score() -> None:
-    layer = NCELoss(1, COUNTED, noise=1, learn_normaliser=True)
+def test_the_learned_normalizer_is_taken_from_every_score() -> None:
+    layer = NCELoss(1, COUNTED, noise=1, learn_normalizer=True)
     with torch.no_grad():
-        layer.normaliser.bias.fill_(math.log(2))
+        layer.normalizer.bias.fill_(math.log(2))
     # b = log q and k = 1: each score less log k q is -log 2; -log sigma(-log 2) = log 3, -log sigma(log 2) = log 3/2.
     for noise in (torch.tensor([1]), torch.tensor([[1]])):
         found = layer.loss_with(torch.zeros(1, 1), torch.tensor([0]), noise).item()
         assert found == pytest.approx(math.log(3) + math.log(1.5))
 
 
-def test_unnormalised_scores_and_their_log_z() -> None:
-    layer = NCELoss(D, COUNTS, noise=3, learn_normaliser=True)
+def test_unnormalized_scores_and_their_log_z() -> None:
+    layer = NCELoss(D, COUNTS, noise=3, learn_normalizer=True)
     with torch.no_grad():
-        layer.normaliser.bias.fill_(0.7)
+        layer.normalizer.bias.fill_(0.7)
     h, y = torch.randn(B, D), torch.randint(0, O, (B,))
     torch.testing.assert_close(layer.unnormalized_log_prob(h, y) - layer.log_partition(h), layer.log_prob(h, y))
 

@@ -40,7 +40,7 @@ def test_there_and_back_again(n: int, name: str, tmp_path: Path) -> None:
     assert again.sizes == table.sizes and again.suffix_closed
     assert np.array_equal(again.log_prob, table.log_prob) and np.array_equal(again.log_backoff, table.log_backoff)
     assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
-    assert (again.unseen, again.missing, again.normalised) == (table.unseen, table.missing, table.normalised)
+    assert (again.unseen, again.missing, again.normalized) == (table.unseen, table.missing, table.normalized)
 
 
 def test_other_forms_there_and_back_again(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_stupid_backoff_by_hand(tmp_path: Path) -> None:
     # 1 but for <s>: it is read with one factor .4 fewer than the words that stand further on.
     assert sorted(10 ** float(weight) for weight in weights) == pytest.approx([1] * (len(weights) - 1) + [2.5])
     table = arpa_table(read_arpa(str(tmp_path / "s.arpa")), vocabulary)
-    assert table.missing == 0 and not table.normalised
+    assert table.missing == 0 and not table.normalized
     a, b, c, eos, bos = 0, 1, 2, 3, 5
     contexts = np.array([[bos, a], [a, b], [c, b], [c, b], [bos, bos], [bos, bos]])
     found = NgramModel(table, vocabulary).log_prob(contexts, np.array([b, a, eos, a, a, c]))
@@ -348,13 +348,13 @@ def test_words_with_white_space_that_is_not_ascii(tmp_path: Path) -> None:
 UNIGRAMS = "\\data\\\nngram 1=4\n\n\\1-grams:\n-0.5 </s>\n-99 <s>\n-0.3 a\n-0.7 b\n\n\\end\\\n"
 
 
-@pytest.mark.parametrize(("b", "normalised"), [("-0.74", True), ("-0.7", False), ("-0.3", False), ("-99", False)])
-def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalised: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("b", "normalized"), [("-0.74", True), ("-0.7", False), ("-0.3", False), ("-99", False)])
+def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalized: bool, tmp_path: Path) -> None:
     """10^-.5 + 10^-.3 is .8174; b's 10^-.7 is .1995, 1.0169 in all; so -0.74, .1820, makes .9994."""
     path = tmp_path / "a.arpa"
     path.write_text(UNIGRAMS.replace("-0.7 b", f"{b} b"))
     vocabulary = Vocabulary(("a", "b", "</s>", "<unk>", "<s>"), np.ones(5, int), 2, 3)
-    assert arpa_table(read_arpa(str(path)), vocabulary).normalised is normalised
+    assert arpa_table(read_arpa(str(path)), vocabulary).normalized is normalized
 
 
 def test_ends_of_sentences_where_the_vocabulary_has_none(tmp_path: Path) -> None:

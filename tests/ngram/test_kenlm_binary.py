@@ -19,7 +19,7 @@ from lmtool import kenlm as ours
 from lmtool.data.sources.builtin import TEST
 from lmtool.errors import UserError
 from lmtool.text_model import TextModel
-from tests.test_arpa_alone import ARPA, LOG10, TEXT
+from tests.commands.test_arpa_alone import ARPA, LOG10, TEXT
 
 Run = Callable[..., str]
 MAGIC = b"mmap lm http://kheafield.com/code format version 5\n"
@@ -55,7 +55,7 @@ def result(folder: str) -> dict[str, object]:
 
 def test_by_hand(files: Run) -> None:
     model = python.load("de.bin")
-    assert model.words == ("<unk>", "a", "b", "</s>") and model.context_size == 1 and not model.normalised
+    assert model.words == ("<unk>", "a", "b", "</s>") and model.context_size == 1 and not model.normalized
     np.testing.assert_allclose(model.score("a b") / math.log(10), LOG10[:3], rtol=1e-6)
     np.testing.assert_allclose(model.score("b zzz a") / math.log(10), LOG10[3:], rtol=1e-6)
     dist = model.log_dist(np.array([[1], [4]])) / math.log(10)  # after a, and after <s>
@@ -68,7 +68,7 @@ def test_commands_give_the_numbers_of_the_arpa_file(files: Run) -> None:
     for name in ("de.arpa", "de.bin"):
         kept = files("eval", f"arpa={name}", "text=de.txt", "detail=true").split("tokens per second")[0]
         assert "[2gram]" in kept and "note: these scores do not sum to one" in files(
-            "score", f"arpa={name}", "text=de.txt", f"to={name}.tsv", f"filter={name}.txt", "most=5"
+            "score", f"arpa={name}", "text=de.txt", f"to={name}.tsv", f"filter={name}.txt", "max_perplexity=5"
         )
         kept += files("predict", "a", f"arpa={name}") + files("generate", f"arpa={name}", "count=3", "seed=1")
         said[name] = kept.replace(name, "de")
@@ -138,7 +138,7 @@ KINDS = {"probing": [], "trie": ["trie"], "array": ["-a", "22", "trie"], "quanti
 def test_all_of_kenlms_formats(built: TextModel, kind: str, lmtool: Run) -> None:
     subprocess.run(["build_binary", *KINDS[kind], "toy.arpa", "toy.bin"], check=True, capture_output=True)
     model, tolerance = python.load("toy.bin"), 1e-2 if kind == "quantized" else 1e-6
-    assert set(model.words) == set(built.words) and model.normalised and model.context_size == 3
+    assert set(model.words) == set(built.words) and model.normalized and model.context_size == 3
     ids = built.vocabulary.encode(model.vocabulary.words)
     for line in [*TEST.splitlines(), "", "zzz the <unk> zzz cat"]:
         np.testing.assert_allclose(model.score(line), built.score(line), rtol=tolerance, atol=1e-6)

@@ -65,8 +65,8 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     smoother = given.build(3, vocabulary)
     assert type(smoother).__name__ == built and len(smoother.values) == 3
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
-    assert table.normalised == smoother.normalised == (smoother.form is not Form.scores) == (name != "stupid_backoff")
-    assert NgramModel(table, vocabulary).normalised == table.normalised
+    assert table.normalized == smoother.normalized == (smoother.form is not Form.scores) == (name != "stupid_backoff")
+    assert NgramModel(table, vocabulary).normalized == table.normalized
     assert given.tuning_split() == ("valid" if name in ("count_merging", "jelinek_mercer") else None)
     if tuned is not None:
         assert settings("smoother", name, **{tuned: "tuned", "tune_on": "test"}).tuning_split() == "test"
@@ -159,7 +159,7 @@ def test_the_model_of_a_run_folder(tmp_path: Path) -> None:
     table = estimate(count_ngrams(text, vocabulary, 3), settings("smoother", "kneser_ney").build(3, vocabulary))
     NgramModel(table, vocabulary).save(tmp_path / NGRAM_FILE)
     model = given.load(tmp_path, vocabulary)
-    assert model.context_size == 2 and model.normalised and not model.dynamic and not model.across_sentences
+    assert model.context_size == 2 and model.normalized and not model.dynamic and not model.across_sentences
     with pytest.raises(UserError, match=r"model\.order=17: must be from 1 to 16"):
         settings("model", "ngram", order=17)
 

@@ -1,4 +1,4 @@
-"""Quantised values and the small trie: levels by hand, the same scores as float32 tables with these values, files."""
+"""Quantized values and the small trie: levels by hand, the same scores as float32 tables with these values, files."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
             open_table(path, "right")
 
 
-def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
+def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
     small = table.quantized(6)
     plain = replace(small.unpacked(), trie=table.trie)

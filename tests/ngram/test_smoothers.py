@@ -192,7 +192,7 @@ def test_stupid_backoff_by_hand() -> None:
     assert scores["b"] == pytest.approx(2 / 3, rel=FLOAT32)  # <s> a b 2 of 3
     assert scores["</s>"] == pytest.approx(0.4 * 0.4 * 3 / 9, rel=FLOAT32)
     assert after(model, "c", "a")["b"] == pytest.approx(0.4 * 2 / 3, rel=FLOAT32)  # c a was never seen: alpha as well
-    assert not model.normalised and "do not sum to one" in model.table.notes[0]
+    assert not model.normalized and "do not sum to one" in model.table.notes[0]
 
 
 def discounts_of(a: list[Counter], k: int, estimator: object, plain: Plain | None = None) -> np.ndarray:

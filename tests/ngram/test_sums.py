@@ -86,7 +86,7 @@ SUMS = {(): 0.85, ("<s>",): 1.1, ("a",): 0.575, ("b",): 0.85}
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.arpa").write_text(BAD)
-    Path("claim.arpa").write_text('# lmtool {"unseen": null, "normalised": true}\n' + BAD)
+    Path("claim.arpa").write_text('# lmtool {"unseen": null, "normalized": true}\n' + BAD)
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_the_plain_program() -> None:
 def test_sums_by_hand(bad: Run) -> None:
     assert sums("bad.arpa") == pytest.approx(SUMS)
     model = arpa_model("claim.arpa")  # what the file says of itself is not believed
-    assert not model.normalised
+    assert not model.normalized
     checked, low, high = checked_sums(model.table, model.vocabulary.eos)
-    assert (low, high) == pytest.approx((0.575, 1.1)) and not checked.normalised
+    assert (low, high) == pytest.approx((0.575, 1.1)) and not checked.normalized
     a, b, bos = (model.vocabulary.ids[word] for word in ("a", "b", "<s>"))
     rows = np.exp(model.log_dist(np.array([[bos], [a], [b]]))).sum(axis=1)
     assert rows == pytest.approx([1.1, 0.575, 0.85])
@@ -112,9 +112,9 @@ def test_sums_by_hand(bad: Run) -> None:
 def test_renormalized_by_hand(bad: Run) -> None:
     said = bad("convert", "arpa=bad.arpa", "to=same.arpa")
     assert "note: scores whose sums are 0.575 to 1.1, not 1: renormalize=true divides by these" in said
-    assert '"normalised": false' in Path("same.arpa").read_text()
+    assert '"normalized": false' in Path("same.arpa").read_text()
     said = bad("convert", "arpa=bad.arpa", "renormalize=true", "to=one.arpa")
-    assert "note" not in said and '"normalised": true' in Path("one.arpa").read_text()
+    assert "note" not in said and '"normalized": true' in Path("one.arpa").read_text()
     grams = read("one.arpa")
     wanted = {
         ("a",): (0.25 / 0.85, 0.5 * 0.85 / 0.575),
@@ -173,7 +173,7 @@ def test_srilms_commands(files: None, capsys: pytest.CaptureFixture[str]) -> Non
     said = run("ngram -order 2 -lm bad.arpa -vocab words.txt -limit-vocab -write-lm limited.arpa")
     assert "note: probabilities sum to 0.375 to 1: -renorm divides by the sums" in said
     header = json.loads(Path("limited.arpa").read_text().split("\n")[0].removeprefix("# lmtool "))
-    assert header["normalised"] is False
+    assert header["normalized"] is False
     assert sums("limited.arpa") == pytest.approx({(): 0.75, ("<s>",): 1, ("a",): 0.375})
     said = run("ngram -order 2 -lm bad.arpa -vocab words.txt -limit-vocab -renorm -write-lm limited.arpa")
     assert not said and all(value == pytest.approx(1, abs=1e-6) for value in sums("limited.arpa").values())
@@ -231,7 +231,7 @@ def test_absurd_weights_are_scores(tmp_path: Path) -> None:
     head = f"\\data\\\nngram 1=3\n{counts}\\1-grams:\n-1 </s>\n-99 <s>\n-0.5 a 98\n"
     (tmp_path / "x.arpa").write_text(f"{head}{''.join(orders)}\\7-grams:\n-0.5 a a a a a a a\n\\end\\\n")
     model = arpa_model(str(tmp_path / "x.arpa"))
-    assert not model.normalised
+    assert not model.normalized
     with pytest.raises(UserError, match="back-off weights are too large"):
         renormalized(model.table)
 
@@ -241,7 +241,7 @@ def test_stupid_backoff_can_be_renormalized(lmtool: Run, tmp_path: Path) -> None
     data = ["data=text", "data.train=t.txt", "data.valid=t.txt"]
     lmtool("train", "model=ngram", "model.order=3", "smoother=stupid_backoff", *data, "hydra.run.dir=scores")
     lmtool("convert", "run=scores", "renormalize=true", "hydra.run.dir=run")
-    assert package.load("run").normalised and not package.load("scores").normalised
+    assert package.load("run").normalized and not package.load("scores").normalized
     lmtool("convert", "run=run", "to=one.arpa")
     assert all(value == pytest.approx(1, abs=1e-5) for value in sums("one.arpa").values())
 

@@ -33,7 +33,7 @@ def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
     for name in ("log_prob", "log_backoff"):
         assert np.array_equal(getattr(again, name), getattr(table, name))
     assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
-    for name in ("bos", "unseen", "missing", "normalised", "suffix_closed", "notes", "sizes"):
+    for name in ("bos", "unseen", "missing", "normalized", "suffix_closed", "notes", "sizes"):
         assert getattr(again, name) == getattr(table, name)
 
 

@@ -1,4 +1,4 @@
-"""Tuned parameters: the likelihood is the model's own, and no neighbour is better."""
+"""Tuned parameters: the likelihood is the model's own, and no neighbor is better."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_no_finite_text_has_perplexity_inf(name: str, changes: dict[str, Any], t
                 fit_and_tune(counts, smoother, encoded(TRAIN[train][:30], vocabulary), Storage())
             model = NgramModel(estimate(counts, smoother, fit=not tuned), vocabulary)
             dist = model.log_dist(contexts_for(text, vocabulary, order, 1)[::5])
-            if model.normalised:
+            if model.normalized:
                 np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
             found = log_probs(model, *TRAIN[train][:5], "zzz", "a zzz a a b", "w1 zzz w12 w11", "b b b b b", "")
             notes = [note for note in model.table.notes if "have probability 0" in note]

@@ -1,4 +1,4 @@
-"""What pictures are made from: positions, ticks, intervals, colours, labels, ids."""
+"""What pictures are made from: positions, ticks, intervals, colors, labels, ids."""
 
 from __future__ import annotations
 
@@ -243,12 +243,12 @@ def test_damaged_metrics_are_named(content: str | None, said: str, tmp_path: Pat
     assert "\n" not in str(raised.value)
 
 
-# colours and SVG
+# colors and SVG
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """WCAG 2's relative luminance."""
-    shares = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    shares = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -267,7 +267,7 @@ def test_text_can_be_read(style: dict[str, str]) -> None:
         assert contrast(style[f"step{step}"], style[on]) >= 4.5, step
 
 
-def test_colours_have_names_of_their_own() -> None:
+def test_colors_have_names_of_their_own() -> None:
     assert LIGHT.keys() == DARK.keys() and len(set(LIGHT.values())) == len(LIGHT)
 
 

@@ -88,7 +88,7 @@ def page_of(folder: Path) -> Page:
         "http-equiv", ""
     )
     assert "@import" not in page.text and "prefers-color-scheme: dark" in page.text
-    assert not re.search(r'style="[^"]*#[0-9a-f]{6}', page.text)  # colours go by their names
+    assert not re.search(r'style="[^"]*#[0-9a-f]{6}', page.text)  # colors go by their names
     assert len(page.labels) == page.tags.count("svg") and all(page.labels)
     result = json.loads((folder / "result.json").read_text())
     assert sorted(result["pictures"]) == sorted(path.name for path in folder.glob("*.png"))
@@ -346,21 +346,21 @@ def test_a_page_of_every_part() -> None:
 
 
 def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None:
-    nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomisation"))
+    nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomization"))
     members = [{"run": name, "perplexity": value, **nothing} for name, value in (("a", 2.5), ("b", None))]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     (table,) = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
     assert isinstance(table, Table) and [row[1] for row in table.rows] == ["2.50", "inf"]
 
 
-def entry(name: str, split: str, perplexity: float, *, normalised: bool = True, sweep: bool = False) -> Entry:
+def entry(name: str, split: str, perplexity: float, *, normalized: bool = True, sweep: bool = False) -> Entry:
     source = ReportFolder(Path(name), Kind.scores, name, Path("sweep") if sweep else None)
-    return Entry(source, name, data="toy", split=split, perplexity=perplexity, normalised=normalised)
+    return Entry(source, name, data="toy", split=split, perplexity=perplexity, normalized=normalized)
 
 
 def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     entries = [
-        *(entry("a", "valid", 12.0), entry("b", "test", 14.0), entry("stupid", "valid", 2.0, normalised=False)),
+        *(entry("a", "valid", 12.0), entry("b", "test", 14.0), entry("stupid", "valid", 2.0, normalized=False)),
         *(entry("c", "valid", 11.0), entry("none", "valid", math.inf), entry("d", "test", 13.0, sweep=True)),
     ]
     valid, test, jobs = summary(entries).parts
@@ -381,11 +381,11 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     assert text.index(">none<") < text.index(note) < text.index(">stupid<")
 
 
-def job(name: str, run: str, split: str, value: float | None, cloze: float | None, normalised: bool = True) -> Row:
+def job(name: str, run: str, split: str, value: float | None, cloze: float | None, normalized: bool = True) -> Row:
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    return Row(name, {"run": run, "split": split}, metric, value, 0.5, status, 0, split, found, normalised)
+    return Row(name, {"run": run, "split": split}, metric, value, 0.5, status, 0, split, found, normalized)
 
 
 def test_a_sweep_has_a_chart_for_each_split() -> None:
@@ -394,7 +394,7 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
         job("1", "b", "valid", 11.0, None),
         job("2", "a", "test", 12.0, 3.5),
         job("3", "b", "test", math.inf, 4.0),
-        job("4", "c", "test", 5.0, 4.5, normalised=False),
+        job("4", "c", "test", 5.0, 4.5, normalized=False),
         job("5", "c", "valid", None, None),
     ]
     source = ReportFolder(Path("s"), Kind.sweep, "s")
@@ -417,10 +417,10 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
 
 
 def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
-    ends = {"from": 0.5, "to": 1.5, "p_bootstrap": 0.01, "p_randomisation": 0.02}
+    ends = {"from": 0.5, "to": 1.5, "p_bootstrap": 0.01, "p_randomization": 0.02}
     members = [
-        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), "normalised": True},
-        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, "normalised": False},
+        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), "normalized": True},
+        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, "normalized": False},
         {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends},
     ]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))

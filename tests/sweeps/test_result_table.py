@@ -24,13 +24,13 @@ def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
 
 
 def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
-    job(tmp_path, 0, "smoother=stupid_backoff", valid_perplexity=90.0, normalised=False)
+    job(tmp_path, 0, "smoother=stupid_backoff", valid_perplexity=90.0, normalized=False)
     job(tmp_path, 1, "smoother=mle", valid_perplexity=None)
     job(tmp_path, 2, "smoother=laplace", valid_perplexity=200.25)
-    job(tmp_path, 3, "smoother=kneser_ney", valid_perplexity=100.5, normalised=True)
+    job(tmp_path, 3, "smoother=kneser_ney", valid_perplexity=100.5, normalized=True)
     table = jobs_table(rows_of(tmp_path))
     assert table == (
-        ["job", "smoother", "valid_perplexity", "normalised", "seconds", "status"],
+        ["job", "smoother", "valid_perplexity", "normalized", "seconds", "status"],
         [
             ["3", "kneser_ney", 100.5, "yes", 1.5, "done"],
             ["2", "laplace", 200.25, "yes", 1.5, "done"],
@@ -52,8 +52,8 @@ def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
 
 
 def test_a_table_of_nothing_but_such_scores_begins_with_the_note(tmp_path: Path) -> None:
-    job(tmp_path, 0, "smoother.factor=0.4", valid_perplexity=90.0, normalised=False)
-    job(tmp_path, 1, "smoother.factor=0.2", valid_perplexity=80.0, normalised=False)
+    job(tmp_path, 0, "smoother.factor=0.4", valid_perplexity=90.0, normalized=False)
+    job(tmp_path, 1, "smoother.factor=0.2", valid_perplexity=80.0, normalized=False)
     table = jobs_table(rows_of(tmp_path))
     assert shown(table).splitlines()[2].startswith("scores that do not sum to one")
     assert [row[0] for row in table[1]] == ["1", "0"]
@@ -102,9 +102,9 @@ def test_splits_are_ranked_one_by_one(tmp_path: Path) -> None:
 
 def test_an_infinite_perplexity_makes_an_infinite_mean(tmp_path: Path) -> None:
     for number, (lr, seed, value) in enumerate([(1, 1, 10.0), (1, 2, None), (2, 1, 8.0), (2, 2, 4.0)]):
-        job(tmp_path, number, f"lr={lr} seed={seed}", valid_perplexity=value, normalised=lr == 1)
+        job(tmp_path, number, f"lr={lr} seed={seed}", valid_perplexity=value, normalized=lr == 1)
     assert seeds_table(rows_of(tmp_path)) == (
-        ["lr", "seeds", "mean valid_perplexity", "standard deviation", "normalised"],
+        ["lr", "seeds", "mean valid_perplexity", "standard deviation", "normalized"],
         [["1", 2, math.inf, None, "yes"], ["2", 2, 6.0, pytest.approx(math.sqrt(8)), "no"]],
     )
 

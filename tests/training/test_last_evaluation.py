@@ -10,7 +10,7 @@ import pytest
 from lmtool.data.corpus import Corpus
 from lmtool.runs.run import METRICS
 from lmtool.training.reporting import Reporter
-from tests.test_training import run, training
+from tests.training.test_training import run, training
 
 
 def steps(toy: Corpus, out: Path, **settings: object) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows, top_of, tree_text
+from lmtool.trees.analysis import PathRow, TreeAnalysis, analyze, path_rows, top_of, tree_text
 from lmtool.trees.builders import balanced_tree, huffman_tree
 from lmtool.trees.codes import from_codes
 from tests.trees.checks import zipf
@@ -23,7 +23,7 @@ SEVERAL = from_codes([(0, "0"), (0, "111"), (1, "10"), (2, "110")])
 
 
 def test_figures_by_hand() -> None:
-    assert analyse(CODES, COUNTS) == TreeAnalysis(
+    assert analyze(CODES, COUNTS) == TreeAnalysis(
         words=4,
         leaves=4,
         nodes=3,
@@ -37,7 +37,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_several_codes_count_with_their_mean() -> None:
-    found = analyse(SEVERAL, np.array([2, 1, 1]))
+    found = analyze(SEVERAL, np.array([2, 1, 1]))
     assert (found.words, found.leaves, found.nodes) == (3, 4, 3)
     assert found.mean_depth == pytest.approx((2 + 2 + 3) / 3)
     assert found.weighted_mean_depth == (2 * 2 + 2 + 3) / 4
@@ -45,15 +45,15 @@ def test_several_codes_count_with_their_mean() -> None:
 
 
 def test_nothing_occurs_and_one_word() -> None:
-    assert analyse(CODES, np.array([0, 1, 0, 0])).entropy == 0
-    found = analyse(CODES, np.zeros(4, dtype=np.int64))
+    assert analyze(CODES, np.array([0, 1, 0, 0])).entropy == 0
+    found = analyze(CODES, np.zeros(4, dtype=np.int64))
     assert found.weighted_mean_depth == found.mean_depth == 2.25 and found.entropy == 0
-    one = analyse(balanced_tree(np.arange(1)), np.array([3]))
+    one = analyze(balanced_tree(np.arange(1)), np.array([3]))
     assert one == TreeAnalysis(1, 1, 0, 0.0, 0.0, 0, 0, 0.0, (1,))
 
 
 def test_huffman_is_near_the_entropy() -> None:
-    found = analyse(huffman_tree(zipf(5000)), zipf(5000))
+    found = analyze(huffman_tree(zipf(5000)), zipf(5000))
     assert found.entropy <= found.weighted_mean_depth <= found.entropy + 0.05
 
 

@@ -133,7 +133,7 @@ def test_bigrams_do_not_cross_sentences() -> None:
     assert [len(found) for found in bigrams(ids[:1], np.array([0, 1]), 3)] == [0, 0, 0]
 
 
-def test_words_with_the_same_neighbours_share_a_cluster() -> None:
+def test_words_with_the_same_neighbors_share_a_cluster() -> None:
     # the|a cat|dog runs|sits the|a cat|dog ...: merging words of a kind loses next to nothing.
     ids = np.random.default_rng(0).integers(0, 2, 3000) + np.tile([0, 2, 4], 1000)
     offsets = np.array([0, len(ids)])

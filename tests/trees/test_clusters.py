@@ -20,10 +20,10 @@ DIVISIONS = [
 
 
 def grouped(words: int, groups: int, dimensions: int, apart: float) -> np.ndarray:
-    """Vectors around the centres of groups: word w is of group w mod groups."""
+    """Vectors around the centers of groups: word w is of group w mod groups."""
     rng = np.random.default_rng(1)
-    centres = apart * rng.normal(size=(groups, dimensions))
-    return (centres[np.arange(words) % groups] + rng.normal(size=(words, dimensions))).astype(np.float32)
+    centers = apart * rng.normal(size=(groups, dimensions))
+    return (centers[np.arange(words) % groups] + rng.normal(size=(words, dimensions))).astype(np.float32)
 
 
 @pytest.mark.parametrize("words", [1, 2, 3, 4, 33, 1000])

@@ -1,4 +1,4 @@
-"""Vectors of neighbours: against a dense matrix and its singular value decomposition; words that are alike are near."""
+"""Vectors of neighbors: against a dense matrix and its singular value decomposition; words that are alike are near."""
 
 from __future__ import annotations
 

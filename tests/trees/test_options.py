@@ -68,7 +68,7 @@ def clusters(
 
 BY_CONTEXTS = clusters_tree(VECTORS, COUNTS, "adaptive", "gaussians", 0.25, 3)
 BY_EMBEDDINGS = clusters_tree(-2 * VECTORS[::-1], COUNTS, "balanced", "kmeans", 0.0, 3)
-BY_NEIGHBOURS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "adaptive", "gaussians", 0.25, 3)
+BY_NEIGHBORS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "adaptive", "gaussians", 0.25, 3)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ BY_NEIGHBOURS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "a
         (clusters("runs/first", Representation.contexts), BY_CONTEXTS),
         (clusters("runs/first", None), BY_CONTEXTS),
         (clusters("runs/first", Representation.embeddings, Division.balanced, Method.kmeans, 0.0), BY_EMBEDDINGS),
-        (clusters(None, None), BY_NEIGHBOURS),
-        (clusters(None, Representation.neighbours), BY_NEIGHBOURS),
+        (clusters(None, None), BY_NEIGHBORS),
+        (clusters(None, Representation.neighbors), BY_NEIGHBORS),
         (UnionTree("union", ["huffman", "frequency"]), union([huffman_tree(COUNTS), frequency_tree(COUNTS)])),
         (
             UnionTree("union", [{"kind": "random", "seed": 4}, "huffman"]),
@@ -184,11 +184,11 @@ def test_vectors_that_do_not_fit() -> None:
         clusters_tree(VECTORS[:5], COUNTS, "balanced", "kmeans", 0.0, 1)
 
 
-def test_runs_and_neighbours_exclude_each_other() -> None:
+def test_runs_and_neighbors_exclude_each_other() -> None:
     with pytest.raises(UserError, match=r"^tree\.representation=embeddings: these vectors are of an earlier run"):
         clusters(None, Representation.embeddings)
-    with pytest.raises(UserError, match=r"^tree\.run=x: is not used with tree\.representation=neighbours"):
-        clusters("x", Representation.neighbours)
+    with pytest.raises(UserError, match=r"^tree\.run=x: is not used with tree\.representation=neighbors"):
+        clusters("x", Representation.neighbors)
 
 
 def test_each_yaml_has_its_option() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lmtool.neural.outputs.hierarchical import node_log_odds
-from lmtool.trees.analysis import analyse, path_rows, top_of
+from lmtool.trees.analysis import analyze, path_rows, top_of
 from lmtool.trees.builders import huffman_tree, random_tree
 from lmtool.trees.codes import code_string, code_strings, write_tree
 from lmtool.trees.tree import Tree
@@ -84,7 +84,7 @@ def test_what_is_no_tree_and_words_that_do_not_fit(tmp_path: Path) -> None:
         "write_tree": lambda tree, words: write_tree(tmp_path / "tree.txt", tree, words),
     }
     of_trees: dict[str, Callable[..., object]] = {
-        "analyse": lambda tree, _: analyse(tree, counts),
+        "analyze": lambda tree, _: analyze(tree, counts),
         "code_strings": lambda tree, _: code_strings(tree),
         "code_string": lambda tree, _: code_string(tree, 0),
     }

@@ -170,6 +170,6 @@ def test_the_tree_of_clusters_has_the_margin_of_epsilon() -> None:
         rng = np.random.default_rng(seed)
         vectors, counts = rng.normal(size=(12, 2)).astype(np.float32), rng.integers(0, 3, 12)
         tree = clusters_tree(vectors, counts, "adaptive", "gaussians", 0.25, seed)
-        centred = (vectors - vectors.mean(axis=0, dtype=np.float64)).astype(np.float32).astype(np.float64)
-        wanted = plain_division(centred, counts, True, True, math.log(3), 8, 12, seed)
+        centered = (vectors - vectors.mean(axis=0, dtype=np.float64)).astype(np.float32).astype(np.float64)
+        wanted = plain_division(centered, counts, True, True, math.log(3), 8, 12, seed)
         assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted

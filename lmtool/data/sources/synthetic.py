@@ -35,8 +35,8 @@ CHUNK = 1 << 20  # tokens drawn at a time
 def zipf(data: Any) -> FloatArray:
     """Return Z, `[T]`, most frequent type first. data: the settings, here and below."""
     weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
-    normalised: FloatArray = weight / weight.sum()
-    return normalised
+    normalized: FloatArray = weight / weight.sum()
+    return normalized
 
 
 def successors(data: Any) -> IntArray:

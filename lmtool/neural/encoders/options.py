@@ -53,7 +53,7 @@ class LblModel(EncoderConfig):
 
     Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
 
-    Source: Mnih & Hinton (2007), "Three new graphical models for statistical language modelling", ICML, eq. 5; diagonal
+    Source: Mnih & Hinton (2007), "Three new graphical models for statistical language modeling", ICML, eq. 5; diagonal
         matrices: Mnih & Hinton (2009), NIPS.
     Complexity: O(C E^2) for each example, diagonal O(C E); V E + C E^2 weights, diagonal V E + C E.
     """

@@ -48,7 +48,7 @@ class LstmSettings(EncoderConfig, ABC):
     activation_regularization: float = setting(0.0, min=0)
     temporal_regularization: float = setting(0.0, min=0)
 
-    def suit(self, unit: Unit, tokens: int) -> None:
+    def fill_in(self, unit: Unit, tokens: int) -> None:
         """Carry the state across sentences unless it is set otherwise."""
         self.across_sentences = self.across_sentences is not False
 
@@ -110,7 +110,7 @@ class NplmSettings(EncoderConfig, ABC):
         """Return False if projection_dim gives the hidden states another dimension than the embeddings'."""
         return self.projection_dim in (None, self.embedding_dim)
 
-    def suit(self, unit: Unit, tokens: int) -> None:
+    def fill_in(self, unit: Unit, tokens: int) -> None:
         """Set a long history for text of words or subwords unless it is short: otherwise more steps gain more."""
         far = not unit.is_character and tokens >= MIN_HISTORY_TOKENS
         self.fofe_window = (DEFAULT_HISTORY_WORDS if far else 0) if self.fofe_window is None else self.fofe_window
@@ -138,7 +138,7 @@ class NplmSettings(EncoderConfig, ABC):
         names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
         return names if self.projection_dim is None else [*names, "projection_dim"]
 
-    def initialise(self, network: nn.Module) -> None:
+    def initialize(self, network: nn.Module) -> None:
         """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set."""
         from torch import nn
 

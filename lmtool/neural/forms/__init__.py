@@ -171,7 +171,7 @@ class Formed(nn.Module):
         given |= {} if words is None else {"words": words}
         return ", ".join(f"{name}={value}" for name, value in given.items() if isinstance(value, int | float | str))
 
-    def hold(self, **tensors: Tensor) -> None:
+    def register_tensors(self, **tensors: Tensor) -> None:
         """Hold tensors, which move with the module and are not saved, as attributes."""
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor, persistent=False)

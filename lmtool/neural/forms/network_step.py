@@ -182,7 +182,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     elif type(output) is HierarchicalSoftmax:
         fits = type(scorer) is DotNodes and output.tree.leaves == output.tree.words > 1
     else:
-        fits = type(output) is NCELoss and output.shared and output.normaliser is None
+        fits = type(output) is NCELoss and output.shared and output.normalizer is None
     if not fits or (of_rows and (not scorer.sparse or model.encodes_in_bf16(examples))):
         return None
     if len(scorer.vectors) != len(scorer.bias) or scorer.vectors is vectors:  # tied

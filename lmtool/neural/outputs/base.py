@@ -86,7 +86,7 @@ class OutputLayer(Formed, ABC):
     natural, in float64 and without gradients. Hidden states may also be sequences `[B, T, D]`, with words `[B, T]`.
 
     tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
-    reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
+    reaches every parameter with a dense gradient. self_normalized: whether training brings the sum of exp(score) over
     all words near 1, so that the layer has unnormalized_log_prob and log_partition. precision: of the large products of
     a training step, for layers that have some; evaluation is in the precision of the weights. autocasts: whether the
     training loss follows torch.autocast in bfloat16. loss_is_log_prob: whether `loss` is the mean of -log p, so that
@@ -103,7 +103,7 @@ class OutputLayer(Formed, ABC):
 
     tree: Tree | None = None
     uses_all_parameters: bool = True
-    self_normalised: bool = False
+    self_normalized: bool = False
     precision: Precision = Precision.fp32
     autocasts: bool = False
     loss_is_log_prob: bool = True
@@ -191,19 +191,19 @@ class OutputLayer(Formed, ABC):
         """Return scores of words y `[B]` after hidden states `[B, D]`, `[B]` in float64: log p without the sum over all
         words, and near it.
 
-        Raises NotImplementedError unless the layer is self_normalised.
+        Raises NotImplementedError unless the layer is self_normalized.
         """
         self._checked("unnormalized_log_prob", h, y)
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalized")
 
     @public
     def log_partition(self, h: Tensor) -> Tensor:
         """Return log of the sum over all words of exp(unnormalized score), `[B]` in float64; 0 if scores are log p.
 
-        Raises NotImplementedError unless the layer is self_normalised.
+        Raises NotImplementedError unless the layer is self_normalized.
         """
         self._checked_hidden("log_partition", h)
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalized")
 
     # What a layer implements: the plain formulas. Their arguments have been checked.
 

@@ -62,7 +62,7 @@ class ClassSoftmax(RowScores, OutputLayer):
         members, starts = classes.argsort(stable=True), F.pad(sizes.cumsum(0), (1, 0))
         place = torch.empty_like(classes)  # of each word among the members of its class
         place[members] = torch.arange(len(classes)) - starts[classes[members]]
-        self.hold(classes=classes, members=members, starts=starts, place=place)
+        self.register_tensors(classes=classes, members=members, starts=starts, place=place)
         dtype = torch.get_default_dtype()
         mass = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, classes, counts.double())
         self.class_bias = nn.Parameter(log_unigram(mass).to(dtype))

@@ -202,7 +202,7 @@ class HierarchicalSoftmax(OutputLayer):
         paths = tree.paths
         arrays = {"_offsets": paths.offsets, "_path_nodes": paths.nodes, "_path_bits": paths.bits}
         arrays["_word_leaves"] = tree.word_leaves
-        self.hold(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
+        self.register_tensors(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the nodes that have sparse gradients, or none."""

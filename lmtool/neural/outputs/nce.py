@@ -6,7 +6,7 @@ r"""Noise-contrastive estimation: discriminate the data word from noise words; n
         \qquad w_j \sim q \propto \text{unigram}^{\text{power}} \\
     s_w &= b_w + u_w \cdot h - \log Z(h)
 
-log Z is fixed to 0, or with `learn_normaliser` an affine function of h. A noise word may be y; with q the exact
+log Z is fixed to 0, or with `learn_normalizer` an affine function of h. A noise word may be y; with q the exact
 probability of the draws, the optimum is s_w = log p(w|h) of the data at every k. Evaluation is exact: p(w|h) is the
 softmax of the scores.
 
@@ -119,7 +119,7 @@ class NCELoss(DrawnWords):
     log_dist are exact, as is the loss in eval mode.
     """
 
-    self_normalised = True
+    self_normalized = True
     log_kq: Tensor
 
     def __init__(
@@ -131,7 +131,7 @@ class NCELoss(DrawnWords):
         noise: int = 100,
         shared: bool = True,
         power: float = 1.0,
-        learn_normaliser: bool = False,
+        learn_normalizer: bool = False,
         sparse: bool = False,
     ) -> None:
         """dim: D. counts: `[O]` of the words in train, for b and q.
@@ -144,11 +144,11 @@ class NCELoss(DrawnWords):
         super().__init__(dim, counts, vectors, name="noise", number=noise, power=power, sparse=sparse)
         self.noise, self.shared = noise, shared
         log_kq = self.table.log_q + math.log(noise)
-        self.hold(log_kq=log_kq.to(torch.get_default_dtype()))
-        self.normaliser = nn.Linear(dim, 1) if learn_normaliser else None
-        if self.normaliser is not None:
-            nn.init.zeros_(self.normaliser.weight)
-            nn.init.zeros_(self.normaliser.bias)
+        self.register_tensors(log_kq=log_kq.to(torch.get_default_dtype()))
+        self.normalizer = nn.Linear(dim, 1) if learn_normalizer else None
+        if self.normalizer is not None:
+            nn.init.zeros_(self.normalizer.weight)
+            nn.init.zeros_(self.normalizer.bias)
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J in nats for hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
@@ -159,8 +159,8 @@ class NCELoss(DrawnWords):
         """Compute J with noise words `[k]` or `[B, k]`."""
         real, fake = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
         real, fake = real - self.log_kq[y], fake - self.log_kq[draws]
-        if self.normaliser is not None:
-            log_z = self.normaliser(h)  # [B, 1]
+        if self.normalizer is not None:
+            log_z = self.normalizer(h)  # [B, 1]
             real, fake = real - log_z[:, 0], fake - log_z
         losses = -(F.logsigmoid(real) + F.logsigmoid(-fake).sum(1))  # [B]
         return losses if reduction == "none" else losses.mean()
@@ -170,14 +170,14 @@ class NCELoss(DrawnWords):
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
         h, y = self._checked("unnormalized_log_prob", h, y)
-        return self.scores_of(h, y[:, None])[:, 0].double() - self._log_normaliser(h)
+        return self.scores_of(h, y[:, None])[:, 0].double() - self._log_normalizer(h)
 
     @public
     @torch.no_grad()
     def log_partition(self, h: Tensor) -> Tensor:
         """Return the log-sum-exp of s over all words, `[B]` in float64: 0 where the scores are log p."""
         h = self._checked_hidden("log_partition", h)
-        return self.log_z(h) - self._log_normaliser(h)
+        return self.log_z(h) - self._log_normalizer(h)
 
-    def _log_normaliser(self, h: Tensor) -> Tensor | float:
-        return 0.0 if self.normaliser is None else self.normaliser(h)[:, 0].double()
+    def _log_normalizer(self, h: Tensor) -> Tensor | float:
+        return 0.0 if self.normalizer is None else self.normalizer(h)[:, 0].double()

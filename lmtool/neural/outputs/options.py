@@ -133,7 +133,7 @@ class DrawnOutput(OutputConfig, ABC):
     loss_is_log_prob = False
     draws: ClassVar[tuple[str, int]]
 
-    def suit(self, words: int) -> str:
+    def fill_in(self, words: int) -> str:
         """Fill in the number of drawn words if it is None, given O; return a note if O is below the usual number."""
         name, usual = self.draws
         if getattr(self, name) is not None:
@@ -159,8 +159,8 @@ class NceOutput(DrawnOutput):
         """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
-        self.suit(len(counts))
-        assert self.num_noise is not None, "suit has filled it in"
+        self.fill_in(len(counts))
+        assert self.num_noise is not None, "fill_in has set it in"
         with named_as_settings():
             return NCELoss(
                 dim,
@@ -169,7 +169,7 @@ class NceOutput(DrawnOutput):
                 noise=self.num_noise,
                 shared=self.share_noise,
                 power=self.unigram_power,
-                learn_normaliser=self.learn_log_z,
+                learn_normalizer=self.learn_log_z,
                 sparse=True,
             )
 
@@ -188,7 +188,7 @@ class SampledOutput(DrawnOutput):
         """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
-        self.suit(len(counts))
-        assert self.num_samples is not None, "suit has filled it in"
+        self.fill_in(len(counts))
+        assert self.num_samples is not None, "fill_in has set it in"
         with named_as_settings():
             return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)

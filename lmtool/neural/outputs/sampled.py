@@ -54,7 +54,7 @@ class SampledSoftmax(DrawnWords):
         """
         super().__init__(dim, counts, vectors, name="samples", number=samples, power=power, sparse=sparse)
         self.samples = samples
-        self.hold(log_q=self.table.log_q.to(torch.get_default_dtype()))
+        self.register_tensors(log_q=self.table.log_q.to(torch.get_default_dtype()))
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J in nats for hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""

@@ -271,7 +271,7 @@ def table_of(
         bos=bos,
         unseen=math.log(unseen) if unseen > 0 else -math.inf,
         missing=smoother.missing,
-        normalised=smoother.normalised,
+        normalized=smoother.normalized,
         suffix_closed=True,
         notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size][kept])),
     )

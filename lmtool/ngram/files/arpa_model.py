@@ -189,7 +189,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, close
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,
-        "normalised": table.normalised,
+        "normalized": table.normalized,
     }
     with atomic_write(path) as temporary, packed_file(temporary, path) as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())

@@ -24,7 +24,7 @@ from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantized ones
+FORMAT, SMALL_FORMAT = 4, 5  # of float32 values, and of quantized ones
 REMEDY = "train the model again"
 NUMBERS_PER_PIECE = 1 << 22  # written at once
 
@@ -154,7 +154,7 @@ def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> 
         file.attrs["format"] = FORMAT if table.quantized_bits is None else SMALL_FORMAT
         file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
         file.attrs["bos"] = table.bos
-        for name in ("unseen", "missing", "normalised", "suffix_closed"):
+        for name in ("unseen", "missing", "normalized", "suffix_closed"):
             file.attrs[name] = getattr(table, name)
         file.attrs["notes"] = json.dumps(table.notes)
         write_trie(file, table.trie)
@@ -191,7 +191,7 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
                 log_prob=log_prob,
                 log_backoff=log_backoff,
                 notes=tuple(parsed(about.pop("notes"), [str], "notes")),
-                **{name: about[name] for name in ("bos", "unseen", "missing", "normalised", "suffix_closed")},
+                **{name: about[name] for name in ("bos", "unseen", "missing", "normalized", "suffix_closed")},
             )
         if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
             raise ValueError("arrays of wrong lengths")

@@ -48,7 +48,7 @@ class KenlmBinary(LanguageModel):
         self._new_state, self._order = kenlm.State, int(self._model.order)
         words, before, after = _words(path), self._state_after([]), kenlm.State()
         log10 = {word: self._model.BaseScore(before, word, after) for word in words if word != BOS}
-        self._normalised = bool(abs(sum(10.0**value for value in log10.values()) - 1) <= SUM_SLACK)
+        self._normalized = bool(abs(sum(10.0**value for value in log10.values()) - 1) <= SUM_SLACK)
         self.vocabulary = vocabulary_of(words, sentences=log10.get(EOS, ZERO) > ZERO)
 
     @property
@@ -62,9 +62,9 @@ class KenlmBinary(LanguageModel):
         return self._order - 1
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether the probabilities of the 1-grams sum to one."""
-        return self._normalised
+        return self._normalized
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""

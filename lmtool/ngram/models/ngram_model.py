@@ -74,9 +74,9 @@ class NgramModel(LanguageModel):
         return self.table.order - 1
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
-        return self.table.normalised
+        return self.table.normalized
 
     def limited(self, words: Collection[str]) -> NgramModel:
         """Return the model without n-grams of words other than `words`, `<s>`, `</s>` and `<unk>`, and without these
@@ -194,7 +194,7 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
     contexts: int64 `[N, C]` of a text, N > 0; None: contexts of the model's n-grams, evenly spaced.
     """
     ngrams = model.ngrams if isinstance(model, UnitNgramModel) else model
-    if not isinstance(ngrams, NgramModel) or ngrams.table.quantized_bits is None or not ngrams.normalised:
+    if not isinstance(ngrams, NgramModel) or ngrams.table.quantized_bits is None or not ngrams.normalized:
         return []
     table = ngrams.table
     if table.order == 1 or table.sizes[-1] == 0:
@@ -244,9 +244,9 @@ class UnitNgramModel(LanguageModel):
         return self.step * self.ngrams.context_size
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
-        return self.ngrams.normalised
+        return self.ngrams.normalized
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""

@@ -26,7 +26,7 @@ SUM_SLACK = 0.01  # by which sums of rounded probabilities may differ from 1
 
 
 def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
-    """Return the table, marked as normalised if all sums are 1, with the lowest and the highest of them.
+    """Return the table, marked as normalized if all sums are 1, with the lowest and the highest of them.
 
     eos: the id of `</s>`, after which nothing is predicted.
     """
@@ -34,7 +34,7 @@ def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, fl
     last = [table.trie.words(k, 0, size) for k, size in enumerate(table.sizes[:-1], start=1)]
     used = np.append(sums[np.concatenate([np.empty(0), *last]) != (-1 if eos is None else eos)], total)
     low, high = float(used.min()), float(used.max())
-    return replace(table, normalised=table.missing == 0 and low >= 1 - SUM_SLACK and high <= 1 + SUM_SLACK), low, high
+    return replace(table, normalized=table.missing == 0 and low >= 1 - SUM_SLACK and high <= 1 + SUM_SLACK), low, high
 
 
 def renormalized(table: BackoffTable) -> BackoffTable:
@@ -52,7 +52,7 @@ def renormalized(table: BackoffTable) -> BackoffTable:
     with np.errstate(divide="ignore", invalid="ignore"):  # after a context without a sum, words not seen are predicted
         weights = np.where(none, shorter / rest, np.exp(table.log_backoffs(0, len(sums)), dtype=float) * shorter / sums)
     table = replace(table, log_prob=log_prob.astype(np.float32), log_backoff=log(weights).astype(np.float32))
-    return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalised=True)
+    return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalized=True)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums of absurd weights are inf or nan

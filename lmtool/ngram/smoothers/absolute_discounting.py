@@ -32,7 +32,7 @@ class AbsoluteConfig(SmootherConfig):
     words that can be predicted. Without `interpolate` the second term is only for words not seen after h, its weight
     being such that the probabilities sum to one (Katz 1987).
 
-    Source: Ney, Essen & Kneser (1994), "On structuring probabilistic dependences in stochastic language modelling",
+    Source: Ney, Essen & Kneser (1994), "On structuring probabilistic dependences in stochastic language modeling",
         Computer Speech & Language 8; as in Chen & Goodman (1998), *Absolute Discounting*.
     Complexity: O(N) to estimate the N n-grams of all orders, one discount for each order; p(w|h) as of `model=ngram`.
     """

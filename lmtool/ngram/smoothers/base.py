@@ -98,7 +98,7 @@ class Smoother:
         self.notes: list[str] = []
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether the estimates are probabilities, which sum to one over the words."""
         return self.form is not Form.scores
 

@@ -30,7 +30,7 @@ class BackoffTable:
     log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 if nothing follows it. Both are
     float32 arrays, or both quantized: log_probs() and log_backoffs() read either, `unpacked` makes float32 arrays.
     bos: the id of `<s>`. unseen: log-probability of types outside the vocabulary, -inf if they have none. missing: log
-    back-off weight of contexts that are not in the table. normalised: whether these are probabilities or scores, which
+    back-off weight of contexts that are not in the table. normalized: whether these are probabilities or scores, which
     do not sum to one. suffix_closed: whether the table has the last k-1 words of each n-gram of order k. notes: what
     the user should know about the estimation.
     """
@@ -41,7 +41,7 @@ class BackoffTable:
     bos: int
     unseen: float
     missing: float = 0.0
-    normalised: bool = True
+    normalized: bool = True
     suffix_closed: bool = True
     notes: tuple[str, ...] = ()
 

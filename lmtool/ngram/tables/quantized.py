@@ -136,7 +136,7 @@ class QuantizedValues:
 
 
 def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> QuantizedValues:
-    """Quantise the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: n-grams per order.
+    """Quantize the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: n-grams per order.
 
     Raises ValueError for NaN and for plus infinity, which are not log-probabilities or weights.
     """

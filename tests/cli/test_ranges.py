@@ -1,0 +1,263 @@
+"""Every number among the settings has a rule: the schemas are walked, and values out of range must be refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from lmtool.commands import verbs
+from lmtool.config.options import HOMES
+from lmtool.config.rules import Rule
+from lmtool.config.settings import saved_settings, typed
+from lmtool.errors import UserError
+from tests.conftest import composed_line
+from tests.schemas import SETTINGS as CLASSES
+
+HUGE = 10**30  # no whole number of 64 bits
+# What a verb or an option needs beside itself to be composed, and the preset where it is not the option of its name.
+NEEDS = {
+    "hub": ["data.path=a"],
+    "table": ["counts.paths=a", "model=ngram"],
+    "text": ["data=names"],  # it has a data.split
+    "train": ["model=ngram"],  # prune is null for the others
+    "eval": ["nbest=a"],
+    "compare": ["runs=[a,b]"],
+    "ensemble": ["runs=[a,b]", "cache=neural"],
+    "clusters": ["tree.run=a"],
+    "neighbors": ["words=[a]"],
+    "export": ["to=a"],
+    "push": ["to=hub:a/b"],
+    "convert": ["runs=[a,b]"],
+    "score": ["text=a", "to=a.tsv", "filter=b", "min_perplexity=2", "buckets=[a,b]"],
+    "surprisal": ["text=a"],
+    "distill": ["run=a", "ngrams_from=b"],
+}
+# Settings that may be 0, and what it means.
+ZERO = {
+    "seed": "a seed",
+    "tree.seed": "a seed",
+    "data.seed": "a seed",
+    "data.split.shuffle_seed": "a seed",
+    "data.min_words": "sentences without a word are kept",
+    "data.zipf_exponent": "all words are as likely",
+    "data.repeat": "no word follows from the one before it",
+    "nplm-model.layers": "no hidden layer",
+    "model.fofe_window": "none",
+    "model.context_reset_prob": "none",
+    "model.passes": "the start as it is",
+    "model.dropout": "none",
+    "model.input_dropout": "none",
+    "model.embedding_dropout": "none",
+    "model.weight_dropout": "none",
+    "model.output_dropout": "none",
+    "model.activation_regularization": "none",
+    "model.temporal_regularization": "none",
+    "output.unigram_power": "uniform noise",
+    "max_oov": "no OOVs pass",
+    "spillover": "none",
+    "smoother.gt_max": "nothing is discounted",
+    "smoother.gt_max_unigram": "nothing is discounted",
+    "absolute-smoother.discounts": "nothing is taken off",
+    "kneser_ney-smoother.discounts": "nothing is taken off",
+    "tree.epsilon": "one code a word",
+    "optim.weight_decay": "none",
+    "optim.momentum": "none",
+    "optim.beta1": "no memory",
+    "optim.beta2": "no memory",
+    "schedule.warmup": "none",
+    "temperature": "the likeliest word",
+    "nbest_weight": "the model is not asked",
+    "nbest_word_penalty": "none",
+    "unk_log10": "a word of probability 0 has 1",
+    "cache_theta": "all contexts are as alike",
+    "dynamic_lr": "the weights stay as they are",
+    "dynamic_decay": "the weights are not pulled back",
+    "training.accuracy_tokens": "not taken",
+    "training.save_every": "after every step",
+}
+NEGATIVE = {"nbest_word_penalty": "longer hypotheses are favored", "unk_log10": "the logarithm of a probability"}
+# Numbers with a fraction that may be as large as one likes, and why that does no harm.
+UNBOUNDED = {
+    "optim.lr": "the loss is lost, and says so",
+    "optim.weight_decay": "the loss is lost, and says so",
+    "optim.eps": "nothing is learnt",
+    "model.activation_regularization": "hidden units become 0",
+    "model.temporal_regularization": "hidden units hardly change",
+    "temperature": "all words are as likely",
+    "nbest_weight": "the model alone decides",
+    "max_perplexity": "every text passes",
+    "min_perplexity": "no text passes",
+    "cache_theta": "the likest context alone counts",
+    "dynamic_lr": "the model forgets all that it has learned",
+    "schedule.decay": "nothing is learnt",
+    "training.epochs": "another budget ends it, or the user",
+    "training.minutes": "another budget ends it, or the user",
+    "training.evaluate_every": "one evaluation, at the end",
+    "training.max_grad_norm": "nothing is clipped",
+    "training.embedding_max_norm": "nothing is scaled down",
+    "training.save_every": "one checkpoint, at the end",
+    "data.split.train": "a count: the text must have so many",
+    "data.split.valid": "a count: the text must have so many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting that takes numbers. group, schema: where it stands; kind: int, float, list or Any."""
+
+    group: str
+    schema: str
+    key: str
+    kind: Any
+    item: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.schema}-{self.key}"
+
+
+def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Setting]:
+    """The settings of a schema that take numbers, those of its parts too, but not of other groups."""
+    hints = get_type_hints(schema)
+    for field in fields(schema):
+        hint = hints[field.name]
+        key = f"{prefix}{field.name}"
+        if get_origin(hint) in (Union, UnionType):
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
+        items = get_args(hint)
+        if key in ("training.trackers", "data.segmenter"):
+            continue  # names or settings of other options, which have their ranges there; or true, or null
+        if hint in (int, float, Any):
+            yield Setting(group, name, key, hint)
+        elif get_origin(hint) is list and items[0] in (int, float):
+            yield Setting(group, name, key, list, items[0])
+        elif is_dataclass(hint):
+            if not any(issubclass(known, hint) for other, made in CLASSES.items() if other for known in made.values()):
+                yield from numbers_of(group, name, hint, f"{key}.")
+        elif hint == dict[str, Any]:
+            pass  # another program's settings, for it to refuse
+        elif hint == list[Any]:
+            pass  # settings of other options, which have their ranges there
+        elif get_origin(hint) is dict:
+            assert not list(numbers_of(group, name, items[1], f"{key}.")), f"{key}: this test must learn to set these"
+        else:
+            plain = hint in (str, bool, list[str]) or issubclass(hint, Enum)
+            assert plain, f"{key}: this test does not know what values {hint} takes"
+
+
+SETTINGS = [
+    setting
+    for group, schemas in CLASSES.items()
+    for name, schema in schemas.items()
+    for setting in numbers_of(group, name, schema, f"{group}." if group else "")
+]
+
+
+def composed(group: str, schema: str) -> tuple[DictConfig, str]:
+    """The settings of the first option that has a schema, and the verb they are for."""
+    if not group:
+        verb = schema
+        words = NEEDS.get(schema, [])
+    else:
+        verb = {"data": "preprocess", "tree": "tree"}.get(group, "train")
+        option = schema
+        needed = {"output": "nplm", "smoother": "ngram", "counts": "ngram"}.get(group)
+        words = [f"model={needed}"] if needed else []
+        own = NEEDS.get(schema, [])
+        words += own if any(word.startswith(f"{group}=") for word in own) else [f"{group}={option}", *own]
+    return composed_line(verb, *words), verb
+
+
+def bad_values(setting: Setting) -> list[Any]:
+    """What no setting of this kind may be."""
+    numbers: dict[Any, list[Any]] = {int: [-1, HUGE], float: [-1.0, math.nan, math.inf, -math.inf]}
+    if setting.kind in numbers:
+        return numbers[setting.kind]
+    bad = numbers[setting.item or float]
+    lists = [[], *([value] for value in bad), *([first, value] for first in (0, 1) for value in bad)]
+    if setting.kind is Any:
+        return [*bad, *lists, *([[value] * 3] for value in bad)]
+    return lists
+
+
+@cache
+def option(group: str, schema: str) -> tuple[DictConfig, type]:
+    """What `composed` makes of a schema, which is right as it stands, and the verb's own schema: made once."""
+    config, verb = composed(group, schema)
+    typed(config, CLASSES[""][verb])
+    return config, CLASSES[""][verb]
+
+
+def refusal(config: DictConfig, expected: type, key: str, value: Any, group: str = "") -> str | None:
+    """What is said of a setting's value; None where it is taken. group: of an option that is read without the others,
+    as from a run.
+    """
+    before = OmegaConf.select(config, key)
+    before = OmegaConf.to_container(before) if OmegaConf.is_config(before) else before
+    OmegaConf.update(config, key, value, merge=False)
+    try:
+        if group in HOMES:
+            saved_settings(OmegaConf.to_container(config[group]), group)
+        else:
+            typed(config, expected)
+    except UserError as error:
+        return str(error)
+    finally:
+        OmegaConf.update(config, key, before, merge=False)
+    return None
+
+
+def test_all_verbs_are_walked() -> None:
+    assert set(verbs()) == set(CLASSES[""])
+    keys = {setting.key for setting in SETTINGS} | {str(setting) for setting in SETTINGS}
+    assert {"threads", "data.vocabulary.size", "data.split.train", "smoother.alpha", "lr_range_limits"} <= keys
+    assert keys >= ZERO.keys() | UNBOUNDED.keys()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
+    config, expected = option(setting.group, setting.schema)
+    for number, value in enumerate(bad_values(setting)[int(setting.key in NEGATIVE) :]):  # -1 comes first
+        said = refusal(config, expected, setting.key, value, setting.group if number else "")
+        assert said is not None, f"{setting.key}={value} is taken: give it a rule in lmtool/config"
+        assert setting.key in said and "\n" not in said, f"{setting.key}={value}: {said}"
+        assert "must be" in said, said
+    zero = refusal(config, expected, setting.key, 0, setting.group) if setting.kind is not list else "no list"
+    assert (zero is None) == (setting.key in ZERO or str(setting) in ZERO), f"{setting.key}=0: {zero or 'is taken'}"
+    if setting.kind is float:
+        large = refusal(config, expected, setting.key, 1e300, setting.group)
+        assert (large is None) == (setting.key in UNBOUNDED), f"{setting.key}=1e300: {large or 'is taken'}"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    rule = Rule(low=0, open_low=True)
+    for value in (5, np.int64(5)):
+        rule.require(value, "k", "int | None")
+    for value in (0.5, np.float32(0.5), np.int64(5), 10**400):
+        rule.require(value, "t", "float")
+    for value, type_ in (
+        (5.0, "int"),
+        (True, "int"),
+        (True, "float"),
+        ("5", "float"),
+        (math.inf, "float"),
+        (0, "float"),
+    ):
+        with pytest.raises(UserError, match=r"must be (a whole number, )?above 0"):
+            rule.require(value, "k", type_)
+    with pytest.raises(UserError, match="must be a number above 0, or null"):
+        Rule(low=0, open_low=True, words=("null",)).require("null", "training.epochs", "Any")
+
+
+def test_block_is_not_null() -> None:
+    config = composed_line("compare", "runs=[a,b]", "block=null")
+    with pytest.raises(UserError, match="block=null: must be"):
+        typed(config, CLASSES[""]["compare"])

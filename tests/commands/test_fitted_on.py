@@ -1,0 +1,96 @@
+"""What was fitted or chosen on a split is known to the run, and said wherever a result on that split is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtool.runs.run import Run as Folder
+from lmtool.runs.run import fitted_by, fitted_note
+from lmtool.system.files import read_json
+from tests.conftest import NEURAL
+
+Run = Callable[..., str]
+TUNED = {  # settings of train model=ngram, and what they fit on valid
+    "jm": (("smoother=jelinek_mercer",), ["lambdas"]),
+    "kn": (("smoother=kneser_ney", "smoother.discounts=tuned"), ["discounts"]),
+    "mkn": (("smoother=modified_kneser_ney", "smoother.discounts=tuned"), ["discounts"]),
+    "add": (("smoother=laplace", "smoother.alpha=tuned"), ["alpha"]),
+    "merge": (("smoother=count_merging",), ["weights and discounts"]),
+    "weighted": (("smoother=count_merging", "smoother.source_weights={train: 1}"), ["discounts"]),
+    "plain": (("smoother=modified_kneser_ney",), []),
+    "given": (("smoother=jelinek_mercer", "smoother.lambdas=[0.5,0.5]"), []),
+}
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_n_grams_know_their_tuning(lmtool: Run, name: str) -> None:
+    words, fitted = TUNED[name]
+    lmtool("train", "model=ngram", "model.order=2", "data=toy", *words, "hydra.run.dir=run")
+    assert json.loads(Path("run/run.json").read_text())["fitted_on"] == ({"valid": fitted} if fitted else {})
+    said = lmtool("eval", "run=run")
+    note = f"note: fitted or chosen on valid itself, which favors it here: run ({', '.join(fitted)}); use a split"
+    assert (note in said) == bool(fitted) and ("favors" in said) == bool(fitted)
+    assert "favors" not in lmtool("eval", "run=run", "split=test")
+
+
+@pytest.fixture
+def both(lmtool: Run) -> Run:
+    """A network, and an n-gram model that is fitted on nothing."""
+    lmtool("train", "model=nplm", *NEURAL, "hydra.run.dir=net")
+    lmtool("train", "model=ngram", "model.order=2", "data=toy", "hydra.run.dir=kn")
+    return lmtool
+
+
+def test_everything_that_shows_a_network_on_valid_says_so(both: Run) -> None:
+    note = "note: fitted or chosen on valid itself, which favors it here: "
+    end = "; use a split that was not, e.g. split=test"
+    assert f"{note}net (checkpoint){end}" in both("eval", "run=net", "hydra.run.dir=net-valid")
+    assert "favors" not in both("eval", "run=net", "split=test")
+    said = both("compare", "runs=[kn,net,net-valid/scores.h5]", "hydra.run.dir=table")
+    assert f"{note}net (checkpoint); net-valid/scores.h5 (checkpoint){end}" in said
+    members = read_json(Path("table/result.json"), "-")["members"]
+    assert [member["fitted"] for member in members] == [[], ["checkpoint"], ["checkpoint"]]
+    said = both("ensemble", "runs=[kn,net]", "hydra.run.dir=mix")
+    assert f"{note}the mixture (weights); net (checkpoint){end}" in said
+    assert Folder.open(Path("mix")).fitted_on == {"valid": ["weights", "checkpoint"]}
+    given = both("ensemble", "runs=[kn,net]", "weights=[0.5,0.5]", "hydra.run.dir=given")
+    assert f"{note}net (checkpoint){end}" in given
+    said = both("ensemble", "runs=[kn,net]", "fit_split=test", "split=test", "hydra.run.dir=on-test")
+    assert "on test itself, which favors it here: the mixture (weights); use a split that was not, e.g." in said
+    assert Folder.open(Path("on-test")).fitted_on == {"test": ["weights"], "valid": ["checkpoint"]}
+    said = both("ensemble", "runs=[kn,net-valid/scores.h5]", "hydra.run.dir=scores")
+    assert f"{note}the mixture (weights); net-valid/scores.h5 (checkpoint){end}" in said
+    both("report", "paths=[kn,net,table]", "hydra.run.dir=page")
+    page = Path("page/report.html").read_text()
+    assert "fitted or chosen on it" in page and "favors it here: net (checkpoint)" in page
+
+
+def test_models_made_of_others_inherit(both: Run) -> None:
+    both("distill", "run=net", "ngrams_from=kn", "hydra.run.dir=distilled")
+    assert Folder.open(Path("distilled")).fitted_on == {"valid": ["checkpoint"]}
+    both("convert", "run=net", "quantize=8", "hydra.run.dir=small")
+    assert Folder.open(Path("small")).fitted_on == {"valid": ["checkpoint"]}
+    both("train", "model=ngram", "model.order=1", "data=toy", "hydra.run.dir=uni")
+    both("ensemble", "runs=[kn,uni]", "hydra.run.dir=mix")
+    both("convert", "runs=[mix]", "hydra.run.dir=one")
+    assert Folder.open(Path("one")).fitted_on == {"valid": ["weights"]}
+
+
+def test_what_settings_choose_on_valid() -> None:
+    network = {"output": {"kind": "nce"}, "training": {"patience": 3}, "schedule": {"kind": "plateau", "patience": 1}}
+    assert fitted_by(network) == {"valid": ["checkpoint", "number of epochs", "learning rate"]}
+    mixture = {"fit_split": "valid", "weights": None, "cache": "neural", "cache_theta": None}
+    assert fitted_by(mixture) == {"valid": ["weights", "cache_theta"]}
+    assert fitted_by(mixture | {"weights": [0.9, 0.1]}) == {"valid": ["cache_theta"]}
+    assert fitted_by(mixture | {"weights": [0.9, 0.1], "cache_theta": 1.0}) == {}
+    assert fitted_note({"a": []}, "valid") == []
+    assert fitted_note({"a": ["b"]}, "test")[0].endswith("e.g. split=valid")
+
+
+def test_a_sweep_says_what_ranked_its_jobs(lmtool: Run) -> None:
+    said = lmtool("train", "-m", "model=ngram", "model.order=1,2", "data=toy", "hydra.sweep.dir=sweep")
+    assert "note: valid ranks the jobs" in said and "lmtool eval split=test" in said

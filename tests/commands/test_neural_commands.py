@@ -1,0 +1,334 @@
+"""Neural models and their trees from the command line, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lmtool.cli.help_pages import options_of
+from lmtool.commands.predict import _drawn
+from lmtool.data.corpus import Corpus
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+from lmtool.neural.word_vectors import word_representations
+from lmtool.system.files import read_json, write_json
+from lmtool.trees.tree import Tree
+from tests.conftest import neural
+
+Run = Callable[..., str]
+SMALL = [
+    *("data=toy", "model.embedding_dim=8", "model.context_size=3", "model.dropout=0", "training.epochs=4"),
+    *("training.minutes=null", "training.batch_size=16", "optim.lr=0.02"),
+]
+HIDDEN = ["model.hidden_dim=12"]
+
+
+def result(folder: str) -> dict:
+    return json.loads(Path(folder, "result.json").read_text())
+
+
+# Perplexities that are far from what each has before the first step, 18.25; unigrams have 15, bags of three words 14.
+LEARNT = {"nplm": 6, "skip_layer": 6, "lbl": 10, "cbow": 15, "hsoftmax": 6, "nce": 9}
+
+
+@pytest.mark.parametrize("model", LEARNT)
+def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> None:
+    hidden = HIDDEN if model in ("nplm", "skip_layer", "hsoftmax", "nce") else []
+    noise = ["output.num_noise=10"] if model == "nce" else []
+    said = lmtool("train", f"model={model}", *SMALL, *hidden, *noise, "hydra.run.dir=run")
+    assert "valid perplexity" in said and ("tree=union: 23 words, " in said) == (model == "hsoftmax")
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    trained, found = result("run"), result("eval")
+    assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9)
+    assert found["perplexity"] < LEARNT[model] and found["normalized"]
+    assert ("log_z" in found) == (model == "nce")
+
+
+@pytest.mark.parametrize("output", ["softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"])
+@pytest.mark.parametrize("model", ["nplm", "lbl"])
+def test_any_encoder_with_any_output_layer(model: str, output: str, lmtool: Run) -> None:
+    extra = {"nce": ["output.num_noise=10"], "sampled": ["output.num_samples=10"], "adaptive": ["output.div_value=2"]}
+    words = [*SMALL, *extra.get(output, []), *(HIDDEN if model == "nplm" else [])]
+    lmtool("train", f"model={model}", f"output={output}", *words, "hydra.run.dir=run")
+    lmtool("eval", "run=run", "split=test", "hydra.run.dir=eval")
+    assert result("eval")["perplexity"] < (10 if model == "nplm" else 13)
+
+
+def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
+    for number, words in enumerate(
+        (
+            ["model=nplm", "model.layers=3", "model.activation=relu"],
+            [
+                "model=nplm",
+                "model.tied=false",
+                "model.layer_norm=false",
+                "model.gated=false",
+                "model.activation=tanh",
+                "model.direct_connections=true",
+            ],
+            [
+                "model=hsoftmax",
+                "output.nodes=morin_bengio",
+                "model.layers=0",
+                "model.projection_dim=null",
+                "output.hidden_dim=9",
+                "output.node_dim=7",
+            ],
+            ["model=lbl", "model.diagonal=true", "optim=adagrad", "optim.lr=0.3"],
+            ["model=nce", "output.share_noise=false", "output.num_noise=5", "optim=sgd", "optim.lr=1.0"],
+            ["model=nplm", "output.precision=bf16"],
+        )
+    ):
+        rate = [] if any(word.startswith("optim") for word in words) else ["optim.lr=0.02"]
+        hidden = [] if "model=lbl" in words else HIDDEN
+        lmtool("train", *SMALL[:-1], *rate, *words, *hidden, f"hydra.run.dir=run{number}")
+        assert result(f"run{number}")["valid_perplexity"] < 14, words
+
+
+def test_a_tree_is_part_of_its_run(lmtool: Run) -> None:
+    lmtool("tree", "data=toy", "tree=random", "to=tree.txt")
+    lmtool("train", "model=hsoftmax", "tree=file", "tree.path=tree.txt", *SMALL, *HIDDEN, "hydra.run.dir=run")
+    Path("tree.txt").unlink()
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    assert result("eval")["perplexity"] == pytest.approx(result("run")["valid_perplexity"], rel=1e-9)
+    Path("run/tree.safetensors").write_bytes(b"no tree")
+    assert "damaged" in lmtool("eval", "run=run", code=2)
+    Path("run/tree.safetensors").unlink()
+    assert "tree" in lmtool("eval", "run=run", code=2)
+
+
+@pytest.mark.parametrize("tree", ["balanced", "random", "frequency", "huffman", "classes", "brown"])
+def test_trees_are_looked_at(tree: str, lmtool: Run) -> None:
+    extra = ["tree.clusters=5"] if tree == "brown" else []
+    said = lmtool("tree", "data=toy", f"tree={tree}", *extra, "words=[the,cat]", "levels=2", "hydra.run.dir=out")
+    assert "23 words, 23 leaves, 22 inner nodes" in said and "at least the entropy" in said
+    assert re.search(r"^the +\d+ +[\d.]+ +\d+ +[01]+$", said, flags=re.M)
+    found = result("out")
+    assert found["entropy"] <= found["weighted_mean_depth"] <= found["maximal_depth"]
+    assert found["mean_depth"] >= math.log2(23)
+    assert Path("out/tree.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_clusters_of_an_earlier_run(lmtool: Run) -> None:
+    lmtool("train", "model=nplm", *SMALL, *HIDDEN, "hydra.run.dir=first")
+    for number, words in enumerate(
+        ([], ["tree.representation=embeddings", "tree.method=kmeans"], ["tree.epsilon=0.3"], ["tree.split=balanced"])
+    ):
+        tree = ["tree=clusters", "tree.run=first", *words]
+        said = lmtool("train", "model=hsoftmax", *tree, *SMALL, *HIDDEN, f"hydra.run.dir=run{number}")
+        assert "tree=clusters: 23 words" in said
+        assert result(f"run{number}")["valid_perplexity"] < 8
+        lmtool("eval", f"run=run{number}", f"hydra.run.dir=eval{number}")
+        found = result(f"eval{number}")["perplexity"]
+        assert found == pytest.approx(result(f"run{number}")["valid_perplexity"], rel=1e-9)
+
+
+def test_unnormalized_scores(lmtool: Run) -> None:
+    lmtool("train", "model=nce", "output.num_noise=10", *SMALL, *HIDDEN, "hydra.run.dir=run")
+    said = lmtool("eval", "run=run", "hydra.run.dir=exact")
+    assert "log Z of the scores" in said
+    said = lmtool("eval", "run=run", "unnormalized=true", "hydra.run.dir=scores")
+    assert "do not sum to one" in said
+    exact, scores = result("exact"), result("scores")
+    assert not scores["normalized"] and exact["log_z"] == scores["log_z"]
+    # The whole of valid has fewer tokens than contexts are taken for log Z: the means differ by exactly that.
+    assert exact["tokens"] == exact["log_z"]["contexts"]
+    apart = math.log(exact["perplexity"]) - math.log(scores["perplexity"])
+    assert apart == pytest.approx(exact["log_z"]["mean"], abs=1e-5)
+
+
+def test_a_mixture_of_neural_models(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
+    lmtool("train", "model=hsoftmax", *SMALL, *HIDDEN, "hydra.run.dir=hs")
+    lmtool("ensemble", "runs=[kn,hs]", "hydra.run.dir=mix")
+    mixed = result("mix")
+    assert mixed["perplexity"] <= min(member["perplexity"] for member in mixed["members"]) * (1 + 1e-9)  # EM's gap
+
+
+MISTAKES = [
+    ("train model=nplm tree=huffman", ["tree=", "not used", "output=softmax"]),
+    ("train model=hsoftmax tree=hufman", ["tree=hufman", "huffman"]),
+    ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "from 1 to 23"]),
+    ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "from 1 to 23"]),
+    ("train model=nce output.num_noise=0", ["output.num_noise=0", "1 or more"]),
+    ("train model=cbow model.context_size=0", ["model.context_size=0", "1 or more"]),
+    ("train model=hsoftmax model.tied=true data=toy", ["model.tied=true", "model.tied=null"]),
+    ("train model=nplm output=adaptive output.cutoffs=[5,3]", ["output.cutoffs=[5, 3]", "ascending"]),
+    ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "at most 22"]),
+    ("train model=nplm output=classes output.classes=24 data=toy", ["output.classes=24", "at most 23"]),
+    ("train model=hsoftmax tree=classes tree.classes=24 data=toy", ["tree.classes=24", "at most 23"]),
+    (
+        "train model=hsoftmax tree=clusters tree.representation=contexts data=toy",
+        ["earlier run", "tree.run=runs/first"],
+    ),
+    ("train model=hsoftmax tree=union tree.trees=[brown,bron]", ["tree.trees[1]=bron", "did you mean brown?"]),
+    ("train model=hsoftmax tree=clusters tree.run=nowhere data=toy", ["no run folder nowhere"]),
+    ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.6", ["tree.epsilon=0.6", "below 0.5"]),
+    ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.2 tree.split=balanced", ["tree.split=adaptive"]),
+    ("train model=hsoftmax tree=file data=toy", ["tree.path"]),
+    (
+        "train model=hsoftmax tree=file tree.path=nowhere.txt data=toy",
+        ["nowhere.txt", "tree"],
+    ),
+    ("train model=hsoftmax tree=wordnet tree.folder=nowhere data=toy", ["nowhere", "wordnet"]),
+    ("train model=hsoftmax tree=brown tree.clusters=1", ["tree.clusters=1", "from 2"]),
+    ("train model=nplm model.projection_dim=0", ["model.projection_dim=0", "1 or more, or null"]),
+    (
+        "train model=nplm model.tied=true model.projection_dim=9",
+        ["model.projection_dim=9", "model.embedding_dim, 128, or null"],
+    ),
+    ("train model=nplm model.layers=-1", ["model.layers=-1", "from 0"]),
+    ("train model=nplm model.input_dropout=1", ["model.input_dropout=1", "below 1"]),
+    ("train model=nplm output.precision=fp8", ["output.precision", "fp32, bf16"]),
+    ("train model=nplm optim=adagrad optim.eps=0", ["optim.eps=0", "above 0"]),
+    ("tree data=toy words=[teh]", ["words=teh", "not in the vocabulary", "the"]),
+    ("tree data=toy levels=0", ["levels=0", "from 1 to 8"]),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run) -> None:
+    said = lmtool(*line.split(), code=2)
+    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+
+
+def test_runs_that_do_not_fit(lmtool: Run) -> None:
+    lmtool("train", "model=nplm", *SMALL, *HIDDEN, "hydra.run.dir=run")
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
+    saved = read_json(Path("run/run.json"), "-")
+    del saved["config"]["output"]
+    Path("old").mkdir()
+    write_json(Path("old/run.json"), saved)
+    assert "no settings of its output" in lmtool("eval", "run=old", code=2)
+    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
+        "eval", "run=run", "unnormalized=true", code=2
+    )
+    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
+        "eval", "run=kn", "unnormalized=true", code=2
+    )
+    hsoftmax = ["train", "model=hsoftmax", "tree=clusters"]
+    assert "not a neural model" in lmtool(*hsoftmax, "tree.run=kn", *SMALL, code=2)
+    other = ["data=toy", "data.name=other", "data.vocabulary.min_count=3"]
+    assert "another vocabulary" in lmtool(*hsoftmax, "tree.run=run", *other, code=2)
+    lmtool("tree", "data=toy", "to=tree.txt")
+    assert "another vocabulary" in lmtool("tree", "tree=file", "tree.path=tree.txt", *other, code=2)
+    lines = Path("tree.txt").read_text().splitlines()
+    for wrong, words in (
+        (lines[1:], "misses 1 of the 23 words"),
+        ([*lines, lines[0]], "not a prefix code"),
+        ([*lines[1:], lines[0] + "0"], "no code begins with"),
+        ([*lines, "one two three"], "3 fields"),
+    ):
+        Path("tree.txt").write_text("\n".join(wrong))
+        said = lmtool("train", "model=hsoftmax", "tree=file", "tree.path=tree.txt", *SMALL, code=2)
+        assert words in said and said.count("\n") == 1
+
+
+def test_a_loss_that_is_no_number_keeps_the_checkpoint(lmtool: Run) -> None:
+    words = [*SMALL[:-1], "optim=sgd", "optim.lr=1e4", "training.max_grad_norm=null", "schedule=constant"]
+    said = lmtool("train", "model=lbl", *words, "training.evaluate_every=0.1", "hydra.run.dir=run", code=2)
+    assert re.search(r"the loss is \S+ at step \d+: lower optim.lr", said) and said.count("\n") == 1
+    assert not Path("run/run.json").exists()
+
+
+def test_every_option_of_outputs_and_trees_composes(lmtool: Run) -> None:
+    for output in options_of("output"):
+        assert f"kind: {output}" in lmtool("train", "model=cbow", f"output={output}", "--cfg", "job")
+    for tree in options_of("tree"):
+        assert f"kind: {tree}" in lmtool("train", "model=hsoftmax", f"tree={tree}", "--cfg", "job")
+    assert set(options_of("output")) == {"softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"}
+    neural = {"nplm", "skip_layer", "lbl", "cbow", "hsoftmax", "nce", "lstm", "gru", "rnn"}
+    assert set(options_of("model")) == {"ngram", "class_ngram", "skip_ngram"} | neural
+
+
+def test_a_sweep_over_trees(lmtool: Run) -> None:
+    said = lmtool("train", "-m", "model=hsoftmax", "tree=huffman,random", *SMALL, *HIDDEN)
+    assert "tree" in said and "huffman" in said and "random" in said
+
+
+def test_representations_are_means_over_train(toy: Corpus) -> None:
+    model = neural(toy)
+    train = toy.split("train")
+    found = word_representations(model, train)
+    contexts, targets = train.windows(np.arange(train.tokens), 3)
+    with torch.no_grad():
+        hidden = model.encoder(torch.from_numpy(contexts)).numpy()
+    for word in (0, 5):
+        np.testing.assert_allclose(found[word], hidden[targets == word].mean(0), rtol=1e-5, atol=1e-6)
+    assert not (targets == 22).any()  # <unk> stands nowhere in train
+    np.testing.assert_allclose(found[22], hidden.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(word_representations(model, None), model.encoder.embedding.weight[:-1].detach())
+
+
+def test_the_tree_is_written_before_it_is_printed(lmtool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:  # as `| head` closes the pipe
+        raise BrokenPipeError
+
+    monkeypatch.setattr("lmtool.session.Session.say", closed)
+    with suppress(BrokenPipeError):
+        lmtool("tree", "data=toy", "tree=random", "to=tree.txt")
+    assert len((tmp_path / "tree.txt").read_text().splitlines()) >= 23
+
+
+def test_the_preset_of_a_network_at_the_size_of_a_notebook(lmtool: Run) -> None:
+    # 24 embeddings of 10; of 22 nodes: embeddings of 16, alpha; beta, c of 16; W 16 x 30, U 16 x 16
+    parameters = 24 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
+    said = lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1")
+    assert "output.nodes.hidden.weight 480, " in said and f"; {parameters:,} in all" in said
+    assert "best valid perplexity " in said and f"{parameters:,} parameters" in said
+
+
+def test_predict_prints_the_decisions_on_the_path_of_each_word(lmtool: Run) -> None:
+    lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1", "hydra.run.dir=h")
+    said = lmtool("predict", "the", "run=h", "paths=true", "top=3", "hydra.run.dir=asked")
+    probabilities = [word["probability"] for word in result("asked")["contexts"][0]["words"]]
+    lines = [line for line in said.splitlines() if " · " in line]
+    assert len(lines) == 3 and Path("asked/paths.png").read_bytes().startswith(b"\x89PNG")
+    for line, p in zip(lines, probabilities, strict=True):  # a balanced tree: one code for each word
+        assert math.prod(map(float, re.findall(r"[01]: ([\d.]+)", line))) == pytest.approx(p, abs=2e-3)
+    lmtool("train", "data=toy", "model=ngram", "hydra.run.dir=n")
+    assert "paths=true: n has no tree" in lmtool("predict", "the", "run=n", "paths=true", code=2)
+
+
+def test_the_drawn_paths_by_hand() -> None:
+    first, second, third = (0, 1, 0.75), (0, 0, 0.25), (1, 0, 0.8)
+    root = _drawn([("b", [first]), ("a", [second, third])])
+    assert (root.share, root.label) == (1, "")
+    left, right = root.children
+    assert (right.code, right.share, right.label, right.children) == ("1", 0.75, "b", ())
+    assert [(leaf.code, leaf.label) for leaf in left.children] == [("00", "a"), ("01", "…")]
+    assert [leaf.share for leaf in left.children] == pytest.approx([0.2, 0.05])
+
+
+def test_the_tree_of_a_run(lmtool: Run) -> None:
+    small = ("data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.steps=1")
+    lmtool("train", "model=hsoftmax", "tree=huffman", *small, "hydra.run.dir=h")
+    said = lmtool("tree", "run=h", "to=codes.txt", "hydra.run.dir=of_run")
+    assert said.startswith("tree=huffman: 23 words") and "built in" not in said
+    lmtool("tree", "data=toy", "tree=huffman", "to=built.txt", "hydra.run.dir=built")
+    assert Path("codes.txt").read_text() == Path("built.txt").read_text()
+    assert result("of_run")["kind"] == "huffman"
+    assert "run=h: the run has data and a tree already" in lmtool("tree", "run=h", "tree=random", code=2)
+    lmtool("train", "model=nplm", *small, "hydra.run.dir=n")
+    assert "run=n has no tree" in lmtool("tree", "run=n", code=2)
+
+
+def test_decisions_by_hand() -> None:
+    tree = Tree([[1, -1], [-2, -3]], [0, 0, 1])  # word 0 has the codes 1 and 00, word 1 the code 01
+    layer = HierarchicalSoftmax(2, tree).double()
+    with torch.no_grad():
+        layer.nodes.bias.copy_(torch.tensor([3.0, 0.25]).log())  # of the second child: 3 / 4 and 1 / 5
+    h = torch.zeros(2, dtype=torch.float64)
+    first, second, third = (0, 1, 0.75), (0, 0, 0.25), (1, 0, 0.8)
+    assert [[pytest.approx(d) for d in code] for code in ([first], [second, third])] == layer.decisions(h, 0)
+    assert layer.decisions(h, 1) == [[pytest.approx(second), pytest.approx((1, 1, 0.2))]]
+    assert layer.log_dist(h[None])[0].exp().tolist() == pytest.approx([0.95, 0.05])

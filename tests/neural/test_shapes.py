@@ -1,0 +1,344 @@
+"""What does not fit is refused in one line, and what is taken gives the right numbers: layers, encoders, optimizers and
+trees.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from lmtool.config.verbs import Likeness
+from lmtool.errors import UserError
+from lmtool.mixtures.cache import UnigramCache
+from lmtool.neural import (
+    ClassSoftmax,
+    DotNodes,
+    Encoder,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    MorinBengioNodes,
+    NCELoss,
+    RowAdagrad,
+    RowAdam,
+    RowSGD,
+    SampledSoftmax,
+    clip_gradients,
+)
+from lmtool.neural.forms import only_plain
+from lmtool.neural.model import NeuralModel
+from lmtool.neural.rows import pairs_of
+from lmtool.neural.word_vectors import nearest
+from lmtool.system.arrays import whole_numbers
+from lmtool.trees import (
+    Tree,
+    analyze,
+    balanced_tree,
+    brown_tree,
+    classes_tree,
+    clusters_tree,
+    code_string,
+    frequency_tree,
+    huffman_tree,
+    path_rows,
+    random_tree,
+    top_of,
+    write_tree,
+)
+from tests.conftest import ROOT, nplm
+from tests.shape_walks import COUNTS, LAYERS, OPTIMIZERS, TREE, D, O, outcome, walk_optimizer
+
+CHECKS = (
+    "neural/checks",
+    "neural/outputs/base",
+    "neural/encoders/base",
+    "neural/optimizers/base",
+    "neural/optimizers/rows",
+    "neural/rows",
+    "system/arrays",
+    "trees/tree",
+)
+
+
+WALK = """
+import sys
+from lmtool.neural.forms import only_plain
+from tests.shape_walks import walk_layers_and_encoders
+wrong = []
+for plain in (False, True):
+    with only_plain(plain):
+        wrong += [f"plain={plain}, {line}" for line in walk_layers_and_encoders()]
+sys.exit("\\n".join(wrong) or 0)
+"""
+
+
+def test_nothing_ends_the_process() -> None:
+    command = [sys.executable, "-W", "error", "-c", WALK]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_change_rows_of_their_own(name: str, plain: bool) -> None:
+    with only_plain(plain):
+        assert list(walk_optimizer(name)) == []
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_checks_are_no_assertions(name: str) -> None:
+    """`python -O` leaves assertions out."""
+    tree = ast.parse((ROOT / "lmtool" / f"{name}.py").read_text())
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_any_shape_type_and_range(data: st.DataObject) -> None:
+    layer = LAYERS[data.draw(st.sampled_from(["full, large", "hierarchical", "nce, own noise", "classes"]))]()
+    words = layer.word_count or 1
+    sizes = st.lists(st.integers(0, 7), max_size=3)
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.int64]))
+    h = torch.zeros(data.draw(sizes | st.just([3, D])), dtype=dtype)
+    ids = st.integers(0, words - 1) | st.integers(-(2**63), 2**63 - 1)
+    y = torch.full(data.draw(sizes | st.just([3])), data.draw(ids))
+    fits = dtype == torch.float32 and h.dim() == 2 and h.shape[1] == D and y.shape == h.shape[:1] != (0,)
+    fits = fits and bool(((y >= 0) & (y < words)).all())
+    assert isinstance(outcome(layer, h, y), str) != fits
+
+
+def test_widened_hidden_has_its_gradient() -> None:
+    layer, h = HierarchicalSoftmax(D, TREE, COUNTS), torch.ones(2, D, dtype=torch.bfloat16, requires_grad=True)
+    layer(h, torch.tensor([1, 2])).backward()
+    assert h.grad is not None and h.grad.dtype == torch.bfloat16 and bool(h.grad.any())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = layer(nn.Linear(4, D)(torch.ones(2, 4)), torch.tensor([1, 2]))
+    assert loss.dtype == torch.float32
+
+
+NODES = DotNodes(D, torch.zeros(O - 1))
+FORMS = [NODES, MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=5, node_dim=4)]
+
+
+@pytest.mark.parametrize("nodes", FORMS, ids=["dot", "morin_bengio"])
+def test_scores_of_nodes(nodes: DotNodes | MorinBengioNodes) -> None:
+    h, rows = torch.ones(2, D), torch.tensor([[0, 3], [21, 0]])
+    pairs = pairs_of(rows)
+    torch.testing.assert_close(nodes.scores_of(h, pairs), nodes.all_scores(h).gather(1, rows).flatten())
+    with pytest.raises(ValueError, match="all_scores: h must be"):
+        nodes.all_scores(h[0])
+
+
+def cell(rows: int, dim: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(rows, dim))
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    r"FullSoftmax: counts must be numbers \[O\], one or more; got float64 \[0\]": lambda: FullSoftmax(D, []),  # type: ignore[arg-type]
+    "NCELoss: counts must be finite numbers of 0 or more; got a minimum of -1": lambda: NCELoss(D, -COUNTS[-1:]),
+    "FullSoftmax: counts must be finite": lambda: FullSoftmax(D, torch.tensor([1.0, math.nan])),
+    "FullSoftmax: dim must be a whole number of 1 or more; got 0": lambda: FullSoftmax(0, COUNTS),
+    r"FullSoftmax: vectors must be floating-point \[23 or more, 6\]; got float32 \[22, 6\]": lambda: FullSoftmax(
+        D, COUNTS, cell(22, D)
+    ),
+    r"NCELoss: vectors must be .*; got float32 \[23, 5\]": lambda: NCELoss(D, COUNTS, cell(O, 5), noise=1),
+    r"noise=1\.5": lambda: NCELoss(D, COUNTS, noise=1.5),  # type: ignore[arg-type]
+    r"samples=2\.0": lambda: SampledSoftmax(D, COUNTS, samples=2.0),  # type: ignore[arg-type]
+    "loss_with: draws must be ids from 0 to 22; got a maximum of 23": lambda: NCELoss(D, COUNTS, noise=2).loss_with(
+        torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, 23])
+    ),
+    r"loss_with: draws must be int64 \[k\] or \[2, k\]; got int64 \[3, 2\]": lambda: NCELoss(
+        D, COUNTS, noise=2
+    ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.ones(3, 2).long()),
+    "loss_with: draws must be ids from 0 to 22; got a minimum of -3": lambda: SampledSoftmax(
+        D, COUNTS, samples=2
+    ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, -3])),
+    "loss_with: y must be ids from 0 to 22": lambda: SampledSoftmax(D, COUNTS, samples=2).loss_with(
+        torch.zeros(1, D), torch.tensor([O]), torch.tensor([1])
+    ),
+    "HierarchicalSoftmax: tree must be a Tree; got a list": lambda: HierarchicalSoftmax(D, []),  # type: ignore[arg-type]
+    r"HierarchicalSoftmax: counts must be numbers \[23\]; got int64 \[22\]": lambda: HierarchicalSoftmax(
+        D, TREE, COUNTS[1:]
+    ),
+    "nodes must be 22, as the tree has, of dimension 6; got 5 of dimension 6": lambda: HierarchicalSoftmax(
+        D, TREE, nodes=DotNodes(D, torch.zeros(5))
+    ),
+    "of dimension 6; got 22 of dimension 4": lambda: HierarchicalSoftmax(D, TREE, nodes=DotNodes(4, torch.zeros(22))),
+    r"DotNodes: log_odds must be a floating-point tensor \[N\]; got int64 \[3\]": lambda: DotNodes(
+        D, torch.zeros(3).long()
+    ),
+    "ClassSoftmax: classes must be ids from 0 to 22; got a minimum of -1": lambda: ClassSoftmax(
+        D, COUNTS, torch.arange(O) - 1
+    ),
+    "NeuralModel: the output layer must be of dimension 8, as the encoder, and over 23 words; got FullSoftmax of "
+    "dimension 6 over 23": lambda: NeuralModel(encoder_of(24), FullSoftmax(D, COUNTS), 24),
+    "over 30 words; got FullSoftmax of dimension 8 over 23": lambda: NeuralModel(
+        encoder_of(31), FullSoftmax(8, COUNTS), 31
+    ),
+    r"RowSGD: parameters must be floating-point \[R\] or \[R, H\]; got float32 \[1, 2, 3\]": lambda: RowSGD(
+        [nn.Parameter(torch.zeros(1, 2, 3))], lr=0.1
+    ),
+    "RowAdagrad: lr must be finite and 0 or more; got nan": lambda: RowAdagrad([cell(2, 2)], lr=math.nan),
+    "RowSGD: momentum must be finite and 0 or more; got -1": lambda: RowSGD([cell(2, 2)], lr=0.1, momentum=-1),
+    r"RowAdam: betas must be two numbers from 0 to below 1; got \(0.9, 1.0\)": lambda: RowAdam(
+        [cell(2, 2)], lr=0.1, betas=(0.9, 1.0)
+    ),
+    "clip_gradients: max_norm must be above 0; got 0": lambda: clip_gradients([], 0),
+    "nearest: word must be from 0 to 2 and top 1 or more; got word -1 and top 1": lambda: nearest(
+        np.eye(3, dtype=np.float32), -1, 1, Likeness.cosine
+    ),
+    "size=0: a cache holds 1 token or more": lambda: UnigramCache(0),
+    "contexts must be integers from 0 to 8 .N, 3.; got int64 .2.": lambda: whole_numbers(
+        "contexts", [1, 2], ("N", 3), below=9
+    ),
+}
+
+
+def encoder_of(words: int) -> Encoder:
+    return nplm().build(words, tied=False, sparse=False)
+
+
+@pytest.mark.parametrize("error", REFUSED)
+def test_what_is_refused(error: str) -> None:
+    with pytest.raises(ValueError, match=error) as caught:
+        REFUSED[error]()
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_may_be_a_list_or_an_array() -> None:
+    for counts in ([3, 1], np.array([3, 1]), torch.tensor([3.0, 1.0])):
+        torch.testing.assert_close(FullSoftmax(D, counts).bias.exp(), torch.tensor([0.7, 0.3]))  # type: ignore[arg-type]
+
+
+def test_momentum_that_is_switched_on_later() -> None:
+    # Without momentum the state has no rows, which the compiled loop would then have written to.
+    weight = cell(2, 1)
+    optimizer = RowSGD([weight], lr=1.0)
+    for momentum in (0.0, 0.5, 0.5):
+        optimizer.param_groups[0]["momentum"] = momentum
+        weight.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 1), (2, 1), check_invariants=True)
+        optimizer.step()
+    assert weight.tolist() == [[0.0], [-1 - 1 - 1.5]]
+
+
+def test_one_parameter_can_be_clipped() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    assert clip_gradients(parameter, 1.0).item() == 5
+    torch.testing.assert_close(parameter.grad, torch.tensor([0.6, 0.8]))
+
+
+# Trees
+
+CODES = [(-1, 1), (-2, -3)]  # of counts 3, 1, 1: word 0 has the code 0, the others 10 and 11
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [3, 1, 1],
+        (3, 1, 1),
+        torch.tensor([3, 1, 1]),
+        torch.tensor([3.0, 1.0, 1.0]),
+        np.array([3, 1, 1], dtype=np.uint16),
+    ],
+    ids=["list", "tuple", "tensor", "float tensor", "uint16"],
+)
+def test_counts_of_a_tree(counts: Any) -> None:
+    for build in (huffman_tree, frequency_tree):
+        assert build(counts).children.tolist() == [list(pair) for pair in CODES]
+    assert analyze(huffman_tree(counts), counts).weighted_mean_depth == 1.4
+    assert classes_tree(counts, 1).words == 3 and balanced_tree(torch.tensor([2, 0, 1])).words == 3
+
+
+BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "huffman_tree": huffman_tree,
+    "frequency_tree": frequency_tree,
+    "classes_tree": lambda counts: classes_tree(counts, None),
+    "brown_tree": lambda counts: brown_tree(np.array([0, 1, 0]), np.array([0, 3]), counts, 2),
+    "clusters_tree": lambda counts: clusters_tree(np.eye(2), counts, "balanced", "kmeans", 0.0, 0),
+    "analyze": lambda counts: analyze(huffman_tree([1, 1]), counts),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize(
+    ("counts", "error"),
+    [
+        ([], r"got float64 \[0\]"),
+        ([1, -2], "must be whole numbers of 0 or more; got -2"),
+        ([[1, 2], [3, 4]], r"got int64 \[2, 2\]"),
+        ([1, math.nan], "got nan"),
+        ([1, math.inf], "got inf"),
+        ([1.5, 1], "got 1.5"),
+        ([True, False], r"got bool \[2\]"),
+        (["a", "b"], "got <U1"),
+        (None, "got object"),
+        (7, r"got int64 \[\]"),
+        ([1, [2]], "cannot be read as an array"),
+        (torch.ones(2, requires_grad=True), "cannot be read as an array: .*requires grad"),
+        (torch.ones(2, device="meta"), "cannot be read as an array: .*meta device"),
+        ([1 << 61, 1 << 61], "must have a sum below"),
+    ],
+)
+def test_what_is_no_counts(name: str, counts: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: counts .*{error}"):
+        BUILDERS[name](counts)
+
+
+TREES: dict[str, Callable[[], Any]] = {
+    "brown_tree: ids must be integers from 0 to 1; got a maximum of 7": lambda: brown_tree([0, 7], [0, 2], [1, 1], 2),  # type: ignore[arg-type]
+    "brown_tree: offsets must ascend from 0 to 2, the number of ids": lambda: brown_tree([0, 1], [0, 3], [1, 1], 2),  # type: ignore[arg-type]
+    "brown_tree: offsets must ascend": lambda: brown_tree([0, 1], [0, 2, 1, 2], [1, 1], 2),  # type: ignore[arg-type]
+    r"clusters_tree: vectors must be numbers \[2, D\], .*; got float64 \[3, 3\]": lambda: clusters_tree(
+        np.eye(3),
+        [1, 1],
+        "balanced",
+        "kmeans",
+        0.0,
+        0,  # type: ignore[arg-type]
+    ),
+    r"clusters_tree: vectors .*; got float64 \[2, 0\]": lambda: clusters_tree(
+        np.zeros((2, 0)),
+        [1, 1],
+        "balanced",
+        "kmeans",
+        0.0,
+        0,  # type: ignore[arg-type]
+    ),
+    "balanced_tree: order must have the ids 0 to W-1": lambda: balanced_tree([0, 0, 1]),  # type: ignore[arg-type]
+    "balanced_tree: order must be integers": lambda: balanced_tree([0.0, 1.0]),  # type: ignore[arg-type]
+    "random_tree: words must be a whole number of 1 or more; got 0": lambda: random_tree(0, 1),
+    "code_string: leaf must be from 0 to 22; got -1": lambda: code_string(TREE, -1),
+    r"path_rows: counts must be whole numbers \[23\]": lambda: path_rows(TREE, ["a"] * O, np.array([1]), [0]),
+    "path_rows: words must be the 23 of the tree; got 2": lambda: path_rows(TREE, ["a", "b"], COUNTS.numpy(), [0]),
+    "path_rows: which must be integers from 0 to 22": lambda: path_rows(TREE, ["a"] * O, COUNTS.numpy(), [O]),
+    r"top_of: counts must be whole numbers \[23\]": lambda: top_of(TREE, ["a"] * O, np.array([1]), 1),
+    "write_tree: words must be the 23 of the tree; got 1": lambda: write_tree(ROOT / "tree.txt", TREE, ["a"]),
+    "not a tree: its nodes and words must be integers": lambda: Tree([[-1.0, -2.0]], [0, 1]),  # type: ignore[arg-type]
+    "Tree: leaf_words cannot be read as an array": lambda: Tree([[-1, -2]], [0, [1]]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("error", TREES)
+def test_what_is_no_tree(error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        TREES[error]()
+
+
+def test_a_tree_of_lists_and_vectors_beyond_float32() -> None:
+    tree = Tree([[-1, -2]], torch.tensor([0, 1]))  # type: ignore[arg-type]
+    assert tree.children.dtype == tree.leaf_words.dtype == np.int32 and tree.words == 2
+    for vectors in ([[1e300], [-1e300]], [[math.inf], [0.0]]):
+        with pytest.raises(UserError, match="the word vectors are not finite"):
+            clusters_tree(np.array(vectors), np.array([1, 1]), "adaptive", "gaussians", 0.25, 0)

@@ -1,0 +1,310 @@
+"""Optimizers beside the step, and the learning-rate range test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lmtool.config.groups import OptimConfig
+from lmtool.data.corpus import Corpus
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.optimizers.base import ParameterGroups
+from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
+from lmtool.neural.outputs.options import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+)
+from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
+from lmtool.training.optimizers import (
+    _running_mean,
+    load_optimizer_state_dict,
+    make_optimizers,
+    optimizer_state_dict,
+    propose,
+    range_test,
+    renormalize_rows,
+    update,
+)
+from lmtool.trees import Tree, huffman_tree
+from tests.conftest import NEURAL, SOFTMAX, neural
+
+Run = Callable[..., str]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weight_decay_in_the_gradient_is_torchs(name: str, dtype: torch.dtype) -> None:
+    # Where all rows are used in each step, the row-wise forms are torch's own.
+    torch.manual_seed(0)
+    ours = torch.nn.Parameter(torch.randn(5, 3, dtype=dtype))
+    theirs = torch.nn.Parameter(ours.detach().clone())
+    decay = 0.3
+    row, dense = {
+        "sgd": (RowSGD([ours], 0.1, momentum=0.9, l2=decay), torch.optim.SGD([theirs], 0.1, 0.9, weight_decay=decay)),
+        "adagrad": (RowAdagrad([ours], 0.1, l2=decay), torch.optim.Adagrad([theirs], 0.1, weight_decay=decay)),
+        "adam": (RowAdam([ours], 0.1, l2=decay), torch.optim.Adam([theirs], 0.1, weight_decay=decay)),
+    }[name]
+    for _ in range(4):
+        grad = torch.randn(5, 3, dtype=dtype)
+        ours.grad = torch.sparse_coo_tensor(torch.arange(5)[None], grad, (5, 3), check_invariants=False)
+        theirs.grad = grad.clone()
+        row.step()
+        dense.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        SgdOptim("sgd", 0.1, 0.1, 0.9),
+        AdagradOptim("adagrad", 0.1, 0.1, 1e-10),
+        AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8),
+        AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8),
+    ],
+)
+def test_optimizers_remember(optim: OptimConfig, toy: Corpus) -> None:
+    def steps(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], seeds: range) -> None:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            model.zero_grad()
+            model(torch.randint(20, (8, 3)), torch.randint(20, (8,))).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    torch.manual_seed(0)
+    first = neural(toy, NceOutput("nce", 9, True, 1.0, False))
+    torch.manual_seed(0)
+    second = neural(toy, NceOutput("nce", 9, True, 1.0, False))
+    optimizers = make_optimizers(first, optim)
+    steps(first, optimizers, range(3))
+    state = {name: tensor.clone() for name, tensor in optimizer_state_dict(optimizers).items()}
+    second.load_state_dict(first.state_dict())
+    steps(first, optimizers, range(3, 6))
+    others = make_optimizers(second, optim)
+    load_optimizer_state_dict(others, state)
+    steps(second, others, range(3, 6))
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_weight_decay_spares_vectors() -> None:
+    matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
+    model = torch.nn.ParameterList([vector, matrix])
+    groups = ParameterGroups.of(model, model)
+    assert groups.parameters == [matrix, vector]
+    assert groups.decayed(0.1) == [
+        {"params": [matrix], "weight_decay": 0.1},
+        {"params": [vector], "weight_decay": 0.0},
+    ]
+    assert ParameterGroups.of([vector], model).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
+    for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
+        dense, sparse = optim.dense(groups), optim.sparse(groups)
+        assert [group["weight_decay"] for group in dense.param_groups] == [0.1, 0.0]
+        in_gradient = [(group["l2"], group["weight_decay"]) for group in sparse.param_groups]
+        assert in_gradient == ([(0.1, 0.0), (0.0, 0.0)] if optim.kind == "adam" else [(0.0, 0.1), (0.0, 0.0)])
+
+
+SPARED: dict[
+    str, tuple[Callable[[Corpus], Any], str, str]
+] = {  # by weight decay: biases, and gains of whatever dimensions
+    "nplm": (
+        lambda toy: neural(toy, layer_norm=True, gated=True, fofe_window=5, context_size=3, tied=True),
+        "history.scale layers.0.bias norms.0.weight norms.0.bias gate_norms.0.weight gate_norms.0.bias project.bias",
+        "bias",
+    ),
+    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 6, True, 0.2, True), SOFTMAX, toy.vocabulary), "", "bias"),
+    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, False, 0.1), SOFTMAX, toy.vocabulary), "", "bias"),
+    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), "layers.0.bias", "bias normalizer.bias"),
+    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), "layers.0.bias", "bias"),
+    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), "layers.0.bias", "layer.head.bias"),
+    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), "layers.0.bias", "class_bias bias"),
+    "dot": (
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.bias",
+    ),
+    "morin_bengio": (  # beta, a vector, too: decayed it made trees of every kind worse
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.beta nodes.alpha nodes.hidden.bias",
+    ),
+}
+
+
+def tree_of(toy: Corpus) -> Tree:
+    return huffman_tree(toy.vocabulary.counts[:-1])
+
+
+@pytest.mark.parametrize("name", SPARED)
+def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
+    make, of_encoder, of_output = SPARED[name]
+    model = make(toy)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizers = make_optimizers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    decay = {names[id(p)]: group.get("l2") or group["weight_decay"] for group in groups for p in group["params"]}
+    spared = [f"encoder.{each}" for each in of_encoder.split()] + [f"output.{each}" for each in of_output.split()]
+    assert decay == {each: 0.0 if each in spared else 0.5 for each in names.values()}
+    assert set(spared) <= set(names.values())
+
+
+def test_the_order_of_parameters_in_checkpoints(toy: Corpus) -> None:
+    # Matrices, then the rest, in the order of the model.
+    output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
+    model: Any = neural(toy, output, tree_of(toy), fofe_window=5)
+    dense, rows = make_optimizers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
+    for optimizer in (dense, rows):
+        listed = [p for group in optimizer.param_groups for p in group["params"]]
+        assert [p.dim() > 1 for p in listed] == sorted((p.dim() > 1 for p in listed), reverse=True)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    first = [names[id(p)] for group in dense.param_groups for p in group["params"]][:3]
+    assert first == ["encoder.history.weights", "encoder.history.scale", "encoder.layers.0.weight"]
+
+
+def test_long_rows_are_scaled_down() -> None:
+    weight = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    renormalize_rows(weight, 1.0)
+    torch.testing.assert_close(weight, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+
+
+class Bowl(torch.nn.Module):
+    """loss = (w - t)^2 / 2, of which a step at a rate r makes w - r (w - t): lost from r = 2 on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor(0.0))
+
+    def forward(self, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (self.w - targets) ** 2 / 2
+
+
+def test_range_test_of_a_bowl() -> None:
+    model = Bowl()
+    targets = [torch.tensor(1.0), torch.tensor(-1.0)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    batches = ((torch.empty(0), target) for target in itertools.cycle(targets))
+    found = range_test(model, [optimizer], batches, limits=(1e-3, 1e3), steps=61, max_grad_norm=None)  # type: ignore[arg-type]
+    assert found.rates[:2] == pytest.approx([1e-3, 1e-3 * 10**0.1])
+    w, wanted = 0.0, []
+    for number, rate in enumerate(found.rates):
+        away = w - (-1) ** number
+        wanted.append(away**2 / 2)
+        w -= rate * away
+    assert found.losses == pytest.approx(wanted, rel=1e-4)
+    assert found.smoothed[:2] == pytest.approx([wanted[0], (0.95 * wanted[0] + wanted[1]) / 1.95])
+    assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
+    lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
+    assert found.proposed == pytest.approx(found.rates[lowest] / 10)
+    update([], [optimizer], 0.5, None)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+class Bigrams(torch.nn.Module):
+    """Scores of the next of 20 words by the last one, from random ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Embedding(20, 20)
+
+    def forward(self, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.scores(contexts), targets)
+
+
+def bigrams(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of 16 words, seven of ten of which are followed by a word of their own, the others by any."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        words, any_word = torch.randint(20, (2, 16), generator=generator)
+        yield words, torch.where(torch.rand(16, generator=generator) < 0.7, (3 * words + 1) % 20, any_word)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("limits", "proposed", "doubt"),
+    [
+        ((1e-5, 1e4), (2, 10), ""),  # it diverges at about 1,000
+        ((1e-6, 1e-3), (1e-6, 1e-3), "no more than it differs between batches: try a higher last rate"),  # all too low
+        ((1e-3, 3.0), (0.2, 0.3), "the loss is lowest at the highest rates tried"),
+        ((50.0, 1e5), (50, 50), "try a lower first rate"),  # all too high
+    ],
+)
+def test_the_proposed_rate_is_within_what_was_tried(
+    limits: tuple[float, float], proposed: tuple[float, float], doubt: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model: Any = Bigrams()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    found = range_test(model, [optimizer], bigrams(seed), limits=limits, steps=300, max_grad_norm=None)
+    assert proposed[0] <= found.proposed <= proposed[1]
+    assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
+
+
+def test_the_first_means_of_a_range_test_do_not_count() -> None:
+    # The mean of two low losses at the start is the lowest of all, that of the fall to 2 is what counts: step 59.
+    losses = [1.0, 1.0, *[5.0] * 28, *np.linspace(5, 2, 30), *np.linspace(2, 9, 40)]
+    smoothed = [_running_mean(losses[: step + 1]) for step in range(len(losses))]
+    rates = np.geomspace(1e-4, 10, len(losses)).tolist()
+    found = propose(rates, losses, smoothed, diverged=True)
+    lowest = min(range(20, 100), key=smoothed.__getitem__)
+    assert smoothed.index(min(smoothed)) == 0 and 59 < lowest < 75
+    assert found.proposed == rates[lowest] / 10 and found.doubt == ""
+
+
+def test_a_proposed_rate_in_doubt_says_so(lmtool: Run) -> None:
+    words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
+    said = lmtool(*words, "lr_range_limits=[1e-8,1e-6]", "model.embedding_dim=8", "model.hidden_dim=16")
+    assert "note: lr_range_limits=[1e-08, 1e-06]: the loss falls by no more than it differs between batches" in said
+    found = json.loads(Path("run/lr_range.json").read_text())
+    assert 1e-8 <= found["proposed"] <= 1e-6 and found["doubt"].endswith("try a higher last rate, or more steps")
+
+
+def test_range_test_from_the_command_line(lmtool: Run, with_curves: None) -> None:
+    words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
+    said = lmtool(*words, "model.embedding_dim=8", "model.hidden_dim=16")
+    assert "proposed: optim.lr=" in said
+    found = json.loads(Path("run/lr_range.json").read_text())
+    assert found["rates"][0] == 1e-5 and found["rates"] == sorted(found["rates"])
+    assert len(found["losses"]) == len(found["rates"]) and all(map(math.isfinite, found["losses"]))
+    assert Path("run/lr_range.png").read_bytes().startswith(b"\x89PNG")
+    assert not Path("run/run.json").exists()
+    assert "choose a lower first rate" in lmtool(
+        *words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.max_grad_norm=null", code=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "decay"),
+    [
+        (["model=nplm"], 0.15),
+        (["model=hsoftmax"], 0.4),
+        (["model=hsoftmax", "optim.weight_decay=0"], 0),
+        (["model=nce", "output.num_noise=5", "optim.weight_decay=0.3"], 0.3),
+        (["model=hsoftmax", "optim=adam", "optim.weight_decay=null"], 0),
+    ],
+)
+def test_the_weight_decay_that_suits_the_output_layer(words: list[str], decay: float, lmtool: Run) -> None:
+    lmtool("train", *words, *NEURAL, "hydra.run.dir=run")
+    assert json.loads(Path("run", "run.json").read_text())["config"]["optim"]["weight_decay"] == decay
+
+
+def test_both_forms_of_adamw_have_the_decay_that_suits() -> None:
+    optim = AdamwOptim("adamw", 0.1, None, 0.9, 0.99, 1e-8)
+    assert optim.decay == 0
+    optim.fill_in(NceOutput("nce", 9, True, 1.0, False))
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2, 2))])
+    groups = ParameterGroups.of(model, model)
+    for form in (optim.dense(groups), optim.sparse(groups)):
+        assert form.param_groups[0]["weight_decay"] == 0.15

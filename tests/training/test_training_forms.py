@@ -1,0 +1,139 @@
+"""training.forms: layers are computed by fast forms where these serve, or by the plain formulas alone; the numbers stay
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmtool.config.groups import OptimConfig
+from lmtool.config.training import Forms, Precision
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.neural import forms
+from lmtool.neural.build import build_neural
+from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural.encoders.settings import Activation
+from lmtool.neural.optimizers import rows
+from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, NceOutput, SampledOutput, SoftmaxOutput
+from lmtool.runs.run import METRICS
+from lmtool.training.optim import SgdOptim
+from lmtool.trees import huffman_tree
+from tests.conftest import NEURAL, SOFTMAX, neural
+from tests.training.test_training import ADAM, DOT, MORIN_BENGIO, run, training
+
+Run = Callable[..., str]
+SGD = SgdOptim("sgd", 0.1, 1e-4, 0.0)
+LARGE = ["model.layer_norm=true", "model.dropout=0.1", "output=hierarchical", "tree=huffman"]
+# Without dropout: a model, its optimizer, and forms that compute some of it.
+MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
+    "units": (
+        lambda toy: neural(toy, layer_norm=True, gated=True, activation=Activation.gelu, layers=2),
+        ADAM,
+        {"hidden_units"},
+    ),
+    "history": (lambda toy: neural(toy, fofe_window=9), ADAM, {"history"}),
+    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.0, False), SOFTMAX, toy.vocabulary), ADAM, set()),
+    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.0), SOFTMAX, toy.vocabulary), ADAM, set()),
+    "hierarchical": (
+        lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])),
+        ADAM,
+        {"pair_scores", "leaves_in_one_pass"},
+    ),
+    "morin_bengio": (
+        lambda toy: neural(toy, MORIN_BENGIO, huffman_tree(toy.vocabulary.counts[:-1])),
+        ADAM,
+        {"morin_bengio_pairs", "morin_bengio_nodes"},
+    ),
+    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), ADAM, {"pair_scores"}),
+    "nce, own noise": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), SGD, {"pair_scores"}),
+    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), ADAM, set()),
+    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), ADAM, set()),
+    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), SGD, {"pair_scores"}),
+    "whole steps, hierarchical": (
+        lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])),
+        SGD,
+        {"network_step"},
+    ),
+    "whole steps, nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), SGD, {"network_step"}),
+    "whole steps": (lambda toy: neural(toy, direct_connections=True), SGD, {"network_step"}),
+}
+
+
+def first_losses(folder: Path) -> list[float]:
+    line = json.loads((folder / METRICS).read_text().splitlines()[0])
+    return [line["train_loss"], line["valid_loss"]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_epoch_has_the_same_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
+    make, optim, wanted = MODELS[name]
+    found = {}
+    for setting in Forms:
+        torch.manual_seed(5)
+        out = tmp_path / setting.value
+        _, trained = run(toy, out, training(epochs=1, forms=setting), optim, make(toy))
+        found[setting] = first_losses(out)
+        if setting is Forms.auto:
+            assert wanted <= set(trained.forms) and trained.forms == sorted(trained.forms)
+        else:
+            assert trained.forms == []
+    assert found[Forms.auto] == pytest.approx(found[Forms.plain], abs=1e-5)
+
+
+def test_plain_calls_no_form(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> Any:
+        raise AssertionError("not a plain method")
+
+    monkeypatch.setattr(forms, "registered", fails)
+    monkeypatch.setattr(rows, "change_rows", fails)
+    for name in ("units", "hierarchical"):
+        _, trained = run(toy, tmp_path / name, training(epochs=1, forms=Forms.plain), model=MODELS[name][0](toy))
+        assert trained.forms == []
+    with pytest.raises(AssertionError, match="not a plain method"):
+        run(toy, tmp_path / "auto", training(epochs=1), model=MODELS["units"][0](toy))
+    assert forms.allowed(), "the setting holds for a training, not for the process"
+
+
+def test_a_form_in_bf16_is_the_precision_of_the_run(toy: Corpus, tmp_path: Path) -> None:
+    for setting, precision in ((Forms.auto, "bf16"), (Forms.plain, "fp32")):
+        model: Any = neural(toy, SoftmaxOutput("softmax", Precision.bf16))
+        _, trained = run(toy, tmp_path / setting.value, training(epochs=1, forms=setting), model=model)
+        assert trained.precision == precision
+
+
+def test_a_run_says_which_forms_it_has(lmtool: Run) -> None:
+    for setting in Forms:
+        folder, words = setting.value, [*NEURAL, *LARGE, f"training.forms={setting.value}"]
+        said = lmtool("train", "model=nplm", *words, f"hydra.run.dir={folder}")
+        found = json.loads(Path(folder, "result.json").read_text())["forms"]
+        if setting is Forms.plain:
+            assert found == [] and "computed by the plain formulas alone" in said
+        else:
+            assert {"hidden_units", "pair_scores"} <= set(found) and f"fast forms: {', '.join(found)}" in said
+    other = lmtool("train", "model=nplm", *NEURAL, "training.forms=fast", code=2)
+    assert "training.forms=fast" in other and "auto, plain" in other
+
+
+def test_plain_is_in_fp32() -> None:
+    with pytest.raises(
+        UserError, match=r"^training\.forms=plain computes in fp32: set training\.precision to fp32 or auto$"
+    ):
+        training(forms=Forms.plain, precision=Precision.bf16)
+
+
+def test_a_resumed_training_names_the_forms_of_all_its_steps(lmtool: Run) -> None:
+    lmtool("train", "model=nplm", *NEURAL, *LARGE, "training.forms=plain", "hydra.run.dir=run")
+    lmtool("train", "resume=run", "training.forms=auto", "training.epochs=2")
+    found = json.loads(Path("run/result.json").read_text())
+    assert found["epochs"] == 2 and "hidden_units" in found["forms"]
+    lmtool("train", "resume=run", "training.forms=plain", "training.epochs=3")
+    again = json.loads(Path("run/result.json").read_text())
+    assert again["epochs"] == 3 and again["forms"] == found["forms"]
