@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, clipped, label_ends, number_axis, perplexity_text, short, top_of
+from lmtool.plots.axes import (
+    SETTINGS_RATIO,
+    VALUE_RATIO,
+    clipped,
+    name_at_right,
+    number_axis,
+    perplexity_text,
+    top_of,
+)
 from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure, set_title
 
 if TYPE_CHECKING:
@@ -34,7 +42,8 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
         ends.append(0.0)
     with new_figure(WIDTH, 0.75 + 0.27 * len(ranked), [label, *(dot.name for dot in ranked)]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
+        if not number_axis(axes, "x", ends, log_ratio=VALUE_RATIO):
+            axes.locator_params(axis="x", nbins=7)
         _name_rows(axes, [dot.name for dot in ranked])
         axes.spines["left"].set_visible(False)
         if zero:
@@ -48,10 +57,6 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
                 dot.text, (right, row), (7, 0), textcoords="offset points", va="center", annotation_clip=False
             )
         axes.set_xlabel(label)
-        axes.xaxis.set_tick_params(which="both")
-        if axes.get_xscale() == "linear":
-            axes.locator_params(axis="x", nbins=7)
-            axes.xaxis.set_major_formatter(lambda value, _: short(value))
     return figure
 
 
@@ -66,50 +71,28 @@ def _name_rows(axes: Any, names: Sequence[str]) -> None:
 MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its number
 
 
-def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
-    """Draw a bar for each member of a mixture, the largest weight first."""
-    ranked = sorted(zip(names, weights, strict=True), key=lambda each: -each[1])
-    with new_figure(WIDTH, 0.65 + 0.3 * len(ranked), names) as figure:
+def weight_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
+    """Draw the weights `[K, M]` of M members as a bar for each of K classes of contexts, by the number of words seen;
+    K is 1 if the weights do not depend on the context.
+    """
+    with new_figure(WIDTH, 0.77 + max(0.3 * len(table), 0.18 * len(names)), names) as figure:
         axes = figure.add_subplot()
-        axes.barh(range(len(ranked)), [weight for _, weight in ranked], height=0.66, color=SERIES[0])
-        for row, (_, weight) in enumerate(ranked):
-            axes.annotate(f"{weight:.3f}", (weight, row), (4, 0), textcoords="offset points", va="center")
-        _name_rows(axes, [name for name, _ in ranked])
-        axes.set_xlim(0, max(1.0, *weights))
-        axes.set_xlabel("weight")
-    return figure
-
-
-def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
-    """Draw a bar for each of K classes of contexts, by the number of their words seen. table: weights `[K, M]`."""
-    with new_figure(WIDTH, 0.77 + 0.3 * len(table), names) as figure:
-        axes = figure.add_subplot()
-        colors = [SERIES[k % len(SERIES)] for k in range(len(names))]
-        left = [0.0] * len(table)
-        for member, (name, color) in enumerate(zip(names, colors, strict=True)):
+        left, bars = [0.0] * len(table), []
+        for member, name in enumerate(names):
             weights = [row[member] for row in table]
-            bars = axes.barh(
-                range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(figure, name)
-            )
-            for bar in bars:
-                bar.set(edgecolor=LIGHT["page"], linewidth=1)
+            look: dict[str, Any] = {"color": SERIES[member % len(SERIES)], "edgecolor": LIGHT["page"], "label": name}
+            bars.append(axes.barh(range(len(table)), weights, left=left, height=0.72, **look))
             for row, weight in enumerate(weights):
                 if weight >= MIN_NUMBERED_WEIGHT:
                     at = left[row] + weight / 2
                     axes.text(at, row, f"{weight:.2f}", color=LIGHT["page"], ha="center", va="center")
                 left[row] += weight
         seen = ["no word of the context seen", "1 word seen", *(f"{k} words seen" for k in range(2, len(table)))]
-        _name_rows(axes, seen[: len(table)])
-        axes.set_xlim(0, 1)
+        _name_rows(axes, seen[: len(table)] if len(table) > 1 else [""])
+        axes.set_xlim(0, max(1.0, *left))
         axes.grid(False)
         axes.set_xlabel("weight")
-        for columns in (3, 2, 1):
-            look = {"ncols": columns, "frameon": False, "handlelength": 1, "labelcolor": "linecolor"}
-            legend = figure.legend(loc="outside upper left", **look)
-            if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-                break
-            legend.remove()
-        figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(names) / columns))
+        name_at_right(figure, bars)
     return figure
 
 
@@ -125,25 +108,15 @@ def loss_against_rate(
     shown = smoothed[start:]
     with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", [*rates, proposed], log=True)
+        number_axis(axes, "x", [*rates, proposed], log_ratio=1)
         # Scaled for the fall of the loss, which the rise at the end would dwarf.
         fall = max(max(shown[: max(1, len(shown) // 2)]) - min(shown), 0.1)
         low, high = min(shown) - fall / 2, min(min(shown) + 4 * fall, max(*losses, *shown))
-        number_axis(axes, "y", [low, high], log=False)
+        number_axis(axes, "y", [low, high])
         axes.plot(rates, losses, color=MUTED, linewidth=0.8, alpha=0.5)
         axes.plot(rates[start:], shown, color=SERIES[0])
-        axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2)
-        right = math.log(proposed / rates[0]) > 0.6 * math.log(rates[-1] / rates[0])
-        axes.annotate(
-            f"proposed: {proposed:.2g}",
-            (proposed, 1),
-            (-5 if right else 5, -4),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            color=SERIES[1],
-            ha="right" if right else "left",
-            va="top",
-        )
+        axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2, label=f"proposed: {proposed:.2g}")
+        axes.legend(frameon=False, labelcolor="linecolor")
         axes.set(xlabel="learning rate", ylabel="training loss (nats)")
         if title is not None:
             set_title(figure, title)
@@ -221,14 +194,13 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
     shown = [min(value, top) for _, value in jobs]
     with new_figure(WIDTH, 3.6, [metric, chart.x, *chart.by, *(name for names in groups for name in names)]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > LOG_RATIO * xs[0])
-        number_axis(axes, "y", shown, log=min(shown) > 0 and max(shown) > VALUE_RATIO * min(shown))
-        if axes.get_xscale() == "linear" and all(x == int(x) for x in xs):
+        number_axis(axes, "y", shown, log_ratio=VALUE_RATIO)
+        if not number_axis(axes, "x", xs, log_ratio=SETTINGS_RATIO) and all(x == int(x) for x in xs):
             axes.locator_params(axis="x", integer=True)
-        ends = []
+        lines = []
         for (names, group), color, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
             means = [(x, sum(group[x]) / len(group[x])) for x in sorted(group)]
-            axes.plot(*zip(*means, strict=True), color=color, marker=marker)
+            lines += axes.plot(*zip(*means, strict=True), color=color, marker=marker, label=", ".join(names))
             for x, mean in means:
                 if mean > top:  # the line leaves the picture
                     text = f"\N{UPWARDS ARROW} {perplexity_text(mean)}"
@@ -236,11 +208,10 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
             for x, metrics in group.items():
                 if len(metrics) > 1:  # the same job with several seeds
                     axes.plot([x] * len(metrics), metrics, linestyle="none", marker=marker, color=color, alpha=0.45)
-            ends.append((min(means[-1][1], top), ", ".join(names), color))
         axes.set(xlabel=chart.x, ylabel=metric)
         if chart.by:
             set_title(figure, f"a line for each {', '.join(chart.by)}")
-            label_ends(axes, ends)
+            name_at_right(figure, lines)
         lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
         axes.annotate(
             perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK

@@ -64,10 +64,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
         labels = f"first principal component ({shares[0]:.0%} of the variance)", f"second ({shares[1]:.0%})"
         how = f"The first two principal components hold {sum(shares):.0%} of the variance."
     caption = f"{entry.name}: the embeddings of {len(shown):,} words. {how} Labels that would overlap are left out."
-    description = f"Map of the embeddings of {entry.name}: {', '.join(shown[:10])}" + (
-        ", …" if len(shown) > 10 else "."
-    )
-    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, description)
+    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption)
 
 
 def tree_tops(entries: Sequence[Entry], levels: int) -> list[tuple[str, DrawnNode]]:

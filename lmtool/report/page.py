@@ -51,17 +51,16 @@ def _breakable(text: str) -> Markup:
 
 def _svg(picture: Picture) -> Markup:
     """Return matplotlib's SVG, in which it has escaped all texts."""
-    return Markup(as_svg(picture.figure, picture.name, picture.description))
+    return Markup(as_svg(picture.figure, picture.name, picture.caption))
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure. name: of its file, without suffix. caption: below it. description: for screen readers."""
+    """A figure. name: of its file, without suffix. caption: below it, and for screen readers."""
 
     name: str
     figure: Figure
     caption: str
-    description: str
 
 
 @dataclass(frozen=True, slots=True)

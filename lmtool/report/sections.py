@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import MINUS, perplexity_text
+from lmtool.plots.axes import MINUS, perplexity_text, top_of
 from lmtool.plots.charts import (
     SEED,
     Dot,
     Job,
     chart_form,
-    class_bars,
     dots_figure,
     loss_against_rate,
     settings_figure,
     settings_text,
     weight_bars,
 )
-from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
+from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
@@ -35,6 +35,22 @@ from lmtool.system import schemas
 from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
+
+INTERVAL = (
+    "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
+)
+METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
+Names = Callable[[str], str]  # makes a unique file name for a picture
+
+
+@contextmanager
+def _of_file(file: Path) -> Iterator[None]:
+    """Raise UserError, naming the file that is read, if it does not hold what is drawn."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
 
 
 def number(value: float | None, digits: int) -> str | None:
@@ -105,9 +121,6 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     )
 
 
-METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
-
-
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
     header, lines = jobs_table(rows)
@@ -123,12 +136,6 @@ def sweep_table(rows: Sequence[Row]) -> Table:
                 cells.append(None if cell is None else str(cell).partition("\n")[0])
         (table.rows if row.normalized else table.unnormalized).append(cells)
     return table
-
-
-INTERVAL = (
-    "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
-)
-Names = Callable[[str], str]  # makes a unique file name for a picture
 
 
 def summary(entries: Sequence[Entry]) -> Section:
@@ -153,10 +160,8 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
         dots = [Dot(e.name, e.perplexity or 0.0, perplexity_text(e.perplexity or 0.0), e.interval) for e in group]
         first = group[0]
         caption = f"{text_name(group)}: {first.tokens:,} tokens. {INTERVAL}"
-        best = min(dots, key=lambda dot: dot.value)
-        description = f"Perplexities of {len(dots)} models on {first.split}; the lowest is {best.text}, of {best.name}."
         figure = dots_figure(dots, f"perplexity on {first.split}")
-        section.parts.append(Picture(names("intervals"), figure, caption, description))
+        section.parts.append(Picture(names("intervals"), figure, caption))
     return section
 
 
@@ -164,40 +169,32 @@ def comparison(source: ReportFolder, names: Names) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     file = source.folder / "result.json"
     result = read_json(file, REMEDY, schemas.COMPARISON)
-    section = Section(f"Comparison: {source.name}")
-    try:
-        split = str(result["split"])
-        members = result["members"]
-        short = dict(zip((m["run"] for m in members), short_names([Path(m["run"]) for m in members]), strict=True))
-        rows: list[list[Cell]] = []
-        unnormalized: list[list[Cell]] = []
-        dots = []
-        for member in members:
-            name, difference = short[member["run"]], member["difference"]
-            perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
+    section, members, split = Section(f"Comparison: {source.name}"), result["members"], result["split"]
+    table, dots = Table(COMPARED, [], (1, 2, 3, 4, 5), title=split), []
+    runs = short_names([Path(member["run"]) for member in members])
+    section.parts.append(table)
+    with _of_file(file):
+        for run, member in zip(runs, members, strict=True):
+            normalized, difference = member.get("normalized", True), member["difference"]
+            name = run + ", sum unknown" * (normalized is None)
+            perplexity = math.inf if member["perplexity"] is None else member["perplexity"]
             interval = None if member["from"] is None else between(member["from"], member["to"])
             p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
-            normalized = member.get("normalized", True)
-            name += ", sum unknown" * (normalized is None)
-            (rows if normalized else unnormalized).append(
+            (table.rows if normalized else table.unnormalized).append(
                 [name, number(perplexity, 2), number(difference, 2), interval, *p]
             )
             if interval is not None and normalized:
-                ends = float(member["from"]), float(member["to"])
-                dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
-        header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
-        if any(m["difference"] is not None and m["from"] is None for m in members):
-            section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
-        section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
-        baseline = short[members[0]["run"]]
-        if dots:
-            caption = f"Differences of perplexity from {baseline} on {split}, "
-            caption += "with 95 % confidence intervals by the paired bootstrap."
-            label = f"difference from {baseline}"
-            section.parts.append(Picture(names("compare"), dots_figure(dots, label, zero=True), caption, caption))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
+                text = f"{difference:+,.2f}".replace("-", MINUS)
+                dots.append(Dot(name, difference, text, (member["from"], member["to"])))
+        baseline = runs[0]
+    if any(member["difference"] is not None and member["from"] is None for member in members):
+        section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
+    section.parts += fitted_note({run: m.get("fitted", []) for run, m in zip(runs, members, strict=True)}, split)
+    if dots:
+        caption = f"Differences of perplexity from {baseline} on {split}, "
+        caption += "with 95 % confidence intervals by the paired bootstrap."
+        figure = dots_figure(dots, f"difference from {baseline}", zero=True)
+        section.parts.append(Picture(names("compare"), figure, caption))
     return section
 
 
@@ -226,15 +223,14 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
 
 def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> Picture:
     best = min(jobs, key=lambda job: job[1])
-    chart = chart_form(jobs)
-    keys = ", ".join((chart.x, *chart.by)) if chart.x else ", ".join(jobs[0][0])
-    description = f"{metric} against {keys}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
-    caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {settings_text(best[0])}."
-    if chart.form == "map":
+    form = chart_form(jobs).form
+    caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
+    caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+    if form == "map":
         caption += " The further from the color of the page, the higher; the lowest is in bold."
-    if SEED in jobs[0][0] and chart.form == "line":
+    if SEED in jobs[0][0] and form == "line":
         caption += " Lines go through the means over seeds."
-    return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption, description)
+    return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption)
 
 
 def curves(entries: Sequence[Entry], names: Names) -> Section:
@@ -249,30 +245,25 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
     for (data, *_), group in groups.items():
         if len(group) > 1:
             best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
-            description = (
-                f"Perplexity on valid of {len(group)} runs over epochs; the lowest, {lowest:.2f}, is of {best}."
-            )
             figure = valid_curves([(entry.name, history) for entry, history in group])
-            caption = f"Perplexity on valid, data={data}. The number beside a name is its lowest."
-            top = highest_shown([history for _, history in group])
-            above = [max(history.valid) for _, history in group if max(history.valid) > top]
-            if above:
-                caption += (
-                    f" Runs that leave the picture at its top: {len(above)}, at most {perplexity_text(max(above))}."
-                )
-            section.parts.append(Picture(names("curves"), figure, caption, description))
+            caption = f"Perplexity on valid of {len(group)} runs, data={data}. The number beside a name is its lowest; "
+            caption += f"the lowest of all, {lowest:.2f}, is of {best}."
+            highest = [max(history.valid) for _, history in group]
+            top = top_of([value for _, history in group for value in history.valid])
+            if above := [value for value in highest if value > top]:
+                caption += f" Runs that leave the picture at its top: {len(above)}, "
+                caption += f"at most {perplexity_text(max(above))}."
+            section.parts.append(Picture(names("curves"), figure, caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
-            lowest = min(history.valid)
-            description = f"Learning curves of {entry.name}: perplexity on valid from {history.valid[0]:.2f} to "
-            description += f"{lowest:.2f} in {history.epochs[-1]:.4g} epochs."
-            caption = f"{entry.name}: {entry.model}."
+            caption = f"{entry.name}: {entry.model}. "
+            caption += f"Perplexity on valid from {history.valid[0]:.2f} to {min(history.valid):.2f} "
+            caption += f"in {history.epochs[-1]:.4g} epochs; "
             if history.train:
-                caption += " Perplexity on train is that during training."
+                caption += "on train it is that during training."
             else:
-                caption += " The training loss is not -log p, so that there is no perplexity on train."
-            figure = training_curves(history)
-            section.parts.append(Picture(names(f"curves-{entry.name}"), figure, caption, description))
+                caption += "the training loss is not -log p, so that there is no perplexity on train."
+            section.parts.append(Picture(names(f"curves-{entry.name}"), training_curves(history), caption))
     return section
 
 
@@ -280,17 +271,13 @@ def weights(entries: Sequence[Entry], names: Names) -> Section:
     """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
-        try:
+        with _of_file(entry.source.folder / "result.json"):
             members = short_names([Path(member["run"]) for member in entry.result["members"]])
             values = [float(weight) for weight in entry.result["weights"]]
-            table = entry.result.get("class_weights")
-            figure = class_bars(members, table) if table else weight_bars(members, values)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UserError(f"{entry.source.folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
-        listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
-        caption = f"{entry.name}: {entry.model}." + (f" Over all contexts: {listed}." if table else "")
-        description = f"Weights of {entry.name}: {listed}."
-        section.parts.append(Picture(names(f"weights-{entry.name}"), figure, caption, description))
+            figure = weight_bars(members, entry.result.get("class_weights") or [values])
+            listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
+        caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
+        section.parts.append(Picture(names(f"weights-{entry.name}"), figure, caption))
     return section
 
 
@@ -302,21 +289,19 @@ def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]
     for source in folders:
         result = read_json(source.folder / "result.json", REMEDY)
         if "top" in result:
-            section.parts.append(_tree_picture(source.name, _place(result["top"], source.folder), names))
+            with _of_file(source.folder / "result.json"):
+                section.parts.append(_tree_picture(source.name, _place(result["top"]), names))
     return section
 
 
 def _tree_picture(name: str, top: DrawnNode, names: Names) -> Picture:
     caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node."
-    return Picture(names(f"tree-{name}"), tree_figure(top), caption, caption)
+    return Picture(names(f"tree-{name}"), tree_figure(top), caption)
 
 
-def _place(saved: Any, folder: Path) -> DrawnNode:
-    try:
-        below = tuple(_place(child, folder) for child in saved["children"])
-        return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
+def _place(saved: Any) -> DrawnNode:
+    below = tuple(map(_place, saved["children"]))
+    return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
 
 
 def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
@@ -325,10 +310,11 @@ def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
     for source in folders:
         test = read_rates(source.folder)
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, start=start_of(test.rates))
-        caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed."
-        caption += f" In doubt: {test.doubt}." if test.doubt else ""
-        description = f"{caption} Proposed: a learning rate of {test.proposed:.2g}."
-        section.parts.append(Picture(names(f"lr-range-{source.name}"), figure, caption, description))
+        caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed. "
+        caption += f"Proposed: a learning rate of {test.proposed:.2g}." + (
+            f" In doubt: {test.doubt}." * bool(test.doubt)
+        )
+        section.parts.append(Picture(names(f"lr-range-{source.name}"), figure, caption))
     return section
 
 

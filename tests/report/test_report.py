@@ -167,7 +167,7 @@ def test_a_neural_run(runs: Path, lmtool: Run) -> None:
     lmtool("report", f"paths=[{runs}/nplm]", "map=none", "hydra.run.dir=page", *FAST)
     page = page_of(Path("page"))
     assert page.titles[1:] == ["Runs", "Learning curves"]
-    assert page.labels[0].startswith("Learning curves of nplm: perplexity on valid from ")
+    assert re.match(r"nplm: nplm \+ \w+\. Perplexity on valid from ", page.labels[0])
     for word in ("epochs", "learning rate", "accuracy (%)", "perplexity", "train", "valid"):
         assert f">{word}</text>" in page.text
 
@@ -399,7 +399,9 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
     ]
     source = ReportFolder(Path("s"), Kind.sweep, "s")
     chart, note, table = sweep_section(source, rows, str).parts
-    assert isinstance(chart, Picture) and chart.description.startswith("perplexity on valid against run: 2 jobs")
+    assert isinstance(chart, Picture) and chart.caption.startswith(
+        "Perplexity on valid of 2 jobs. The lowest is 10.5 with run=a."
+    )
     assert note == "Jobs without a finite, comparable metric, which are not drawn: 3."
     assert table == Table(
         ["job", "run", "split", "perplexity", "cloze_perplexity", "seconds", "status"],
