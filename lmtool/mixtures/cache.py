@@ -31,7 +31,7 @@ Hidden = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Cache(ABC):
-    """A distribution over the last `size` tokens. Raises ValueError for a size below 1."""
+    """A distribution over the last `size` tokens."""
 
     size: int
 
@@ -161,7 +161,6 @@ class CachedMixture(LinearMixture):
         cache: Cache,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
-        """Raises ValueError for weights that are not M + 1, finite, 0 or more and sum to one."""
         super().__init__(members, weights, special_tokens)
         total, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
         self.static_weights = self.weights[:-1] / total if total > 0 else equal
@@ -175,7 +174,6 @@ class CachedMixture(LinearMixture):
 
     @property
     def dynamic(self) -> bool:
-        """True: the cache changes with the text."""
         return True
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:

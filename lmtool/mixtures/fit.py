@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,7 @@ class FittedMixture:
 def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
     """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
 
-    mixture: how they are mixed, as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError
-    if it is damaged.
+    mixture: as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
     """
     tokens = vocabulary.special_tokens
     method = mixture["method"]
@@ -90,8 +89,7 @@ def fit_mixture(
     """Return the weights of the settings, given or fitted.
 
     log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. progress:
-    whether to show bars. Raises UserError if no model is of the kind that the method needs, if a model has a cache and
-    the method allows none, and if no weights give all tokens a probability above 0.
+    whether to show bars.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
@@ -112,7 +110,7 @@ def fit_mixture(
         return _cached(config, models, split, log_prob, say)
     fit = fit_weights(log_prob)
     say(_em_said(config, fit))
-    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit.iterations, fit.gap)})
+    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit)})
 
 
 def _em_said(config: MixtureConfig, fit: Fit) -> str:
@@ -125,9 +123,10 @@ def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
     return corpus.split(config.fit_split)
 
 
-def fit_record(config: MixtureConfig, iterations: int, gap: float) -> dict[str, Any]:
-    """Return how weights were fitted, for result.json. gap: nats per token by which the optimum may be better."""
-    return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
+def fit_record(config: MixtureConfig, fit: Fit) -> dict[str, Any]:
+    """Return how weights were fitted, for result.json."""
+    about = {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}
+    return about | {"converged": bool(fit.gap <= TOLERANCE)}
 
 
 def _classes(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
@@ -143,7 +142,7 @@ def _classes(config: MixtureConfig, models: Models, split: Split, log_prob: Floa
         say(f"{length:>21}  {seen:>6,}  {'  '.join(map(cell_text, weights))}")
     mean = tokens @ fit.weights / tokens.sum()
     mixture = {"method": "classes", "classifier": place, "class_weights": table}
-    return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
+    return FittedMixture(mean, mixture, {"fit": fit_record(config, fit), "class_weights": table})
 
 
 def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say, progress: bool) -> FittedMixture:
@@ -155,11 +154,9 @@ def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say,
     else:
         chunks, count, unit = *_text_chunks(config, models, corpus, progress), "contexts"
     fit = fit_log_linear(chunks, len(models))
-    say(
-        f"Newton's method on {count:,} {unit} of {config.fit_split}: {fit.iterations} steps, about "
-        f"{fit.gap:.1e} nats from the optimum"
-    )
-    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
+    steps = f"{fit.iterations} steps, about {fit.gap:.1e} nats from the optimum"
+    say(f"Newton's method on {count:,} {unit} of {config.fit_split}: {steps}")
+    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit) | {unit: count}})
 
 
 def _text_chunks(config: MixtureConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
@@ -210,13 +207,12 @@ def _cache_settings(config: MixtureConfig, models: Models, theta: float | None) 
 def _cached(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
     """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
     result: dict[str, Any] = {}
-    given = None if config.weights is None else Fit(np.array(config.weights), 0, 0.0)
 
-    def fitted(cached: FloatArray) -> tuple[Fit, float]:
-        """Return the weights, given or fitted, and the mean log-likelihood with them."""
+    def fitted(cached: FloatArray) -> Fit:
+        """Return the weights, given or fitted."""
         both = np.concatenate([log_prob, cached[None]])[:, 1:]
-        fit = given or fit_weights(both)
-        return fit, float(mix(both, fit.weights).mean())
+        fit = fit_weights(both) if config.weights is None else Fit(np.array(config.weights), 0, 0.0)
+        return replace(fit, value=float(mix(both, fit.weights).mean()))
 
     theta = config.cache_theta
     if config.cache is CacheKind.unigram:
@@ -224,13 +220,13 @@ def _cached(config: MixtureConfig, models: Models, split: Split, log_prob: Float
     else:
         hidden = models[_encoder(models)].hidden_text(split, 0, split.tokens)
         if theta is None:
-            theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached)[1])
+            theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached).value)
             result["theta"] = theta
             say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
         cached = neural_cache(hidden, split.ids, config.cache_size, [theta])[0]
-    fit = fitted(cached)[0]
-    if given is None:
-        result["fit"] = fit_record(config, fit.iterations, fit.gap)
+    fit = fitted(cached)
+    if config.weights is None:
+        result["fit"] = fit_record(config, fit)
         say(_em_said(config, fit))
     mixture = {"method": "linear", "cache": _cache_settings(config, models, theta)}
     return FittedMixture(fit.weights, mixture, result)

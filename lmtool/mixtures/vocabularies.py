@@ -31,10 +31,7 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
-    """Return the vocabulary of several models, by name: the first one, or the union of their words.
-
-    Raises UserError if their words differ and `union` is false, and if only some have `</s>`.
-    """
+    """Return the vocabulary of several models, by name: the first one, or the union of their words."""
     (first, known), *others = of_models.items()
     for name, vocabulary in others:
         if (vocabulary.eos is None) != (known.eos is None):
@@ -79,7 +76,7 @@ class OverVocabulary(LanguageModel):
     across_sentences = normalized = dynamic = False
 
     def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
-        """own: the words of the model. Raises ValueError if the vocabulary lacks one of them."""
+        """own: the words of the model."""
         self.model, self._tokens = model, own.special_tokens
         self._ids, self._log_share = shares_of_unk(own, vocabulary)
         self._read: tuple[Split, Split] | None = None
@@ -133,7 +130,6 @@ class OverVocabulary(LanguageModel):
 
     @property
     def state_size(self) -> int:
-        """W of the model."""
         return self.model.state_size
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:

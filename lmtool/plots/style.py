@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colors by name, on a light and on a dark background. Ink, muted and the series have a contrast of at least 4.5 to the
-# page, and the steps to the text on them; the series differ not only in red and green. All light colors must differ.
+# page; the series differ not only in red and green. All light colors must differ.
 COLORS = {
     "page": ("#ffffff", "#14171b"),
     "ink": ("#1b1f24", "#e6e9ed"),
@@ -37,18 +37,10 @@ COLORS = {
     "series4": ("#8a3a8c", "#d9a0dc"),
     "series5": ("#756000", "#d8c04f"),
     "series6": ("#b3203f", "#ff8a94"),
-    "step1": ("#edf3fb", "#1d2936"),
-    "step2": ("#cfe0f3", "#243f5b"),
-    "step3": ("#a6c7e9", "#2c5680"),
-    "step4": ("#2e6cac", "#7fb2e0"),
-    "step5": ("#1c5290", "#a9cdee"),
-    "step6": ("#0d3969", "#d5e7f8"),
 }
 LIGHT, DARK = ({name: pair[k] for name, pair in COLORS.items()} for k in (0, 1))
 INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
 SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
-STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
-ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 LTR = "\u200e"  # before a text that is not only a word: its parts stand from left to right, whatever their script
 DPI = 150  # of PNG; letters are a little narrower or wider at another one

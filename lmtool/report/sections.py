@@ -16,8 +16,8 @@ from lmtool.plots.charts import (
     SEED,
     Dot,
     Job,
-    chart_form,
     dots_figure,
+    line_settings,
     loss_against_rate,
     settings_figure,
     settings_text,
@@ -223,12 +223,9 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
 
 def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> Picture:
     best = min(jobs, key=lambda job: job[1])
-    form = chart_form(jobs).form
     caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
     caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
-    if form == "map":
-        caption += " The further from the color of the page, the higher; the lowest is in bold."
-    if SEED in jobs[0][0] and form == "line":
+    if SEED in jobs[0][0] and line_settings(jobs) is not None:
         caption += " Lines go through the means over seeds."
     return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption)
 

@@ -235,6 +235,6 @@ def test_no_text_is_cut_at_an_edge(language: str, installed: list[str]) -> None:
         "curves": training_curves(history, f"data={long * 2}"),
         "valid": valid_curves([(long, history), ("b", history)]),
         "lines": settings_figure(seeds, "perplexity"),
-        "heat": settings_figure(many, "perplexity"),
+        "settings": settings_figure(many, "perplexity"),
     }
     assert {name: outside(figure) for name, figure in pictures.items()} == {name: [] for name in pictures}

@@ -15,7 +15,7 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
 from lmtool.plots.axes import number_axis, perplexity_text, short, top_of
-from lmtool.plots.charts import ChartForm, Dot, chart_form, dots_figure, settings_figure
+from lmtool.plots.charts import Dot, dots_figure, line_settings, settings_figure
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
 from lmtool.plots.word_pictures import label_corners, map_figure
@@ -175,23 +175,18 @@ def jobs(**values: list[str]) -> list[tuple[dict[str, str], float]]:
 
 def test_the_settings_say_how_they_are_drawn() -> None:
     orders, names = ["1", "2", "3"], ["mle", "laplace"]
-    assert chart_form(jobs(alpha=["1e-3", "1", "1e3"])) == ChartForm("line", "alpha")
-    assert chart_form(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == ChartForm("line", "alpha")
-    assert chart_form(jobs(smoother=names)) == ChartForm("dots")
-    assert chart_form(jobs(alpha=["1", "tuned"])) == ChartForm("dots")
-    assert chart_form(jobs(order=orders, smoother=names)) == ChartForm("line", "order", ("smoother",))
-    assert chart_form(jobs(smoother=names, model=["a", "b", "c"])) == ChartForm("map", "smoother", ("model",))
-    assert chart_form(jobs(order=["2", "3"], smoother=list("abcdefg"))) == ChartForm("map", "order", ("smoother",))
-    assert chart_form(jobs(a=orders, b=["1", "2"], c=names)) == ChartForm("line", "a", ("b", "c"))
-    assert chart_form(jobs(a=list("xyz"), b=names, c=names)) == ChartForm("dots")
+    assert line_settings(jobs(alpha=["1e-3", "1", "1e3"])) == ("alpha", [])
+    assert line_settings(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == ("alpha", [])
+    assert line_settings(jobs(smoother=names)) is None
+    assert line_settings(jobs(alpha=["1", "tuned"])) is None
+    assert line_settings(jobs(order=orders, smoother=names)) == ("order", ["smoother"])
+    assert line_settings(jobs(order=["2", "3"], smoother=list("abcdefg"))) is None
+    assert line_settings(jobs(a=orders, b=["1", "2"], c=names)) == ("a", ["b", "c"])
+    assert line_settings(jobs(a=list("xyz"), b=names, c=names)) is None
 
 
 @needs_matplotlib
-def test_a_heat_map_and_dots_have_their_numbers() -> None:
-    found = [({"a": a, "b": b}, value) for a, b, value in [("x", "y", 10.0), ("x", "z", 200.0), ("v", "y", 31.4)]]
-    drawn = as_svg(settings_figure(found, "perplexity"), "map", "")
-    assert all(f">{said}</text>" in drawn for said in ("10.0", "200.0", "31.4", "x", "v", "y", "z", "perplexity"))
-    assert "var(--step1)" in drawn and "var(--step6)" in drawn
+def test_dots_have_their_numbers() -> None:
     drawn = as_svg(settings_figure([({"a": a}, value) for a, value in [("p", 3.0), ("q", 2.0)]], "loss"), "dots", "")
     assert drawn.index(">a=q</text>") < drawn.index(">a=p</text>") and ">2.000</text>" in drawn
 
@@ -255,8 +250,6 @@ def test_text_can_be_read(style: dict[str, str]) -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     for name in ("ink", "muted", *(f"series{k}" for k in range(1, 7))):
         assert contrast(style[name], style["page"]) >= 4.5, name
-    for step, on in zip(range(1, 7), ["ink"] * 3 + ["page"] * 3, strict=True):
-        assert contrast(style[f"step{step}"], style[on]) >= 4.5, step
 
 
 def test_colors_have_names_of_their_own() -> None:
