@@ -20,10 +20,7 @@ MIN_WORDS = 3  # minimum number of words of a map
 
 
 def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, names: Names) -> Section:
-    """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words.
-
-    Raises UserError if a word is in no run's vocabulary, or a file is missing or damaged.
-    """
+    """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words."""
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.load import load
 
@@ -35,10 +32,9 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
         assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
-            cased = {word: form.written(word) for word in words}
-            known = {word: form_of for word, form_of in cased.items() if form_of in vocabulary.ids}
-            unknown -= set(known)
-            ids = list(dict.fromkeys(vocabulary.ids[form_of] for form_of in known.values()))
+            known = {word: vocabulary.ids.get(form.written(word)) for word in words}
+            unknown -= {word for word, index in known.items() if index is not None}
+            ids = list(dict.fromkeys(index for index in known.values() if index is not None))
         else:  # words that were learned: not </s>, which is never read, <s>, or <unk> if train has none
             seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
             ids = [index for index in seen if index != vocabulary.eos][:words]
@@ -48,8 +44,8 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
         vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
         labels = list(map(visible, form.labels(vocabulary.words[k] for k in ids)))
         section.parts.append(_map(entry, labels, vectors, kind, seed, names))
-    if unknown and form is not None:
-        form.require_known([word for word in words if word in unknown] if isinstance(words, list) else [])
+    if unknown and form is not None and isinstance(words, list):
+        form.require_known([word for word in words if word in unknown])
     return section
 
 
