@@ -125,22 +125,18 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
 def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
     """Return the log-probabilities `[N]` after checking that they belong to these tokens.
 
-    Words outside the vocabulary of `tokens` count as `<unk>`. Raises UserError with the first place where the words
-    differ, or where one of the two ends.
+    Words outside the vocabulary of `tokens` count as `<unk>`.
     """
     ids = tokens.encode(scores.words)
     both = min(len(ids), tokens.count)
     differ = np.flatnonzero(ids[:both] != tokens.ids[:both])
     if len(differ):
         at = int(differ[0])
-        raise UserError(
-            f"{scores.path}: other tokens than were scored here: {tokens.place(at)} is {scores.words[at]!r}, should be "
-            f"{shown(tokens, at)}"
-        )
+        wrong = f"{tokens.place(at)} is {scores.words[at]!r}, should be {shown(tokens, at)}"
+        raise UserError(f"{scores.path}: other tokens than were scored here: {wrong}")
     if len(ids) != tokens.count:
-        raise UserError(
-            f"{scores.path}: {len(ids):,} tokens, {tokens.count:,} were scored here; the first {both:,} agree"
-        )
+        sizes = f"{len(ids):,} tokens, {tokens.count:,} were scored here"
+        raise UserError(f"{scores.path}: {sizes}; the first {both:,} agree")
     return scores.log_prob
 
 
@@ -159,10 +155,8 @@ def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int 
 
     parts: of the text, each its tokens, log_prob, matched and starts. log_prob: natural, `[N]`. matched: `[N]`, the
     length of the longest n-gram of the model for each token; None for a model without n-grams. starts: the tokens whose
-    context is empty. sentences: whether the text has sentences. name: of the text. As in SRILM the numbers are p and
-    log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary
-    word: it has a probability, and OOVs are counted but not left out. An OOV is printed as `zzz=<unk>` if its word is
-    known.
+    context is empty. As in SRILM `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM,
+    `<unk>` is an ordinary word: it has a probability, OOVs are counted but not left out, and printed as `zzz=<unk>`.
     unk: the id of `<unk>`, to print and count OOVs as SRILM does: those that have probability 0, and no others.
     """
     count, log_probs, oovs = 0, [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -95,26 +95,20 @@ def fit_mixture(
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
     if config.method is MixMethod.log_linear:
         return _log_linear(config, models, corpus, say, progress)
-    if config.method is MixMethod.linear and config.cache is None and config.weights is not None:
-        return FittedMixture(np.array(config.weights), {"method": "linear"})
-    needs_theta = config.cache is CacheKind.neural and config.cache_theta is None
-    if config.cache is not None and config.weights is not None and not needs_theta:
-        cache = _cache_settings(config, models, config.cache_theta)
-        return FittedMixture(np.array(config.weights), {"method": "linear", "cache": cache})
+    mixture: dict[str, Any] = {"method": "linear"}
+    if config.cache is not None:
+        mixture["cache"] = {"kind": config.cache.value, "size": config.cache_size}
+    if config.cache is CacheKind.neural:
+        mixture["cache"] |= {"theta": config.cache_theta, "encoder": _encoder(models)}
+    fits_theta = config.cache is CacheKind.neural and config.cache_theta is None
+    if config.weights is not None and not fits_theta:
+        return FittedMixture(np.array(config.weights), mixture)
     split = _fit_text(config, corpus)
     if log_prob is None:
         log_prob = np.stack([model.score_text(split, progress=progress) for model in models])
     if config.method is MixMethod.classes:
         return _classes(config, models, split, log_prob, say)
-    if config.cache is not None:
-        return _cached(config, models, split, log_prob, say)
-    fit = fit_weights(log_prob)
-    say(_em_said(config, fit))
-    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit)})
-
-
-def _em_said(config: MixtureConfig, fit: Fit) -> str:
-    return f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum"
+    return _linear(config, models, split, log_prob, mixture, say)
 
 
 def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
@@ -196,40 +190,34 @@ def _encoder(models: Models) -> int:
     raise UserError("cache=neural requires a neural run in runs: context similarity is computed from its hidden states")
 
 
-def _cache_settings(config: MixtureConfig, models: Models, theta: float | None) -> dict[str, Any]:
-    assert config.cache is not None
-    settings: dict[str, Any] = {"kind": config.cache.value, "size": config.cache_size}
-    if config.cache is CacheKind.unigram:
-        return settings
-    return settings | {"theta": theta, "encoder": _encoder(models)}
-
-
-def _cached(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
-    """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
+def _linear(
+    config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, mixture: dict[str, Any], say: Say
+) -> FittedMixture:
+    """Fit weights by EM, with a cache over all tokens except the first, before which it is empty."""
     result: dict[str, Any] = {}
 
-    def fitted(cached: FloatArray) -> Fit:
-        """Return the weights, given or fitted."""
-        both = np.concatenate([log_prob, cached[None]])[:, 1:]
-        fit = fit_weights(both) if config.weights is None else Fit(np.array(config.weights), 0, 0.0)
-        return replace(fit, value=float(mix(both, fit.weights).mean()))
+    def with_cache(cached: FloatArray) -> FloatArray:
+        return np.concatenate([log_prob, cached[None]])[:, 1:]
 
-    theta = config.cache_theta
-    if config.cache is CacheKind.unigram:
-        cached = UnigramCache(config.cache_size).log_prob(split)
-    else:
-        hidden = models[_encoder(models)].hidden_text(split, 0, split.tokens)
-        if theta is None:
-            theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached).value)
-            result["theta"] = theta
+    def likelihood(cached: FloatArray) -> float:
+        both = with_cache(cached)
+        weights = fit_weights(both).weights if config.weights is None else np.array(config.weights)
+        return float(mix(both, weights).mean())
+
+    if config.cache is CacheKind.neural:
+        hidden = models[mixture["cache"]["encoder"]].hidden_text(split, 0, split.tokens)
+        if config.cache_theta is None:
+            theta = result["theta"] = _best_theta(hidden, split, config.cache_size, likelihood)
+            mixture["cache"]["theta"] = theta
             say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
-        cached = neural_cache(hidden, split.ids, config.cache_size, [theta])[0]
-    fit = fitted(cached)
-    if config.weights is None:
-        result["fit"] = fit_record(config, fit)
-        say(_em_said(config, fit))
-    mixture = {"method": "linear", "cache": _cache_settings(config, models, theta)}
-    return FittedMixture(fit.weights, mixture, result)
+        log_prob = with_cache(neural_cache(hidden, split.ids, config.cache_size, [mixture["cache"]["theta"]])[0])
+    elif config.cache is CacheKind.unigram:
+        log_prob = with_cache(UnigramCache(config.cache_size).log_prob(split))
+    if config.weights is not None:
+        return FittedMixture(np.array(config.weights), mixture, result)
+    fit = fit_weights(log_prob)
+    say(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    return FittedMixture(fit.weights, mixture, result | {"fit": fit_record(config, fit)})
 
 
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:

@@ -40,6 +40,7 @@ INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
 COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
 Names = Callable[[str], str]  # makes a unique file name for a picture
 
@@ -61,15 +62,11 @@ def number(value: float | None, digits: int) -> str | None:
 
 
 def between(low: float, high: float) -> str:
-    """Return the ends of an interval in words."""
     return f"{number(low, 2)} to {number(high, 2)}"
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
-    """Return a table for each text as it is cut into tokens, lowest perplexity first.
-
-    folded: what the entries are, for the line that unfolds the table; empty: shown at once.
-    """
+    """Return a table for each text as it is cut into tokens. folded: what the entries are, if tables are folded."""
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
         same = {id(groups[text]): groups[text] for text in entry.texts if text in groups}
@@ -85,40 +82,34 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
-    columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name if e.normalized is not None else f"{e.name}, sum unknown"),
-        ("model", False, lambda e: e.model or None),
-        ("perplexity", True, lambda e: number(e.perplexity, 2)),
-        ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
-        (
-            "fitted or chosen on it",
-            False,
-            lambda e: ", ".join(e.run.fitted_on.get(e.split, [])) or None if e.run else None,
-        ),
-        ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
-        ("bits per token", True, lambda e: number(e.bits, 3)),
-        ("perplexity per word", True, lambda e: number(e.per_word, 2)),
-        ("bits per character", True, lambda e: number(e.bits_per_character, 4)),
-        ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),
-        ("seconds", True, lambda e: number(e.seconds, 1)),
-        ("cloze perplexity", True, lambda e: number((e.cloze or {}).get("perplexity"), 3)),
-        ("cloze accuracy", True, lambda e: number((e.cloze or {}).get("accuracy"), 3)),
-    ]
-    columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
+    ranked = sorted(entries, key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
+    lines = [(entry.normalized is True, _cells(entry)) for entry in ranked]
+    header = [name for name in lines[0][1] if any(cells[name] is not None for _, cells in lines)]
+    numeric = tuple(k for k, name in enumerate(header) if name not in TEXTS)
+    table = Table(header, [], numeric, "" if folded else text, f"{len(entries)} {folded}: {text}" if folded else "")
+    for normalized, cells in lines:
+        (table.rows if normalized else table.unnormalized).append([cells[name] for name in header])
+    return table
 
-    def rows(normalized: bool) -> list[list[Cell]]:
-        chosen = [entry for entry in entries if (entry.normalized is True) is normalized]
-        chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
-        return [[of(entry) for _, _, of in columns] for entry in chosen]
 
-    return Table(
-        [name for name, _, _ in columns],
-        rows(True),
-        tuple(k for k, (_, right, _) in enumerate(columns) if right),
-        title="" if folded else text,
-        folded=f"{len(entries)} {folded}: {text}" if folded else "",
-        unnormalized=rows(False),
-    )
+def _cells(entry: Entry) -> dict[str, Cell]:
+    """Return the cells of a run or evaluation by their columns."""
+    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    return {
+        "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",
+        "model": entry.model or None,
+        "perplexity": number(entry.perplexity, 2),
+        "contexts": CONTEXTS.get(entry.result.get("across_sentences")),
+        "fitted or chosen on it": ", ".join(fitted) or None,
+        "95 % confidence interval": entry.interval and between(*entry.interval),
+        "bits per token": number(entry.bits, 3),
+        "perplexity per word": number(entry.per_word, 2),
+        "bits per character": number(entry.bits_per_character, 4),
+        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters and f"{entry.parameters:,}",
+        "seconds": number(entry.seconds, 1),
+        "cloze perplexity": number(cloze.get("perplexity"), 3),
+        "cloze accuracy": number(cloze.get("accuracy"), 3),
+    }
 
 
 def sweep_table(rows: Sequence[Row]) -> Table:

@@ -51,10 +51,8 @@ def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     """Replace each leaf g of `top`, a group, by the root of parts[g].
 
-    top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
-    tree.
+    top: over G groups, one code each. words: the ids of each part's words in the whole tree.
     """
-    assert top.leaves == top.words == len(parts) == len(words), "each group has one leaf"
     nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
     leaves_at = np.cumsum([0, *(part.leaves for part in parts)])
     inner = np.array([part.nodes > 0 for part in parts])

@@ -37,16 +37,10 @@ Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
 
 
 def find_wordnet(folder: Path | None) -> Path:
-    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, USUAL_FOLDER.
-
-    Raises UserError if none of them has the files.
-    """
-    if folder is not None:
-        folders = [folder]
-    else:
-        folders = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
-        folders += [Path(os.environ["WNHOME"]) / "dict"] if os.environ.get("WNHOME") else []
-        folders.append(USUAL_FOLDER)
+    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual."""
+    places = (("WNSEARCHDIR",), ("WNHOME", "dict"))
+    usual = [Path(os.environ[name], *below) for name, *below in places if os.environ.get(name)]
+    folders = [*usual, USUAL_FOLDER] if folder is None else [folder]
     for candidate in folders:
         if all((candidate / name).is_file() for name in NEEDED):
             return candidate
@@ -57,10 +51,9 @@ def find_wordnet(folder: Path | None) -> Path:
 def _reader(folder: Path) -> Iterator[Any]:
     """Open NLTK's reader of the files in `folder`.
 
-    NLTK opens files only below the folders of `nltk.data.path` and follows no link out of them. It also asks for
-    `lexnames` and `index.sense`, which Debian's WordNet lacks and nothing here uses. Therefore the files are copied
-    into a private folder in the layout of NLTK's data, with stubs for those two; that path includes the folder while
-    the reader is open.
+    NLTK opens files only below the folders of `nltk.data.path`, and asks for `lexnames` and `index.sense`, which
+    Debian's WordNet lacks and nothing here uses. Therefore the files are copied into a private folder in the layout of
+    NLTK's data, with stubs for those two.
     """
     try:
         allowed: list[str] = importlib.import_module("nltk.data").path
@@ -160,9 +153,8 @@ def binary_hierarchy(parents: Sequence[int], group_of: IntArray, counts: IntArra
     """Build the binary tree in which the words of every group are the leaves below one node.
 
     parents: `[G]`, the group that contains each group, -1 for one at the top. group_of: int64 `[W]`, the group that
-    directly contains each word. counts: int64 `[W]`. The groups and words within a group are joined by a Huffman tree
-    on their counts, which needs no vectors, unlike clustering (Morin & Bengio cluster by the documents that words occur
-    in). A group with a single member, or none, adds no node.
+    directly contains each word. counts: int64 `[W]`. The groups and words within a group are joined by a Huffman tree.
+    A group with a single member, or none, adds no node.
     """
 
     @cache
