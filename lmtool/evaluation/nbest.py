@@ -136,10 +136,7 @@ def read_references(path: str, nbest: NBest) -> list[str]:
 def hypothesis_log_prob(
     nbest: NBest, score: Callable[[list[str]], list[FloatArray]], floor: float = -math.inf
 ) -> FloatArray:
-    """Return log p `[H]`, natural, of each hypothesis as a separate sentence, including its end.
-
-    score: TextModel.score; equal hypotheses are scored once. floor: log p of tokens that have probability 0.
-    """
+    """Return log p `[H]`, natural, of each hypothesis as a sentence. floor: log p of tokens of probability 0."""
     distinct = list(dict.fromkeys(nbest.texts))
     with named(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
@@ -154,10 +151,8 @@ def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt, with the ids of the
-    lists in the same order as best-ids.txt; return the paths.
-
-    log_prob: `[H]`, natural, of the language model.
+    """Write the lists with their new totals `[H]`, best first; the best of each as best.txt, the lists' ids in the same
+    order as best-ids.txt; return the paths. log_prob: `[H]`, natural, of the language model.
     """
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
@@ -236,9 +231,7 @@ def best_weight(
 
 @numba.njit(cache=True, nogil=True)
 def _crossings(y: Any, slope: Any, errors: Any, offsets: Any, least: Any, at: Any, change: Any) -> Any:
-    """Fill in the values at which the best of a list changes, with the change of errors; return the errors at `least`
-    and the number of these values.
-    """
+    """Fill in where the best of a list changes, and the change of errors; return errors at `least`, and how many."""
     start = count = 0
     for k in range(len(offsets) - 1):
         lines, here = range(offsets[k], offsets[k + 1]), offsets[k]

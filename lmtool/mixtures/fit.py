@@ -154,9 +154,7 @@ def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say,
 
 
 def _text_chunks(config: MixtureConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
-    """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
-    number of contexts.
-    """
+    """Return the members' distributions for evenly spread contexts, computed again in each pass, and their number."""
     split = _fit_text(config, corpus)
     size, tokens = longest_context(models) or MAX_POSITION, corpus.vocabulary.special_tokens
     split = split.as_stream(any(model.across_sentences for model in models))
@@ -221,9 +219,7 @@ def _linear(
 
 
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:
-    """Return the theta with the highest likelihood: first among powers of two times 1 / |h|^2, then in steps of half
-    the distance.
-    """
+    """Return the theta with the highest likelihood among powers of two times 1 / |h|^2, then in steps of half these."""
     scale = 1 / max(float((hidden.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-30)
     likelihoods: dict[float, float] = {}  # by exponent
 

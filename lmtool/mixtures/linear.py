@@ -98,8 +98,7 @@ def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
     """Return the part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
 
-    special_tokens: for contexts that may reach across sentences; a member that does not read across them has `<s>`
-    instead of everything before its sentence.
+    special_tokens: for contexts across sentences; a member that reads single ones has `<s>` for all before its own.
     """
     size, missing = member.context_size, (member.context_size or 0) - contexts.shape[1]
     if missing > 0:  # contexts of an unbounded member, all of them short
@@ -123,9 +122,7 @@ def member_dists(members: list[LanguageModel], contexts: IntArray, special_token
 
 
 def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
-    """Return weights in float64. Raises ValueError, naming `where`, unless they have this shape, are finite and 0 or
-    more, and sum to one over the last axis.
-    """
+    """Return weights in float64. Raises ValueError, naming `where`, if they are none."""
     array = as_array(where, weights)
     if array.shape != shape or array.dtype.kind not in "iuf":
         raise ValueError(f"{where} must be {list(shape)} numbers; got {array.dtype} {list(array.shape)}")
@@ -199,7 +196,7 @@ class LinearMixture(MixedModel):
         return self.weights
 
     def _weights_in(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return the weights before the tokens `first` to `last` - 1 of a text: `[M]` or `[M, last - first]`."""
+        """Return the weights before these tokens of a text: `[M]` or `[M, last - first]`."""
         return self.weights
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:

@@ -39,8 +39,7 @@ def mix_static(
 
     vocabulary: has all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
     instead of 0. The table has every n-gram of the models whose weight is not 0; if the scores of a model do not sum to
-    one, its own may not either. Raises ValueError unless there is one weight per model, 0 or more, of sum 1, and
-    for a vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    one, its own may not either. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
     if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):

@@ -101,10 +101,7 @@ def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
 
 
 def tsne(vectors: FloatArray, seed: int) -> FloatArray:
-    """Return t-SNE coordinates `[n, 2]` (van der Maaten & Hinton 2008) of vectors `[n, D]`, initialized with the PCA.
-
-    Raises UserError if scikit-learn is missing.
-    """
+    """Return t-SNE coordinates `[n, 2]` (van der Maaten & Hinton 2008) of vectors `[n, D]`, initialized by PCA."""
     try:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits

@@ -307,9 +307,7 @@ def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
 
 
 def unique_names() -> Names:
-    """Return a function that makes unique file names, also used as prefixes of ids: letters, digits, `-`, and a number
-    if the name was used before.
-    """
+    """Return a function that makes unique file names of letters, digits and `-`."""
     given: set[str] = set()
 
     def name(wanted: str) -> str:

@@ -61,31 +61,21 @@ def exchange(
     np.add.at(n[0], (found[bigrams.first], found[bigrams.second]), bigrams.counts)
     n[1] = n[0].T
     f, sums, table = n * np.log(np.maximum(n, 1)), n.sum(axis=2), f_table()
-    needed = _exchange(after, before, twice, found, movable, closed, passes, n, f, sums, table)
+    needed = _exchange(after, before, twice, found, movable, closed, passes, (n, f, sums, table))
     log_likelihood = float(f[0].sum()) - sum(f_of(int(x), table) for x in sums.ravel())
     return Exchanged(found, (log_likelihood + f_of(total, table)) / total, int(needed))
 
 
 @compiled
 def _exchange(
-    after: Any,
-    before: Any,
-    twice: Any,
-    class_of: Any,
-    movable: Any,
-    closed: Any,
-    passes: int,
-    n: Any,
-    f: Any,
-    sums: Any,
-    table: Any,
+    after: Any, before: Any, twice: Any, class_of: Any, movable: Any, closed: Any, passes: int, tables: Any
 ) -> int:
     """Move words, in class_of `[W]`, until a pass moves none; return the number of passes.
 
     after: the other words that follow each word, as of `neighbors`. before: likewise the words before it. twice: how
     often a word follows itself, `[W]`.
     """
-    classes = n.shape[1]
+    classes = len(closed)
     size = np.zeros(classes, np.int64)
     for c in class_of:
         size[c] += 1
@@ -105,13 +95,13 @@ def _exchange(
             for side, (starts, words) in enumerate((after, before)):
                 _read_neighbors(side, words[starts[word] : starts[word + 1]], class_of, count, near, used, total)
             total += twice[word]
-            _move(-1, old, count, near, used, total, twice[word], n, f, sums, table)
-            _gains(count, near, used, total, twice[word], n, f, sums, table, gain)
+            _move(-1, old, count, near, used, total, twice[word], tables)
+            _gains(count, near, used, total, twice[word], tables, gain)
             new = old
             for c in range(classes):
                 if gain[c] > gain[new] + MIN_GAIN and not closed[c]:
                     new = c
-            _move(1, new, count, near, used, total, twice[word], n, f, sums, table)
+            _move(1, new, count, near, used, total, twice[word], tables)
             if new != old:
                 class_of[word] = new
                 size[old] -= 1
@@ -140,10 +130,9 @@ def _read_neighbors(side: int, words: Any, class_of: Any, count: Any, near: Any,
 
 
 @compiled
-def _move(
-    sign: int, c: int, count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any
-) -> None:
+def _move(sign: int, c: int, count: Any, near: Any, used: Any, total: Any, twice: int, tables: Any) -> None:
     """Put the word into class c (sign 1), or take it out (-1)."""
+    n, f, sums, table = tables
     for side in range(2):
         for i in range(used[side]):
             other = near[side, i]
@@ -162,10 +151,9 @@ def _move(
 
 
 @compiled
-def _gains(
-    count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any, gain: Any
-) -> None:
+def _gains(count: Any, near: Any, used: Any, total: Any, twice: int, tables: Any, gain: Any) -> None:
     """Write the gain in L if the word joins each of the classes to gain `[C]`."""
+    n, f, sums, table = tables
     for c in range(len(gain)):
         margins = 0.0
         for side in range(2):

@@ -37,7 +37,7 @@ Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
 
 
 def find_wordnet(folder: Path | None) -> Path:
-    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual."""
+    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, the usual."""
     places = (("WNSEARCHDIR",), ("WNHOME", "dict"))
     usual = [Path(os.environ[name], *below) for name, *below in places if os.environ.get(name)]
     folders = [*usual, USUAL_FOLDER] if folder is None else [folder]
