@@ -12,14 +12,13 @@ from lmtool.errors import UserError
 from lmtool.plots.word_pictures import map_figure
 from lmtool.report.page import Picture, Section
 from lmtool.report.reading import Entry
-from lmtool.report.sections import Names
 from lmtool.system.arrays import FloatArray
 from lmtool.trees.analysis import DrawnNode, top_of
 
 MIN_WORDS = 3  # minimum number of words of a map
 
 
-def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, names: Names) -> Section:
+def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int) -> Section:
     """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words."""
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.load import load
@@ -43,13 +42,13 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
             continue
         vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
         labels = list(map(visible, form.labels(vocabulary.words[k] for k in ids)))
-        section.parts.append(_map(entry, labels, vectors, kind, seed, names))
+        section.parts.append(_map(entry, labels, vectors, kind, seed))
     if unknown and form is not None and isinstance(words, list):
         form.require_known([word for word in words if word in unknown])
     return section
 
 
-def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int, names: Names) -> Picture:
+def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int) -> Picture:
     if not np.isfinite(vectors).all():
         raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or set map=none")
     if kind is MapKind.tsne and len(shown) > MIN_WORDS:
@@ -60,7 +59,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
         labels = f"first principal component ({shares[0]:.0%} of the variance)", f"second ({shares[1]:.0%})"
         how = f"The first two principal components hold {sum(shares):.0%} of the variance."
     caption = f"{entry.name}: the embeddings of {len(shown):,} words. {how} Labels that would overlap are left out."
-    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption)
+    return Picture(f"map-{entry.name}", map_figure(points, shown, labels), caption)
 
 
 def tree_tops(entries: Sequence[Entry], levels: int) -> list[tuple[str, DrawnNode]]:

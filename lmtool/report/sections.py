@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -42,7 +41,6 @@ INTERVAL = (
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
 TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
 COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-Names = Callable[[str], str]  # makes a unique file name for a picture
 
 
 @contextmanager
@@ -140,7 +138,7 @@ def summary(entries: Sequence[Entry]) -> Section:
     return section
 
 
-def intervals(entries: Sequence[Entry], names: Names) -> Section:
+def intervals(entries: Sequence[Entry]) -> Section:
     """Return a chart for each text that at least two models have scored."""
     section = Section("Perplexities with their intervals")
     texts: dict[str, list[Entry]] = {}
@@ -152,11 +150,11 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
         first = group[0]
         caption = f"{text_name(group)}: {first.tokens:,} tokens. {INTERVAL}"
         figure = dots_figure(dots, f"perplexity on {first.split}")
-        section.parts.append(Picture(names("intervals"), figure, caption))
+        section.parts.append(Picture("intervals", figure, caption))
     return section
 
 
-def comparison(source: ReportFolder, names: Names) -> Section:
+def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     file = source.folder / "result.json"
     result = read_json(file, REMEDY, schemas.COMPARISON)
@@ -185,11 +183,11 @@ def comparison(source: ReportFolder, names: Names) -> Section:
         caption = f"Differences of perplexity from {baseline} on {split}, "
         caption += "with 95 % confidence intervals by the paired bootstrap."
         figure = dots_figure(dots, f"difference from {baseline}", zero=True)
-        section.parts.append(Picture(names("compare"), figure, caption))
+        section.parts.append(Picture("compare", figure, caption))
     return section
 
 
-def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Section:
+def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     """Return a sweep: a chart of its metric by its settings for each split, and its table. Not drawn are jobs without a
     finite metric, and those of models whose scores do not sum to one, unless there are no others.
     """
@@ -203,7 +201,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     for split, jobs in groups.items():
         if len(jobs) > 1 and keys:
             name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            section.parts.append(_sweep_chart(source.name, jobs, name, names))
+            section.parts.append(_sweep_chart(source.name, jobs, name))
     if len(rows) > len(drawn) and section.parts:
         missing = len(rows) - len(drawn)
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
@@ -212,16 +210,16 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     return section
 
 
-def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> Picture:
+def _sweep_chart(name: str, jobs: Sequence[Job], metric: str) -> Picture:
     best = min(jobs, key=lambda job: job[1])
     caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
     caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
     if SEED in jobs[0][0] and line_settings(jobs) is not None:
         caption += " Lines go through the means over seeds."
-    return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption)
+    return Picture(f"sweep-{name}", settings_figure(jobs, metric), caption)
 
 
-def curves(entries: Sequence[Entry], names: Names) -> Section:
+def curves(entries: Sequence[Entry]) -> Section:
     """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
@@ -241,7 +239,7 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
             if above := [value for value in highest if value > top]:
                 caption += f" Runs that leave the picture at its top: {len(above)}, "
                 caption += f"at most {perplexity_text(max(above))}."
-            section.parts.append(Picture(names("curves"), figure, caption))
+            section.parts.append(Picture("curves", figure, caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
             caption = f"{entry.name}: {entry.model}. "
@@ -251,11 +249,11 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
                 caption += "on train it is that during training."
             else:
                 caption += "the training loss is not -log p, so that there is no perplexity on train."
-            section.parts.append(Picture(names(f"curves-{entry.name}"), training_curves(history), caption))
+            section.parts.append(Picture(f"curves-{entry.name}", training_curves(history), caption))
     return section
 
 
-def weights(entries: Sequence[Entry], names: Names) -> Section:
+def weights(entries: Sequence[Entry]) -> Section:
     """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
@@ -265,26 +263,26 @@ def weights(entries: Sequence[Entry], names: Names) -> Section:
             figure = weight_bars(members, entry.result.get("class_weights") or [values])
             listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
         caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
-        section.parts.append(Picture(names(f"weights-{entry.name}"), figure, caption))
+        section.parts.append(Picture(f"weights-{entry.name}", figure, caption))
     return section
 
 
-def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder], names: Names) -> Section:
+def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]) -> Section:
     """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
     for name, top in tops:
-        section.parts.append(_tree_picture(name, top, names))
+        section.parts.append(_tree_picture(name, top))
     for source in folders:
         result = read_json(source.folder / "result.json", REMEDY)
         if "top" in result:
             with _of_file(source.folder / "result.json"):
-                section.parts.append(_tree_picture(source.name, _place(result["top"]), names))
+                section.parts.append(_tree_picture(source.name, _place(result["top"])))
     return section
 
 
-def _tree_picture(name: str, top: DrawnNode, names: Names) -> Picture:
+def _tree_picture(name: str, top: DrawnNode) -> Picture:
     caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node."
-    return Picture(names(f"tree-{name}"), tree_figure(top), caption)
+    return Picture(f"tree-{name}", tree_figure(top), caption)
 
 
 def _place(saved: Any) -> DrawnNode:
@@ -292,31 +290,14 @@ def _place(saved: Any) -> DrawnNode:
     return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
 
 
-def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
+def range_tests(folders: Sequence[ReportFolder]) -> Section:
     """Return losses by learning rate."""
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, start=start_of(test.rates))
         caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed. "
-        caption += f"Proposed: a learning rate of {test.proposed:.2g}." + (
-            f" In doubt: {test.doubt}." * bool(test.doubt)
-        )
-        section.parts.append(Picture(names(f"lr-range-{source.name}"), figure, caption))
+        caption += f"Proposed: a learning rate of {test.proposed:.2g}."
+        caption += f" In doubt: {test.doubt}." if test.doubt else ""
+        section.parts.append(Picture(f"lr-range-{source.name}", figure, caption))
     return section
-
-
-def unique_names() -> Names:
-    """Return a function that makes unique file names of letters, digits and `-`."""
-    given: set[str] = set()
-
-    def name(wanted: str) -> str:
-        plain = re.sub(r"[^a-zA-Z0-9]+", "-", wanted).strip("-")[:60] or "picture"
-        unique, count = plain, 1
-        while unique.lower() in given:  # some file systems ignore case
-            count += 1
-            unique = f"{plain}-{count}"
-        given.add(unique.lower())
-        return unique
-
-    return name
