@@ -110,12 +110,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
     """What the words of a command line compose to, without Hydra's part."""
-    from lmtool.cli.arguments import CommandLine
+    from lmtool.cli.arguments import split_line
     from lmtool.cli.running import composed
     from lmtool.cli.words import requested
     from lmtool.config.compose import own_part
 
-    return own_part(composed(requested(CommandLine(verb, list(flags), list(words))))[1])
+    return own_part(composed(requested(split_line([verb, *flags, *words])))[1])
 
 
 NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]
