@@ -72,6 +72,21 @@ def without_corpora(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
+def also_logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], None]]:
+    """Have caplog hear a logger by name, as commands remove its handler from the root. Undone after the test: the
+    handler is one for all tests, so that later ones would hear each message twice."""
+    loggers: list[logging.Logger] = []
+
+    def add(name: str) -> None:
+        loggers.append(logging.getLogger(name))
+        loggers[-1].addHandler(caplog.handler)
+
+    yield add
+    for logger in loggers:
+        logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture
 def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings draw their curves where matplotlib is installed, as for a user."""
     from lmtool.plots import can_plot

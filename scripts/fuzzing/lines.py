@@ -40,6 +40,8 @@ RIGHT = {
     "neighbors": [["the", "cat", "run=net"]],
     "report": [["kn", "map=none"]],
     "verify": [["kn"], ["net", "mix"]],
+    "check": [["train.txt"], ["text=valid.txt"]],
+    "unlikely": [["run=kn", "text=valid.txt"], ["run=net", "text=valid.txt", "top=3"]],
     "export": [["run=kn", "to=a.arpa"], ["run=net", "to=v.txt"], ["run=net", "to=w.safetensors"]],
     "push": [["run=kn", "to=kn"]],
     "convert": [["run=kn", "to=b.arpa"], ["arpa=kn.arpa", "data=toy"], ["run=kn", "quantize=8"],
