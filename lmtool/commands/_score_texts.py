@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import __version__
-from lmtool.commands._score_outputs import Part, taken_names
+from lmtool.commands._score_outputs import ScoredBlock, taken_names
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
@@ -109,7 +109,7 @@ def score_blocks(
     result: ScoredTexts,
     *,
     progress: bool,
-) -> Iterator[Part]:
+) -> Iterator[ScoredBlock]:
     """Score the texts that the journal does not have yet; yield each block with its rows. Time is added to `result`."""
     if journal.complete:
         return

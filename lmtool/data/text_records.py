@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -34,8 +34,7 @@ from lmtool.data.remote import is_address
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
-from lmtool.errors import RecordError, UserError, first_line
-from lmtool.system.files import cannot_write, packed_file
+from lmtool.errors import RecordError, UserError
 
 BLOCK_BYTES = 1 << 22  # of text per block, about
 SETTING = "column"
@@ -252,41 +251,3 @@ def require_writable(names: list[str], column: str | None, to: str, setting: str
         raise UserError(f"{setting}={to}: Parquet and other files cannot be written to one file: score them separately")
     elif form_of(to) != PARQUET:
         raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
-
-
-def write_records(blocks: Iterable[RecordBlock], to: Path | IO[bytes], called: str) -> None:
-    """Write records as they stand. to: the file, or standard output. called: its final name, whose suffix says how it
-    is packed.
-    """
-    opened = packed_file(to, called) if isinstance(to, Path) else nullcontext(to)
-    with ExitStack() as files:
-        writer: Any = None
-        for block in blocks:
-            with _write_errors(called):
-                if block.rows is not None:
-                    import pyarrow.parquet as pq
-
-                    writer = writer or files.enter_context(pq.ParquetWriter(to, block.rows.schema))
-                    writer.write_batch(block.rows)
-                else:
-                    writer = writer or files.enter_context(opened)
-                    writer.write(block.content)
-                    if not isinstance(to, Path):  # the reader of standard output may wait
-                        writer.flush()
-        if writer is None:  # there are no records
-            files.enter_context(opened)
-
-
-@contextmanager
-def _write_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the file, if it cannot be written in the block."""
-    try:
-        yield
-    except BrokenPipeError:  # of standard output, whose reader has enough
-        raise
-    except OSError as error:
-        raise cannot_write(Path(name), error) from error
-    except ValueError as error:  # pyarrow's, of another schema
-        raise UserError(
-            f"{name}: the files have different columns: score them separately ({first_line(error)})"
-        ) from error
