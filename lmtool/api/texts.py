@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +101,7 @@ def surprisal(
     def scored(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)
         named = config.word_column, config.item_column, config.sentence_column
-        rows = rows_of_table(columns, "text", *named, config.sentences)
-        return score_rows(config, session, [replace(rows, spaces=spaces)])
+        return score_rows(config, session, [rows_of_table(columns, "text", *named, config.sentences, spaces=spaces)])
 
     found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):

@@ -73,7 +73,7 @@ def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
                 "set bucket_limits= or bucket_split="
             )
     if settings.filter is not None:
-        require_writable(names, settings.column, settings.filter, "filter")
+        require_writable(names, settings.column, settings.filter)
         if settings.filter_scores and table_form(settings.filter, _of_standard(settings)) not in (".jsonl", PARQUET):
             raise UserError(
                 f"filter={settings.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet"

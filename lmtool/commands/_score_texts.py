@@ -74,7 +74,7 @@ def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tu
 
 
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
-    """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
+    """Return a scorer of texts by one model or two, with the settings of TextsScorer."""
     named = (ScoringModel(each.model, each.form, each.name) for each in models)
     return TextsScorer(*named, across=across, one_text=one_text)
 
@@ -122,7 +122,7 @@ def score_blocks(
         for block, texts, faults in _read(settings, blocks, taken):
             rows, others = scorer.each(texts, progress=progress)
             for k, fault in others.items():
-                faults.setdefault(k, f"{block.place(k)}: {fault}")
+                faults.setdefault(k, f"{block.records()[k][0]}: {fault}")
                 if not passed:
                     raise RecordError(faults[k])
             journal.add(rows, faults)

@@ -177,9 +177,7 @@ def _report(settings: Settings, model: TextModel, scores: list[WordScores], sent
 def _table(
     settings: Settings, rows: WordRows, scores: dict[str, WordScores], *, same_tokens: bool
 ) -> dict[str, list[Any]]:
-    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models. Raises
-    UserError if the table has one of the models' columns already.
-    """
+    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models."""
     import numpy as np
 
     from lmtool.data.printed_words import INVISIBLE

@@ -76,7 +76,7 @@ def _info(files: Any, path: str) -> dict[str, Any] | None:
 
 
 def _answer(name: str, question: Callable[[Any, str], Answer]) -> Answer:
-    """Return the answer to a question about a path of an address's file system. Raises UserError as `_retried` does."""
+    """Return the answer to a question about a path of an address's file system."""
     files, path = _system(name)
     return _retried(lambda: question(files, path), lambda: f"{name} cannot be reached")
 
@@ -120,8 +120,6 @@ def escaped(address: str) -> str:
 def find_addresses(name: str) -> list[str]:
     """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name,
     without hidden ones.
-
-    Raises UserError if the address's file system cannot be used or does not answer.
     """
 
     def found(files: Any, path: str) -> list[str]:
@@ -138,7 +136,7 @@ def find_addresses(name: str) -> list[str]:
 
 def stamp_of(name: str) -> list[object]:
     """Return plain values that differ if the file at an address may have changed: its size and its server's
-    metadata. Raises UserError if the file is missing or cannot be reached.
+    metadata.
     """
     info = _answer(name, _info)
     if info is None:
@@ -148,10 +146,7 @@ def stamp_of(name: str) -> list[object]:
 
 
 def open_address(name: str) -> io.BufferedReader:
-    """Open an address to be read from its start; a failed read is retried from the same position.
-
-    Raises UserError if the address cannot be opened, also when it is read.
-    """
+    """Open an address to be read from its start; a failed read is retried from the same position."""
     files, path = _system(name)
     return io.BufferedReader(_Retried(files, path, name), READ)
 
@@ -167,10 +162,7 @@ _copying = threading.Lock()  # threads of a process would write to one temporary
 
 
 def local_copy(address: str) -> Path:
-    """Return the path of a copy of the file at an address in the cache folder; make it unless it is there and current.
-
-    Raises UserError if the address cannot be read or the copy cannot be written.
-    """
+    """Return the path of a current copy of the file at an address in the cache folder; make it unless it is there."""
     try:
         folder = cache_dir()
     except ImportError:

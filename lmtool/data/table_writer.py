@@ -63,8 +63,7 @@ def write_table(
 
     columns: the first rows; they may be empty. parts: more rows with the same columns. names: of the fields that come
     before the columns; JSON Lines and Parquet have all fields of a part. of_standard: as in table_form. decimals: of
-    arrays in text, if not DECIMALS; integers have none. bom: as in require_table. Raises UserError if the file cannot
-    be written or a value has no place in its format.
+    arrays in text, if not DECIMALS; integers have none. bom: as in require_table.
     """
     form = table_form(name, of_standard)
     every = chain([(None, columns)], parts)
@@ -83,7 +82,7 @@ def write_pieces(pieces: Iterable[Any], name: str, fault: str = "") -> None:
     """Write bytes, packed as a file's name says, or rows of Parquet, as batches or tables of pyarrow.
 
     name: a file, which is written completely or not at all, or `-`: standard output gets each piece at once. fault:
-    the message if rows differ from the first ones in their columns. Raises UserError if the file cannot be written.
+    the message if rows differ from the first ones in their columns.
     """
     with ExitStack() as files:
         temporary = None if name == STANDARD else files.enter_context(atomic_write(Path(name)))
@@ -173,7 +172,7 @@ def _cell(value: Any, form: str | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a value that JSON lacks, such as a date, as text. Raises UserError for bytes that are not UTF-8."""
+    """Return a value that JSON lacks, such as a date, as text."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:

@@ -52,14 +52,14 @@ def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io
         match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
                 with gzip.open(packed) as handle:
-                    yield _limited(_pieces(handle.read1), packed, path)
+                    yield _limited(_pieces(handle), packed, path)
             case ".xz":
                 pieces = _streams(packed, partial(lzma.LZMADecompressor, memlimit=DICTIONARY), padding=4)
                 yield _limited(pieces, packed, path)
             case ".bz2":
                 yield _limited(_streams(packed, bz2.BZ2Decompressor), packed, path)
             case ".zst":
-                yield _limited(_pieces(_zstandard(packed).read), packed, path)
+                yield _limited(_pieces(_zstandard(packed)), packed, path)
             case ".zip":
                 yield from _members(packed, path, member)
             case _:
@@ -87,8 +87,8 @@ class _Counted(io.BufferedReader):
         return block
 
 
-def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    return iter(partial(read, READ), b"")
+def _pieces(file: Any) -> Iterator[bytes]:
+    return iter(partial(file.read1, READ), b"")
 
 
 def _streams(file: IO[bytes], new_stream: Callable[[], Any], padding: int = 0) -> Iterator[bytes]:
@@ -182,7 +182,7 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedRead
             for name in chosen:
                 where = f"{path}: {name}"
                 with archive.open(name) as opened:
-                    limited = _Limited(_pieces(opened.read1), file, f"{path}::{name}", size)
+                    limited = _Limited(_pieces(opened), file, f"{path}::{name}", size)
                     yield io.BufferedReader(limited, BUFFER)
                     size = limited.size
     except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:  # zipfile has all of these

@@ -68,7 +68,7 @@ def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) ->
     """Return for each share the smallest number that at least this share of all numbers does not exceed.
 
     parts: the numbers, of which nan are left out. folder: of the temporary file that holds them, so that memory does
-    not grow with them. Empty if there are no numbers. Raises UserError if the disk is full.
+    not grow with them. Empty if there are no numbers.
     """
     with ExitStack() as stack:
         try:
@@ -92,8 +92,7 @@ def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
     """Return quantiles from a CSV file of percentiles, as CCNet's cutoff.csv: its first column has percentages,
     ascending, and each of the others, under a name, the numbers that these percentages of all texts do not exceed.
 
-    A share between two percentages has a number between theirs, in proportion. Raises UserError for a column that is
-    not in the file, for a share outside the percentages, and for another kind of file.
+    A share between two percentages has a number between theirs, in proportion.
     """
     header, rows, mark = cells_of(read_text(path), path)
     if column not in header[1:]:

@@ -108,7 +108,7 @@ def test_forms_that_do_not_fit() -> None:
         (["a.parquet", "b.jsonl"], "text", "c.parquet", "score them separately"),
     ):
         with pytest.raises(UserError, match=said):
-            text_records.require_writable(names, column, to, "filter")
+            text_records.require_writable(names, column, to)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
