@@ -35,15 +35,15 @@ def score_texts(
     options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
     a non-string item when it is reached.
     """
-    from lmtool.commands._score_texts import scorer_of
-    from lmtool.evaluation.text_scores import scores_of
+    from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, scores_of
 
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     given = [run] if run_out is None else [run, run_out]
     models = [model_of(each, device, options) for each in given]
-    return scores_of(_checked(texts), scorer_of(models, across=across_sentences))
+    scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
+    return scores_of(_checked(texts), TextsScorer(*scoring, across=across_sentences))
 
 
 def _checked(texts: Iterable[Any]) -> Iterator[str]:

@@ -107,13 +107,6 @@ def write_pieces(pieces: Iterable[Any], name: str, fault: str = "") -> None:
                 raise UserError(f"{name}: {fault} ({first_line(error)})") from error
 
 
-def json_line(record: Mapping[str, Any]) -> bytes:
-    """Return a record as a line of JSON, with null for numbers that are not finite, which JSON lacks."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-    text = json.dumps(finite, ensure_ascii=False, default=_text)
-    return f"{text}\n".encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
-
-
 def _records(part: Part, name: str) -> list[dict[str, Any]]:
     """Return the fields of the records of a part, {} if it has none."""
     fields, columns = part
@@ -126,9 +119,14 @@ def _records(part: Part, name: str) -> list[dict[str, Any]]:
 
 
 def _json_lines(records: list[dict[str, Any]], columns: Columns) -> bytes:
+    """Return records with their columns as lines, with null for numbers that are not finite, which JSON lacks."""
     values = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()]
-    rows = zip(records, *values, strict=True)
-    return b"".join(json_line({**record, **dict(zip(columns, row, strict=True))}) for record, *row in rows)
+    lines = []
+    for record, *row in zip(records, *values, strict=True):
+        whole = {**record, **dict(zip(columns, row, strict=True))}
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in whole.items()}
+        lines.append(f"{json.dumps(finite, ensure_ascii=False, default=_text)}\n")
+    return "".join(lines).encode("utf-8", "backslashreplace")  # a lone surrogate becomes its escape in JSON
 
 
 def _text_lines(

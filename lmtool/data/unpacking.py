@@ -23,7 +23,6 @@ from typing import IO, Any
 
 from lmtool.data.remote import is_address, open_address
 from lmtool.errors import RecordError, UserError
-from lmtool.system.arrays import decimal
 from lmtool.system.terminal import size_text
 
 READ = 1 << 16  # packed bytes read at a time
@@ -153,6 +152,8 @@ def _limited(pieces: Iterator[bytes], packed: _Counted, name: str) -> io.Buffere
 
 def _ratio() -> float:
     """Return RATIO, or the value of the environment variable."""
+    from lmtool.system.arrays import decimal  # numpy, for which composing settings would wait
+
     value = os.environ.get(RATIO_VARIABLE) or str(RATIO)
     ratio = decimal(value)
     if not ratio > 0:
