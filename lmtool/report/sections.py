@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -41,15 +40,6 @@ INTERVAL = (
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
 TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
 COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-
-
-@contextmanager
-def _of_file(file: Path) -> Iterator[None]:
-    """Raise UserError, naming the file that is read, if it does not hold what is drawn."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
 
 
 def number(value: float | None, digits: int) -> str | None:
@@ -156,33 +146,30 @@ def intervals(entries: Sequence[Entry]) -> Section:
 
 def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
-    file = source.folder / "result.json"
-    result = read_json(file, REMEDY, schemas.COMPARISON)
+    result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, members, split = Section(f"Comparison: {source.name}"), result["members"], result["split"]
     table, dots = Table(COMPARED, [], (1, 2, 3, 4, 5), title=split), []
     runs = short_names([Path(member["run"]) for member in members])
     section.parts.append(table)
-    with _of_file(file):
-        for run, member in zip(runs, members, strict=True):
-            normalized, difference = member.get("normalized", True), member["difference"]
-            name = run + ", sum unknown" * (normalized is None)
-            perplexity = math.inf if member["perplexity"] is None else member["perplexity"]
-            interval = None if member["from"] is None else between(member["from"], member["to"])
-            p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
-            (table.rows if normalized else table.unnormalized).append(
-                [name, number(perplexity, 2), number(difference, 2), interval, *p]
-            )
-            if interval is not None and normalized:
-                text = f"{difference:+,.2f}".replace("-", MINUS)
-                dots.append(Dot(name, difference, text, (member["from"], member["to"])))
-        baseline = runs[0]
+    for run, member in zip(runs, members, strict=True):
+        normalized, difference = member.get("normalized", True), member["difference"]
+        name = run + ", sum unknown" * (normalized is None)
+        perplexity = math.inf if member["perplexity"] is None else member["perplexity"]
+        ends = (member["from"], member["to"])
+        interval = None if None in ends else between(*ends)
+        p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
+        (table.rows if normalized else table.unnormalized).append(
+            [name, number(perplexity, 2), number(difference, 2), interval, *p]
+        )
+        if interval is not None and difference is not None and normalized:
+            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
     if any(member["difference"] is not None and member["from"] is None for member in members):
         section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
     section.parts += fitted_note({run: m.get("fitted", []) for run, m in zip(runs, members, strict=True)}, split)
     if dots:
-        caption = f"Differences of perplexity from {baseline} on {split}, "
+        caption = f"Differences of perplexity from {runs[0]} on {split}, "
         caption += "with 95 % confidence intervals by the paired bootstrap."
-        figure = dots_figure(dots, f"difference from {baseline}", zero=True)
+        figure = dots_figure(dots, f"difference from {runs[0]}", zero=True)
         section.parts.append(Picture("compare", figure, caption))
     return section
 
@@ -257,37 +244,30 @@ def weights(entries: Sequence[Entry]) -> Section:
     """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
-        with _of_file(entry.source.folder / "result.json"):
-            members = short_names([Path(member["run"]) for member in entry.result["members"]])
-            values = [float(weight) for weight in entry.result["weights"]]
-            figure = weight_bars(members, entry.result.get("class_weights") or [values])
-            listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
+        members = short_names([Path(member["run"]) for member in entry.result["members"]])
+        values = entry.result["weights"]
+        table = entry.result.get("class_weights") or [values]
+        if any(len(row) != len(members) for row in [values, *table]):
+            raise UserError(f"{entry.source.folder}/result.json is damaged (members without a weight): {REMEDY}")
+        listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
         caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
-        section.parts.append(Picture(f"weights-{entry.name}", figure, caption))
+        section.parts.append(Picture(f"weights-{entry.name}", weight_bars(members, table), caption))
     return section
 
 
 def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]) -> Section:
     """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
-    for name, top in tops:
-        section.parts.append(_tree_picture(name, top))
-    for source in folders:
-        result = read_json(source.folder / "result.json", REMEDY)
-        if "top" in result:
-            with _of_file(source.folder / "result.json"):
-                section.parts.append(_tree_picture(source.name, _place(result["top"])))
+    built = {each.name: read_json(each.folder / "result.json", REMEDY, {"top?": schemas.NODE}) for each in folders}
+    for name, top in [*tops, *((name, _place(result["top"])) for name, result in built.items() if "top" in result)]:
+        caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node"
+        section.parts.append(Picture(f"tree-{name}", tree_figure(top), f"{caption}."))
     return section
-
-
-def _tree_picture(name: str, top: DrawnNode) -> Picture:
-    caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node."
-    return Picture(f"tree-{name}", tree_figure(top), caption)
 
 
 def _place(saved: Any) -> DrawnNode:
     below = tuple(map(_place, saved["children"]))
-    return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
+    return DrawnNode(saved["child"], saved["code"], saved["share"], saved["label"], below)
 
 
 def range_tests(folders: Sequence[ReportFolder]) -> Section:

@@ -15,10 +15,9 @@ import pytest
 
 from lmtool.data.text_form import visible
 from lmtool.plots import fonts
-from lmtool.plots.axes import clipped
 from lmtool.plots.charts import Dot, dots_figure, loss_against_rate, settings_figure, weight_bars
 from lmtool.plots.curves import History, training_curves, valid_curves
-from lmtool.plots.style import as_png, as_svg, new_figure
+from lmtool.plots.style import as_png, as_svg, new_figure, shortened
 from lmtool.plots.word_pictures import map_figure, tree_figure
 from lmtool.trees.analysis import DrawnNode, top_of
 from lmtool.trees.builders import balanced_tree
@@ -170,7 +169,7 @@ def test_letters_of_words_are_not_torn() -> None:
     label = top_of(balanced_tree(np.arange(3)), quoted, np.array([3, 2, 1]), 0).label
     assert pixels(f"\u200e{label}") == pixels("\u202d\u201d\u05d1\u05d0\u201e, ,\u05d2, a")
     with new_figure(1, 1, words) as figure:
-        name = clipped(figure, "\u101e\u1031\u102c" * 99)
+        name = shortened(figure, "\u101e\u1031\u102c" * 99)
     assert re.fullmatch("…(\u101e\u1031\u102c)+", name)
 
 
