@@ -33,15 +33,4 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree as Tree
     from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "analysis": "DrawnNode PathRow TreeAnalysis analyze path_rows top_of tree_text",
-        "brown": "brown_tree",
-        "builders": "balanced_tree classes_tree frequency_tree huffman_tree random_tree",
-        "clusters": "clusters_tree",
-        "codes": "code_strings from_codes read_tree write_tree",
-        "tree": "Paths Tree",
-        "wordnet": "wordnet_tree",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
