@@ -11,7 +11,6 @@ import numpy as np
 from lmtool.plots.style import shortened
 
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
-MINUS = "\N{MINUS SIGN}"
 SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # of an axis; beyond it margins and ticks overflow

@@ -78,16 +78,21 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header. numeric: columns aligned right. title: above the table. folded: a line that unfolds it;
-    empty: shown at once. unnormalized: rows of models whose scores do not sum to one, shown last, below a note.
+    """Rows under a header. title: above the table. folded: a line that unfolds it; empty: shown at once. unnormalized:
+    rows of models whose scores do not sum to one, shown last, below a note.
     """
 
     header: list[str]
-    rows: list[list[Cell]]
-    numeric: tuple[int, ...] = ()
+    rows: list[list[Cell]] = field(default_factory=list)
     title: str = ""
     folded: str = ""
     unnormalized: list[list[Cell]] = field(default_factory=list)
+
+    @property
+    def numeric(self) -> list[int]:
+        """The columns with numbers, which are aligned right."""
+        rows = [*self.rows, *self.unnormalized]
+        return [k for k in range(len(self.header)) if any(isinstance(row[k], int | float) for row in rows)]
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import MINUS, perplexity_text, top_of
+from lmtool.plots.axes import perplexity_text, top_of
 from lmtool.plots.charts import (
     SEED,
     Dot,
@@ -38,19 +38,7 @@ INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
-TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
-COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-
-
-def number(value: float | None, digits: int) -> str | None:
-    """Return a number with `digits` digits after the point; None for None."""
-    if value is None:
-        return None
-    return f"{value:,.{digits}f}".replace("-", MINUS) if abs(value) < 1e9 else f"{value:.3g}"
-
-
-def between(low: float, high: float) -> str:
-    return f"{number(low, 2)} to {number(high, 2)}"
+COMPARED = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomization)"]
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -71,48 +59,43 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     ranked = sorted(entries, key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
-    lines = [(entry.normalized is True, _cells(entry)) for entry in ranked]
-    header = [name for name in lines[0][1] if any(cells[name] is not None for _, cells in lines)]
-    numeric = tuple(k for k, name in enumerate(header) if name not in TEXTS)
-    table = Table(header, [], numeric, "" if folded else text, f"{len(entries)} {folded}: {text}" if folded else "")
-    for normalized, cells in lines:
-        (table.rows if normalized else table.unnormalized).append([cells[name] for name in header])
+    lines = [_cells(entry) for entry in ranked]
+    header = [name for name in lines[0] if any(cells[name] is not None for cells in lines)]
+    table = Table(header, title="" if folded else text, folded=f"{len(entries)} {folded}: {text}" if folded else "")
+    for entry, cells in zip(ranked, lines, strict=True):
+        (table.rows if entry.normalized is True else table.unnormalized).append([cells[name] for name in header])
     return table
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
     """Return the cells of a run or evaluation by their columns."""
     cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    low, high = entry.interval or (None, None)
     return {
         "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",
         "model": entry.model or None,
-        "perplexity": number(entry.perplexity, 2),
+        "perplexity": entry.perplexity,
         "contexts": CONTEXTS.get(entry.result.get("across_sentences")),
         "fitted or chosen on it": ", ".join(fitted) or None,
-        "95 % confidence interval": entry.interval and between(*entry.interval),
-        "bits per token": number(entry.bits, 3),
-        "perplexity per word": number(entry.per_word, 2),
-        "bits per character": number(entry.bits_per_character, 4),
-        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters and f"{entry.parameters:,}",
-        "seconds": number(entry.seconds, 1),
-        "cloze perplexity": number(cloze.get("perplexity"), 3),
-        "cloze accuracy": number(cloze.get("accuracy"), 3),
+        "95 % CI, lower": low,
+        "upper": high,
+        "bits per token": entry.bits,
+        "perplexity per word": entry.per_word,
+        "bits per character": entry.bits_per_character,
+        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters,
+        "seconds": entry.seconds,
+        "cloze perplexity": cloze.get("perplexity"),
+        "cloze accuracy": cloze.get("accuracy"),
     }
 
 
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
     header, lines = jobs_table(rows)
-    names = [name for name in header if name != NORMALIZED]
-    numeric = tuple(range(names.index(metric_of(rows)), len(names) - 1))
-    table = Table(names, [], numeric, folded=f"The table of {len(rows)} jobs")
+    shown = [k for k, name in enumerate(header) if name != NORMALIZED]
+    table = Table([header[k] for k in shown], folded=f"The table of {len(rows)} jobs")
     for row, line in zip(rows, lines, strict=True):
-        cells: list[Cell] = []
-        for name, cell in zip(header, line, strict=True):
-            if isinstance(cell, float):
-                cells.append(number(cell, 1 if name == "seconds" else 2 if cell >= 10 else 4))
-            elif name != NORMALIZED:
-                cells.append(None if cell is None else str(cell).partition("\n")[0])
+        cells = [str(line[k]).partition("\n")[0] if isinstance(line[k], str) else line[k] for k in shown]
         (table.rows if row.normalized else table.unnormalized).append(cells)
     return table
 
@@ -148,21 +131,18 @@ def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, members, split = Section(f"Comparison: {source.name}"), result["members"], result["split"]
-    table, dots = Table(COMPARED, [], (1, 2, 3, 4, 5), title=split), []
+    table, dots = Table(COMPARED, title=split), []
     runs = short_names([Path(member["run"]) for member in members])
     section.parts.append(table)
     for run, member in zip(runs, members, strict=True):
         normalized, difference = member.get("normalized", True), member["difference"]
         name = run + ", sum unknown" * (normalized is None)
         perplexity = math.inf if member["perplexity"] is None else member["perplexity"]
-        ends = (member["from"], member["to"])
-        interval = None if None in ends else between(*ends)
-        p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
-        (table.rows if normalized else table.unnormalized).append(
-            [name, number(perplexity, 2), number(difference, 2), interval, *p]
-        )
-        if interval is not None and difference is not None and normalized:
-            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
+        ends = member["from"], member["to"]
+        cells = [name, perplexity, difference, *ends, member["p_bootstrap"], member["p_randomization"]]
+        (table.rows if normalized else table.unnormalized).append(cells)
+        if None not in (difference, *ends) and normalized:
+            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}"), ends))
     if any(member["difference"] is not None and member["from"] is None for member in members):
         section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
     section.parts += fitted_note({run: m.get("fitted", []) for run, m in zip(runs, members, strict=True)}, split)
