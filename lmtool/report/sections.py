@@ -168,22 +168,18 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     for split, jobs in groups.items():
         if len(jobs) > 1 and keys:
             name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            section.parts.append(_sweep_chart(source.name, jobs, name))
+            best = min(jobs, key=lambda job: job[1])
+            caption = f"{name[0].upper()}{name[1:]} of {len(jobs)} jobs. "
+            caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+            if SEED in keys and line_settings(jobs) is not None:
+                caption += " Lines go through the means over seeds."
+            section.parts.append(Picture(f"sweep-{source.name}", settings_figure(jobs, name), caption))
     if len(rows) > len(drawn) and section.parts:
         missing = len(rows) - len(drawn)
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
     section.parts.append(sweep_table(rows) if rows else none)
     return section
-
-
-def _sweep_chart(name: str, jobs: Sequence[Job], metric: str) -> Picture:
-    best = min(jobs, key=lambda job: job[1])
-    caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
-    caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
-    if SEED in jobs[0][0] and line_settings(jobs) is not None:
-        caption += " Lines go through the means over seeds."
-    return Picture(f"sweep-{name}", settings_figure(jobs, metric), caption)
 
 
 def curves(entries: Sequence[Entry]) -> Section:
