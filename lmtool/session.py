@@ -88,9 +88,7 @@ class Session:
                 self.say(f"wrote {path}")
 
     def require_new(self) -> None:
-        """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training, unless it is
-        to be overwritten.
-        """
+        """Raise UserError for a run that would be overwritten, or, outside a sweep, an interrupted training."""
         from lmtool.runs.run import has_state
 
         if self.again == "overwrite":

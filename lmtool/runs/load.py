@@ -44,6 +44,10 @@ def load(
     device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder
     with custom options that the run uses; its Python files are executed. Raises UserError if the run is missing,
     unfinished or damaged, or uses an option that is not in use here.
+
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, "toy", out="kn2")
+    >>> lmtool.load("kn2").perplexity("the cat sat on the mat") < 100
+    True
     """
     require_path("path", path, null=False)
     require_device(device)

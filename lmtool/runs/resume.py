@@ -34,9 +34,7 @@ def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
 
 
 def saved_request(folder: Path) -> Request:
-    """Read the request that started the training in a run folder: the last one that was accepted, or, if the training
-    ended before that, the only one.
-    """
+    """Read the last accepted request of the training in a run folder, or, if it ended before that, the only one."""
     path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
     finished = (folder / "run.json").is_file() and (path is None or path.name == REQUEST)
     if finished and Run.open(folder).config.get("quantize") is not None:

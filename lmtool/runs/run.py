@@ -66,14 +66,6 @@ class Run:
             raise UserError(f"{self.folder / 'run.json'} is damaged (no settings of its {group}): {REMEDY}")
         return saved_settings(saved, group, self.origins)
 
-    @property
-    def across_sentences(self) -> bool:
-        """Whether contexts of the model, or of a member that still exists, cross sentences."""
-        if self.kind == "ensemble":
-            there = [Path(member) for member in self.members if (Path(member) / "run.json").is_file()]
-            return any(Run.open(member).across_sentences for member in there)
-        return bool((self.config.get("model") or {}).get("across_sentences"))
-
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
 

@@ -100,7 +100,7 @@ def restored(tensors: dict[str, Array]) -> dict[str, Array]:
         if name + SCALE in tensors:
             scale = tensors[name + SCALE].reshape(-1, *[1] * (values.ndim - 1))
             whole[name] = values * scale
-        elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
+        elif not name.endswith(SCALE):
             whole[name] = values.astype(np.float32) if values.dtype == np.float16 else values
     return whole
 

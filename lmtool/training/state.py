@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,13 +118,3 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
-
-
-@contextmanager
-def random_states_restored(device: torch.device) -> Iterator[None]:
-    """Restore torch's random states when the block ends, since in Python they are the user's."""
-    random = random_states(device)
-    try:
-        yield
-    finally:
-        set_random_states(random, device)
