@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.split import MAX_POSITION
+from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system import parallel
 from lmtool.system.arrays import Array, FloatArray, IntArray, in_chunks, rows_at_once, whole_numbers
 from lmtool.system.terminal import token_bar
-
-if TYPE_CHECKING:
-    from lmtool.data.split import Split
 
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
