@@ -161,8 +161,7 @@ class TextModel:
 
     def compare(self, good: str | Sentences, bad: str | Sentences) -> FloatArray:
         """Return log p(good) - log p(bad) of each pair of sentences, in nats, float64 `[N]`: above 0 where the model
-        prefers the good one, 0 if both have probability 0. Raises UserError as `score` does, for a model with a cache,
-        for a sentence without words, and unless there are as many good sentences as bad ones.
+        prefers the good one, 0 if both have probability 0. Raises UserError as `token_score` does.
         """
         require_no_cache(self.model, self.name)
         sums = []
