@@ -130,7 +130,7 @@ def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path
 def test_a_loss_that_is_no_number_changes_no_weight(optim: OptimConfig, toy: Corpus, tmp_path: Path) -> None:
     model: Any = neural(toy)
     begins = begun(toy, tmp_path, Processes(), training(), model, optim)
-    assert (begins.whole_step is not None) == (optim.kind == "sgd")
+    assert (begins.step.name == "network_step") == (optim.kind == "sgd")
     with torch.no_grad():
         model.output.bias[3] = torch.inf
     before = weights_of(model)

@@ -172,7 +172,8 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
         return None
     settings, vectors = encoder.config, encoder.embedding.weight
     more = settings.dropout or settings.input_dropout or settings.gated or encoder.history or encoder.norms
-    if more or encoder.project or len(encoder.layers) != 1 or not compiled(vectors):
+    dense = not encoder.embedding.sparse
+    if more or dense or encoder.project or len(encoder.layers) != 1 or not compiled(vectors):
         return None
     scorer: Any = getattr(output, "nodes", output)
     of_rows, bf16 = type(output) is not FullSoftmax, False
