@@ -21,7 +21,7 @@ from lmtool.neural.encoders.options import NplmModel
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, only_plain, softmax_chunks, tiles
 from lmtool.neural.forms import network_step as file
-from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
+from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm, SoftmaxOutput
 from lmtool.system import parallel
@@ -35,20 +35,22 @@ WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
 RATE, DECAY = 0.3, 0.01
 
 
-def network(activation: Activation, *, direct: bool) -> Network:
+def drawn_weights(*, direct: bool) -> list[Tensor]:
     torch.manual_seed(0)
     width = HIDDEN + (CONTEXT * DIM if direct else 0)
     shapes = (WORDS, DIM), (HIDDEN, CONTEXT * DIM), (HIDDEN,), (WORDS - 1, width), (WORDS - 1,)
-    return Network(*(0.3 * torch.randn(shape, dtype=torch.float64) for shape in shapes), activation, direct)
+    return [0.3 * torch.randn(shape, dtype=torch.float64) for shape in shapes]
 
 
-def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> tuple[float, list[Tensor]]:
+def by_autograd(
+    before: list[Tensor], activation: Activation, direct: bool, x: Tensor, y: Tensor, max_norm: float | None
+) -> tuple[float, list[Tensor]]:
     """The loss, and the weights after a step of torch."""
-    weights = [weight.clone().requires_grad_() for weight in net.weights]
+    weights = [weight.clone().requires_grad_() for weight in before]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)
-    a = FUNCTIONS[net.activation](read @ hidden.T + hidden_bias)
-    h = torch.cat([a, read], 1) if net.direct else a
+    a = FUNCTIONS[activation](read @ hidden.T + hidden_bias)
+    h = torch.cat([a, read], 1) if direct else a
     loss = F.cross_entropy(h @ output.T + output_bias, y)
     loss.backward()
     if max_norm is not None:
@@ -69,31 +71,32 @@ def test_equals_autograd(
     activation: Activation, direct: bool, max_norm: float | None, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", 1 << 40 if form == "one loop" else 0)
-    net = network(activation, direct=direct)
-    steps = NetworkStep(net, DECAY, max_norm)
+    weights = drawn_weights(direct=direct)
+    steps = NetworkStep(weights, activation, DECAY, max_norm, direct=direct)
     for size in (7, 7, 4):
         x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
-        loss, want = by_autograd(net, x, y, max_norm)
+        loss, want = by_autograd(weights, activation, direct, x, y, max_norm)
         assert steps.step(x, y, RATE, 1e6) == pytest.approx(loss, rel=1e-12)
-        for ours, theirs in zip(net.weights, want, strict=True):
+        for ours, theirs in zip(weights, want, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("most", [1 << 40, 0])
 def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", most)
-    net = network(Activation.tanh, direct=False)
-    before = [weight.clone() for weight in net.weights]
+    weights = drawn_weights(direct=False)
+    before = [weight.clone() for weight in weights]
+    step = NetworkStep(weights, Activation.tanh, DECAY, None, direct=False).step
     x, y = torch.randint(WORDS, (7, CONTEXT)), torch.randint(WORDS - 1, (7,))
-    assert NetworkStep(net, DECAY).step(x, y, RATE, 0.1) > 0.1
-    for ours, theirs in zip(net.weights, before, strict=True):
+    assert step(x, y, RATE, 0.1) > 0.1
+    for ours, theirs in zip(weights, before, strict=True):
         assert torch.equal(ours, theirs)
     with torch.no_grad():
-        net.output_bias[3] = torch.nan
-    assert not NetworkStep(net, DECAY).step(x, y, RATE, 1e6) < 1e6
+        weights[-1][3] = torch.nan
+    assert not step(x, y, RATE, 1e6) < 1e6
     for wrong in (torch.full((7, CONTEXT), WORDS), torch.full((7, CONTEXT), -1)):
         with pytest.raises(IndexError, match="out of range"):
-            NetworkStep(net, DECAY).step(wrong, y, RATE, 1e6)
+            step(wrong, y, RATE, 1e6)
 
 
 HIERARCHICAL = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 5)

@@ -46,7 +46,6 @@ class SoftmaxOutput(OutputConfig):
     precision: Precision | None = None
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer."""
         from lmtool.neural.outputs.softmax import FullSoftmax
 
         return FullSoftmax(dim, counts, vectors, precision=self.precision)
@@ -66,7 +65,6 @@ class AdaptiveOutput(OutputConfig):
         require(ends is None or ends == sorted(set(ends)), "output.cutoffs", ends, "ascending numbers of words")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
         from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
         with named_as_settings():
@@ -81,10 +79,6 @@ class ClassesOutput(OutputConfig):
     classes: int | None = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer over classes of about equal frequency, with sparse gradients.
-
-        Raises UserError for more classes than words.
-        """
         import torch
 
         from lmtool.neural.outputs.classes import ClassSoftmax
@@ -114,7 +108,6 @@ class HierarchicalOutput(OutputConfig):
     node_dim: int = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
         from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, MorinBengioNodes, node_log_odds
 
         assert tree is not None, "needs_tree"
@@ -156,7 +149,6 @@ class NceOutput(DrawnOutput):
     learn_log_z: bool = MISSING
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
         self.fill_in(len(counts))
@@ -185,7 +177,6 @@ class SampledOutput(DrawnOutput):
     unigram_power: float = setting(min=0, max=2)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
         self.fill_in(len(counts))
