@@ -102,11 +102,7 @@ class _Training:
         self.step = make_step(model, plan.optim, settings, self.optimizers, self.batch_size, shared)
         self.average = optimizers.Average(model)
         self.progress = Progress()
-        self.reporter = Reporter(
-            out if processes.first else None,
-            bar=bar,
-            loss_is_log_prob=plan.loss_is_log_prob,
-        )
+        self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
         self._ended = False  # by on_evaluation
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming

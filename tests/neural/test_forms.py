@@ -250,7 +250,8 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have forms serve the sizes of tests, on two threads; without tiles. Plain dropout has the mask of the form's."""
     torch.manual_seed(0)
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
-    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
+    for name in ("history.MIN_NUMBERS", "hidden_units.MIN_DROPPED", "tree_loops.MIN_UNITS"):
+        monkeypatch.setattr(f"lmtool.neural.forms.{name}", 0)
     monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.MAX_SCORES_PER_CHUNK", 1)  # so that 64 rows are at once
     for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_DOTS", "MIN_BF16_ROWS_DOTS"):
         monkeypatch.setattr(f"lmtool.neural.forms.softmax_chunks.{name}", 0)

@@ -87,7 +87,7 @@ class RowGradients:
 
 def add_to_rows(weight: Tensor, rows: Tensor, grad: Tensor, keep: float, change: float) -> None:
     """Add change times a gradient `[R, D]` to keep weight[rows]."""
-    change_rows(sgd_rows, rows, weight, grad, [weight], [], -change, keep, 0.0)
+    change_rows(sgd_rows, rows, weight, grad, [weight], -change, keep, 0.0)
 
 
 def path_gradients(

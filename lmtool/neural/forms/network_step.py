@@ -69,8 +69,8 @@ class NetworkStep:
         self.weights, self.bf16, self._layer = weights, bf16, layer
         self._activation, self._direct = NUMBERS[activation], direct
         self._decay, self._max_norm = decay, max_norm
-        self._arrays = as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in weights))
-        self._memory: list[Array] = []
+        self._arrays = tuple(as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in weights)))
+        self._memory: tuple[Array, ...] = ()
         self._numbers = np.full((parallel.threads(), len(weights[-1])), -1, np.int32)
         self._scores = torch.empty(0)
         self._softmax: Bf16Softmax | None = None
@@ -96,17 +96,10 @@ class NetworkStep:
         size, (vectors, hidden, _, output, _) = len(targets), self._arrays
         if not self._memory or len(self._memory[0]) != size:
             shapes = (size, hidden.shape[1]), (size, len(hidden)), (size, output.shape[1]), (size, len(output))
-            self._memory = [np.zeros(shape, vectors.dtype) for shape in (*shapes, vectors.shape)]
-        numbers = [rate, self._decay, math.inf if self._max_norm is None else self._max_norm, limit]
-        arguments: list[Any] = [
-            *self._arrays,
-            contexts.numpy(),
-            targets.numpy(),
-            self._activation,
-            self._direct,
-            *numbers,
-        ]
-        loss: float = _step(*arguments, *self._memory)
+            self._memory = tuple(np.zeros(shape, vectors.dtype) for shape in (*shapes, vectors.shape))
+        numbers = rate, self._decay, math.inf if self._max_norm is None else self._max_norm, limit
+        ids, form = (contexts.numpy(), targets.numpy()), (self._activation, self._direct)
+        loss: float = _step(self._arrays, ids, form, numbers, self._memory)
         return loss
 
     def _by_products(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
@@ -241,29 +234,13 @@ def _change(weight: Array, grad: Array, keep: Any, change: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _step(
-    vectors: Array,
-    hidden: Array,
-    hidden_bias: Array,
-    output: Array,
-    output_bias: Array,
-    contexts: Array,
-    targets: Array,
-    activation: int,
-    direct: bool,
-    rate: float,
-    decay: float,
-    max_norm: float,
-    limit: float,
-    x: Array,
-    z: Array,
-    h: Array,
-    delta: Array,
-    grad_vectors: Array,
-) -> Any:
-    """Make a step; return the loss. Biases are `[1, H]` and `[1, O]`. x `[B, I]`, z `[B, H]`, h `[B, D]`, delta
-    `[B, O]`: memory; grad_vectors `[V, E]`: 0.
+def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
+    """Make a step; return the loss. Biases are `[1, H]` and `[1, O]`. Memory: x `[B, I]`, z `[B, H]`, h `[B, D]`, delta
+    `[B, O]`; grad_vectors `[V, E]`, 0.
     """
+    (vectors, hidden, hidden_bias, output, output_bias), (contexts, targets) = weights, ids
+    (activation, direct), (rate, decay, max_norm, limit) = form, numbers
+    x, z, h, delta, grad_vectors = memory
     size, words = contexts.shape
     dim, width, outputs = vectors.shape[1], len(hidden), len(output)
     zero, each = vectors.dtype.type(0), vectors.dtype.type(1 / size)

@@ -6,7 +6,7 @@ from abc import ABC
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, setting
@@ -152,18 +152,9 @@ class NceOutput(DrawnOutput):
         from lmtool.neural.outputs.nce import NCELoss
 
         self.fill_in(len(counts))
-        assert self.num_noise is not None, "fill_in has set it in"
+        settings: Any = {"noise": self.num_noise, "power": self.unigram_power, "shared": self.share_noise}
         with named_as_settings():
-            return NCELoss(
-                dim,
-                counts,
-                vectors,
-                noise=self.num_noise,
-                shared=self.share_noise,
-                power=self.unigram_power,
-                learn_normalizer=self.learn_log_z,
-                sparse=True,
-            )
+            return NCELoss(dim, counts, vectors, **settings, learn_normalizer=self.learn_log_z, sparse=True)
 
 
 @dataclass(slots=True)
@@ -180,6 +171,6 @@ class SampledOutput(DrawnOutput):
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
         self.fill_in(len(counts))
-        assert self.num_samples is not None, "fill_in has set it in"
+        settings: Any = {"samples": self.num_samples, "power": self.unigram_power}
         with named_as_settings():
-            return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)
+            return SampledSoftmax(dim, counts, vectors, **settings, sparse=True)
