@@ -54,12 +54,9 @@ def described(value: Any) -> str:
 
 def fits(found: Sequence[int], shape: Sequence[Size]) -> bool:
     """Return whether the shape of an array or tensor is a given one, in which a letter stands for any size."""
-    if len(found) != len(shape):
-        return False
-    for size, want in zip(found, shape, strict=True):  # in the time of half a generator
-        if size != want and not isinstance(want, str):
-            return False
-    return True
+    return len(found) == len(shape) and all(
+        size == want or isinstance(want, str) for size, want in zip(found, shape, strict=True)
+    )
 
 
 def out_of_range(low: int, high: int) -> str:

@@ -608,7 +608,7 @@ def test_only_plain() -> None:
     with pytest.raises(ZeroDivisionError), only_plain():
         raise ZeroDivisionError
     assert name() == "pair_scores"
-    model = NeuralModel(nplm().build(O + 1, tied=False, sparse=False), FullSoftmax(8, COUNTS), O + 1)
+    model = NeuralModel(nplm().build(O + 1, tied=False, sparse=True), FullSoftmax(8, COUNTS), O + 1)
     assert network_step(model, 0.0, 4, None) is not None
     with only_plain():
         assert network_step(model, 0.0, 4, None) is None
