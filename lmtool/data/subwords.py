@@ -239,8 +239,8 @@ class Subwords:
 
 
 @contextmanager
-def library_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the tokenizer, for any error of the library or of JSON in the block, panics of Rust
+def library_errors(name: str, kind: str = "a tokenizer that the library tokenizers reads") -> Iterator[None]:
+    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, panics of Rust
     included.
     """
     try:
@@ -248,7 +248,7 @@ def library_errors(name: str) -> Iterator[None]:
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises no more specific ones
-        raise UserError(f"{name} is not a tokenizer that the library tokenizers reads ({first_line(error)})") from None
+        raise UserError(f"{name} is not {kind} ({first_line(error)})") from None
 
 
 def _content(name: str, text: str) -> bytes:
