@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from functools import cached_property
 from html import escape
 from itertools import pairwise
@@ -87,15 +86,13 @@ class Corpus(Store):
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
 
-        kinds: list[tuple[str, object, type]] = [("name", name, str), ("sentences", sentences, bool)]
-        kinds += [("min_count", min_count, int)]
-        kinds += [("size", size, int)] if size is not None else []
-        for key, value, kind in kinds:
-            require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
+        kinds: dict[str, tuple[object, type]] = {"name": (name, str), "sentences": (sentences, bool)}
+        kinds |= {"min_count": (min_count, int)} | ({} if size is None else {"size": (size, int)})
+        for key, (given, kind) in kinds.items():
+            require(isinstance(given, kind), key, repr(given), f"of type {kind.__name__}")
         require_path("store_dir", store_dir, null=False)
-        choices: list[tuple[str, object, type[Enum]]]
-        choices = [("unit", unit, Unit), ("normalize", normalize, Normalize), ("spaces", spaces, Spaces)]
-        for key, value, members in choices:
+        choices = {"unit": (unit, Unit), "normalize": (normalize, Normalize), "spaces": (spaces, Spaces)}
+        for key, (value, members) in choices.items():
             require(value in list(members.__members__), key, repr(value), f"one of {', '.join(members.__members__)}")
         require_lowercase(lowercase, "lowercase")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
@@ -123,7 +120,7 @@ class Corpus(Store):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, most frequent first, `<s>` last. Raises UserError if they are damaged."""
+        """The words, most frequent first, `<s>` last."""
         group = self.group("vocabulary")
         try:
             words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
@@ -141,10 +138,7 @@ class Corpus(Store):
 
     @cached_property
     def subwords(self) -> Subwords | None:
-        """The tokenizer whose pieces are the vocabulary; None if the vocabulary has words or characters.
-
-        Raises UserError without the library tokenizers.
-        """
+        """The tokenizer whose pieces are the vocabulary; None if the vocabulary has words or characters."""
         if not self.unit.is_subword:
             return None
         return Subwords.parse(self.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
@@ -157,7 +151,7 @@ class Corpus(Store):
         return self.train_counted_externally and name == "train"
 
     def split(self, name: str) -> Split:
-        """Read a split. Raises UserError, listing the available splits, if it is missing, and if it is damaged."""
+        """Read a split. Raises UserError, listing the available splits, if it is missing."""
         self._require(name)
         group = self.group(f"splits/{name}")
         try:
@@ -175,7 +169,7 @@ class Corpus(Store):
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece; the store must stay open. Raises UserError if it is missing."""
+        """Return a split to be read piece by piece; the store must stay open."""
         self._require(name)
         return super().text(name)
 
@@ -183,8 +177,7 @@ class Corpus(Store):
         """Return a split to be read piece by piece, with contexts that cross sentences or not; the store must stay
         open.
 
-        reset_share: share of the sentences whose context is reset if contexts cross sentences. Raises UserError,
-        listing the available splits, if the split is missing.
+        reset_share: share of the sentences whose context is reset if contexts cross sentences.
         """
         self._require(name)
         vocabulary = self.vocabulary
@@ -199,9 +192,8 @@ class Corpus(Store):
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
-        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`.
-
-        `<unk>` in the text itself is a word of the vocabulary and does not count.
+        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`, without `<unk>` in
+        the text itself, which is a word of the vocabulary.
         """
         if self._counts(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100

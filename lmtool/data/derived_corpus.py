@@ -78,7 +78,7 @@ class MappedCorpus(DerivedCorpus):
         return self._units
 
     def split(self, name: str) -> Split:
-        """Read a split, as units. Raises UserError, listing the available splits, if it is missing."""
+        """Read a split, as units."""
         split = Corpus.split(self, name)
         oov = np.union1d(split.oov_positions, np.flatnonzero(self.oov[split.ids]))
         return replace(split, ids=self._unit_of[split.ids], oov_positions=oov)
@@ -95,7 +95,7 @@ class MappedCorpus(DerivedCorpus):
         return words and replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece, as units. Raises UserError if it is missing."""
+        """Return a split to be read piece by piece, as units."""
         stored = Corpus.text(self, name)
         return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
 
@@ -150,7 +150,7 @@ class SkipCorpus(DerivedCorpus):
         self.fingerprint = f"{self.fingerprint}, every {step}"
 
     def split(self, name: str) -> Split:
-        """Read a split, with skipped words. Raises UserError, listing the available splits, if it is missing."""
+        """Read a split, with skipped words."""
         split = Corpus.split(self, name)
         places, offsets = every(self._step, split.offsets)
         position = np.empty(len(places), dtype=np.int64)  # in the cut text, of each token of the text
@@ -160,9 +160,7 @@ class SkipCorpus(DerivedCorpus):
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """The token ranges of the sources of train, unchanged as sentences stay in place. Raises UserError for a
-        stream.
-        """
+        """The token ranges of the sources of train, unchanged as sentences stay in place."""
         found = super().sources
         if found and not self.sentences:
             raise UserError(
@@ -171,6 +169,6 @@ class SkipCorpus(DerivedCorpus):
         return found
 
     def text(self, name: str) -> StoredText:
-        """Return the ids and offsets of a split. Raises UserError if it is missing."""
+        """Return the ids and offsets of a split."""
         split = self.split(name)
         return StoredText(split.ids, split.offsets)

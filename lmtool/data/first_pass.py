@@ -5,7 +5,6 @@ Types are numbered as they are first seen; which of them stay, and in what order
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,7 +40,7 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 class Provisional:
     """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
+    ids: int32 `[N]` of each split, on disk. types: by provisional id. empty_lines: number of those skipped.
     changed_words: number of those that were not in the normal form. inserted_spaces: those of a segmenter, by split.
     sources: where the ids of each source of train end, if there are several.
     """
@@ -95,10 +94,7 @@ def unmarked(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
 
 @contextmanager
 def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
-    """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
-
-    Raises UserError if the text is not text or has `<s>` or `</s>` in it, and if the ids do not fit on the disk.
-    """
+    """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block."""
     with ExitStack() as files, token_bar(None, shown=progress) as bar:
         if source.drawn is not None:
             provisional = _drawn(source.drawn, store, files, bar)
@@ -143,8 +139,7 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             remedy = "give data.split.valid more of them, or set data.split.unit=lines"
             raise UserError(f"data.split.unit=tokens: sentences stay whole, and none is left for valid; {remedy}")
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
-    if "test" in splits and not len(splits["test"]):
-        del splits["test"]
+    splits = {name: ids for name, ids in splits.items() if name != "test" or len(ids)}
     counts = tokenizer.empty_lines, tokenizer.changed_words, spaces
     return Provisional(splits, tokenizer.types(), *counts, ends)
 
@@ -227,5 +222,4 @@ def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
 
 def _mapped(handle: IO[bytes]) -> Ids:
     handle.flush()
-    size = os.fstat(handle.fileno()).st_size
-    return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
+    return np.memmap(handle, np.int32, "r") if handle.tell() else np.empty(0, dtype=np.int32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -59,11 +58,7 @@ class HubData(DataConfig):
         require(sum(shares) < 1, "data.test_split", self.test_split, "a share that leaves some of train")
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the splits, not read yet.
-
-        Raises UserError if `datasets` is not installed or cannot load the data set, and if a split or column is
-        missing; TextNotRetained for a data set of the Hub of which a store exists.
-        """
+        """Return the splits, not read yet; TextNotRetained for a data set of the Hub of which a store exists."""
         folder = Path(os.path.expanduser(self.path))
         on_disk = any((folder / name).is_file() for name in ON_DISK)
         if not on_disk and not download:
@@ -72,11 +67,8 @@ class HubData(DataConfig):
         sizes = {name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()}
         files = sorted(str(file) for file in folder.rglob("*") if file.is_file()) if on_disk else []
         faults = Faults(self.on_error, "data.on_error")
-        splits: dict[str, Callable[[], Blocks]] = {
-            name: partial(self._blocks, part, name, faults) for name, part in parts.items()
-        }
         return Source(
-            splits,
+            {name: partial(self._blocks, part, name, faults) for name, part in parts.items()},
             stamp=sizes | {"files": file_stamps(files)},
             identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
             cut=any(isinstance(size, float) for size in (self.valid_split, self.test_split)),
