@@ -14,7 +14,7 @@ from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_files import text_file
 from lmtool.data.text_rules import UNCHANGED, TextRules
-from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, ends_in, line_ends, split_words
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -175,8 +175,7 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
     def written(block: TextBlock) -> TextBlock:
         lines = [line.removesuffix("\r") for line in block.content.decode("utf-8", "replace").split("\n")[:-1]]
-        content = "".join(f"{line}\n" for line in in_pieces(lines)).encode()
-        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
+        return block.rewritten("".join(f"{line}\n" for line in in_pieces(lines)).encode())
 
     return written
 

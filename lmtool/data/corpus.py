@@ -100,8 +100,7 @@ class Corpus(Store):
         data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, on_error=on_error, digest=None)
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the place of the store, which is opened again."""
+    def __reduce__(self) -> tuple[Any, ...]:  # the store is opened again
         return Corpus.open, (str(self.path if self.folder is None else self.path.resolve()),)
 
     def _repr_html_(self) -> str:
@@ -145,9 +144,9 @@ class Corpus(Store):
 
     def knows(self, name: str) -> bool:
         """Return whether the split is in the store or was counted externally."""
-        return name in self.splits or self._counts(name)
+        return name in self.splits or self._is_counted(name)
 
-    def _counts(self, name: str) -> bool:
+    def _is_counted(self, name: str) -> bool:
         return self.train_counted_externally and name == "train"
 
     def split(self, name: str) -> Split:
@@ -185,9 +184,7 @@ class Corpus(Store):
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
-        """Return the bytes for training on a split in memory: its ids twice, positions, and the order of the
-        examples.
-        """
+        """Return the bytes for training on a split in memory: ids twice, positions, and the order of the examples."""
         ids = self.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
@@ -195,7 +192,7 @@ class Corpus(Store):
         """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`, without `<unk>` in
         the text itself, which is a word of the vocabulary.
         """
-        if self._counts(name):
+        if self._is_counted(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100
         return len(self.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
@@ -207,15 +204,13 @@ class Corpus(Store):
 
     def tokens(self, name: str) -> int:
         """Return the number of tokens of a split, without reading it."""
-        if self._counts(name):
+        if self._is_counted(name):
             return int(self.provenance["rows"][0]["tokens"])
         return len(self.group(f"splits/{name}")["ids"])
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """Where the tokens of each source of train begin and end; empty if train is one text or was counted
-        externally.
-        """
+        """Where the tokens of each source of train begin and end; empty if train is one text or counted externally."""
         if "train" not in self.splits:
             return {}
         said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")

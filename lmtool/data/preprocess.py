@@ -49,8 +49,7 @@ from lmtool.data.store import (
     write_vocabulary,
 )
 from lmtool.data.subwords import Subwords
-from lmtool.data.text_notes import notes_on_words
-from lmtool.data.text_rules import TextRules
+from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import BOS_ID
 from lmtool.errors import RecordError, UserError

@@ -26,7 +26,6 @@ from lmtool.data.tokenizer import (
     Ids,
     TextBlock,
     Tokenizer,
-    ends_in,
     line_ends,
     split_words,
     tokenizer_by,
@@ -78,7 +77,7 @@ class TextForm:
         return split_words(text)
 
     def split(self, text: str) -> list[str]:
-        """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
+        """Return the tokens of a text: its words, characters or pieces of words."""
         return self.tokens(self.words(text))
 
     def tokens(self, words: list[str]) -> list[str]:
@@ -88,19 +87,17 @@ class TextForm:
     def words(self, text: str) -> list[str]:
         """Return the words of a text, or its characters; `<s>` and `</s>` as MARKS, which are OOV.
 
-        In data with sentences a text is at most one sentence, and a newline at its end is removed. Raises UserError for
-        a newline elsewhere.
+        In data with sentences a text is at most one sentence, and a newline at its end is removed.
         """
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
-                raise UserError(
-                    f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
-                )
+                several = "the run's data has one sentence per line, and this is several"
+                raise UserError(f"{text[:40]!r}: {several}: give one at a time")
         return [MARKS.get(word, word) for word in self.cut(self.rules(text))]
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
-        """Return the ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless allowed."""
+        """Return the ids of words, int64 `[N]`."""
         if not allow_oov:
             self.require_known(words)
         return self.vocabulary.encode(words)
@@ -238,7 +235,7 @@ class TextEncoder:
         assert subwords is not None
         content = block.content.decode("utf-8", "replace").encode()  # JSON may have a lone surrogate, which UTF-8 lacks
         tokenizer = self._form.tokenizer()
-        words, ends = tokenizer.texts(TextBlock(content, ends_in(block, line_ends(content), len(content))), "text")
+        words, ends = tokenizer.texts(block.rewritten(content), "text")
         return _in_pieces(words, ends, tokenizer.types(), subwords, self._form.vocabulary)
 
 
@@ -257,8 +254,7 @@ def _in_pieces(
 def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
     """Return texts in a normal form; that of CCNet drops the line ends within each."""
     if normalize is not Normalize.ccnet:
-        content = TextRules(normalize=normalize).encoded(block.content)
-        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
+        return block.rewritten(TextRules(normalize=normalize).encoded(block.content))
     texts = [
         block.content[first:last].decode("utf-8", "replace") for first, last in pairwise([0, *block.ends.tolist()])
     ]
