@@ -44,7 +44,6 @@ def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
 
 
 def _read(raw: bytes, name: str) -> Any:
-    """Return the message in the bytes of a file."""
     try:
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2

@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
 from lmtool.config.rules import require, require_path
 from lmtool.data.cloze import Cloze
@@ -119,7 +121,7 @@ class Corpus(Store):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, most frequent first, `<s>` last."""
+        """The words, most frequent first, `<s>` last. Raises UserError if they are damaged."""
         group = self.group("vocabulary")
         try:
             words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
@@ -193,19 +195,18 @@ class Corpus(Store):
         the text itself, which is a word of the vocabulary.
         """
         if self._is_counted(name):
-            return float(self.provenance["rows"][0]["OOV %"]) / 100
+            return float(self.rows[0]["OOV %"] or 0) / 100
         return len(self.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
     @property
     def first_places(self) -> IntArray:
         """The first occurrence of each word, int64 `[V]`, if train was counted externally, as ExternalCounts has it."""
-        places: IntArray = self.group("vocabulary")["first_places"][:]
-        return places
+        return np.asarray(self.group("vocabulary")["first_places"])
 
     def tokens(self, name: str) -> int:
         """Return the number of tokens of a split, without reading it."""
         if self._is_counted(name):
-            return int(self.provenance["rows"][0]["tokens"])
+            return int(self.rows[0]["tokens"] or 0)
         return len(self.group(f"splits/{name}")["ids"])
 
     @property

@@ -54,7 +54,6 @@ class Provisional:
 
 
 def tokenizer_of(data: DataConfig) -> Tokenizer:
-    """Return a new tokenizer by a data set's settings."""
     return tokenizer_by(
         data.vocabulary.unit,
         sentences=data.sentences,
@@ -65,9 +64,7 @@ def tokenizer_of(data: DataConfig) -> Tokenizer:
 
 
 def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
-    """Return a function that raises RecordError, given lines of a text and their place, for the words `<s>` and `</s>`
-    in them.
-    """
+    """Return a function that raises RecordError, given lines and their place, for `<s>` and `</s>` in them."""
     rules = TextRules.of(data)
 
     def check(lines: bytes, where: str) -> None:
@@ -110,8 +107,8 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     ends: dict[str, int] = {}
     spaces: dict[str, int] = {}
     if source.parts is not None and data.segmenter is not None:
-        remedy = "set data.split.unit=lines, or give data.valid text of its own"
-        raise UserError(f"data.segmenter={data.segmenter.kind}: train cannot be cut by tokens: {remedy}")
+        remedy = "train cannot be cut by tokens: set data.split.unit=lines, or give data.valid text of its own"
+        raise UserError(f"data.segmenter={data.segmenter.kind}: {remedy}")
     for name, blocks in source.splits.items():
         handle = files.enter_context(_temporary(store, name))
         written = 0

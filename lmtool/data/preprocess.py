@@ -22,32 +22,13 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
-from lmtool.data.choose_vocabulary import (
-    choose_pieces,
-    final_ids,
-    listed_words,
-    select,
-    vocabulary_of_pieces,
-)
+from lmtool.data import choose_vocabulary as choose
+from lmtool.data import store as stores
 from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import as_path, is_address
 from lmtool.data.segmenters import lacks_spaces
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
-from lmtool.data.store import (
-    FORMAT,
-    KIND,
-    TOKENS,
-    Remap,
-    Row,
-    Store,
-    UnusableStore,
-    count_ids,
-    count_tokens,
-    write_cloze,
-    write_counted,
-    write_split,
-    write_vocabulary,
-)
+from lmtool.data.store import Store, UnusableStore
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
@@ -151,50 +132,50 @@ def _write(
 ) -> None:
     counted = source.counted() if source.counted is not None else None
     subwords: Subwords | None = None
-    remap: Remap
+    remap: stores.Remap
     types, rules = provisional.types, data.vocabulary
     if counted is not None:
         vocabulary = counted.vocabulary
-        remap, oov = final_ids(types, vocabulary)
+        remap, oov = choose.final_ids(types, vocabulary)
     else:
-        counts = count_ids(provisional.ids["train"], len(types))
+        counts = stores.count_ids(provisional.ids["train"], len(types))
         if counts.sum() == 0:
             raise UserError(f"{data.name}: the train split has no words; give it more text")
         if rules.unit.is_subword:
-            subwords = choose_pieces(source, types, counts, rules)
-            vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
+            subwords = choose.choose_pieces(source, types, counts, rules)
+            vocabulary, remap = choose.vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            given = types if source.drawn is not None else listed_words(source, data)
-            vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
+            given = types if source.drawn is not None else choose.listed_words(source, data)
+            vocabulary, remap, oov = choose.select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    tokens = sum(count_tokens(ids, remap) for ids in provisional.ids.values())
+    tokens = sum(stores.count_tokens(ids, remap) for ids in provisional.ids.values())
     letters = sum(map(len, types))
     # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
     with atomic_hdf5(path, size) as file:
         group, rows, words = file.create_group("vocabulary"), [], 0
         if counted is not None:
-            rows.append(write_counted(group, counted))
+            rows.append(stores.write_counted(group, counted))
         else:
-            write_vocabulary(group, vocabulary, subwords)
+            stores.write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
             characters, count = text_size(ids, types, chars=rules.unit.is_character)
             characters -= provisional.inserted_spaces.get(name, 0)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, count))
+            rows.append(stores.write_split(file, name, ids, remap, oov, vocabulary, characters, count))
             words += count - int(rows[-1]["sentences"] or 0)
         ends = provisional.sources.items()
-        sources = {name: count_tokens(provisional.ids["train"][:end], remap) for name, end in ends}
+        sources = {name: stores.count_tokens(provisional.ids["train"][:end], remap) for name, end in ends}
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source, vocabulary, TextRules.of(data).of_words)
+            stores.write_cloze(file, source, vocabulary, TextRules.of(data).of_words)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
         of_words = source.faults.notes()  # which `train` prints, too
         if not all(map(str.isascii, types)):
-            totals = np.sum([count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
+            totals = np.sum([stores.count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
             of_words += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
         provenance = {
             "version": __version__,
@@ -210,11 +191,11 @@ def _write(
             + of_words
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
-        fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
+        fingerprinted = f"{stores.TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
         file.attrs.update(
-            kind=KIND,
-            format=FORMAT,
+            kind=stores.KIND,
+            format=stores.FORMAT,
             name=data.name,
             sentences=data.sentences,
             splits=json.dumps(list(provisional.ids)),
@@ -245,7 +226,7 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
 
 
 def _notes_of_pieces(
-    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[Row]
+    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.Row]
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]

@@ -48,9 +48,9 @@ class Store:
     """A store that is open for reading.
 
     name: data.name. sentences: whether its text is sentences, which end in `</s>`, instead of one stream. fingerprint:
-    equal if settings and text are. splits: their names. provenance: what the store was made of.
-    train_counted_externally: whether its train split lies elsewhere and was counted there. created: whether
-    `preprocess` made it just now.
+    equal if settings and text are. splits: their names. provenance: what the store was made of. rows: a row of the
+    table for each split. notes: what the user should know. train_counted_externally: whether its train split lies
+    elsewhere and was counted there. created: whether `preprocess` made it just now.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
@@ -60,6 +60,8 @@ class Store:
         self.train_counted_externally = "first_places" in file["vocabulary"]
         self.splits: list[str] = parsed(about["splits"], [str], "splits")
         self.provenance: dict[str, Any] = parsed(about["provenance"], schemas.PROVENANCE, "provenance")
+        self.rows: list[Row] = self.provenance["rows"]
+        self.notes: list[str] = self.provenance["notes"]
 
     @classmethod
     @of_paths()
@@ -75,8 +77,8 @@ class Store:
         try:
             file = open_hdf5(local)
         except (DamagedFile, OSError) as error:
-            if local != path:
-                with suppress(OSError):
+            with suppress(OSError):
+                if local != path:
                     local.unlink()  # it is copied again
             said = f"damaged ({error})" if isinstance(error, DamagedFile) else "cut off or not an HDF5 file"
             raise UnusableStore(f"{path} is {said}: {REMEDY}") from error
@@ -108,20 +110,7 @@ class Store:
             raise UserError(f"no store {name}: make it with lmtool preprocess")
         return store
 
-    @property
-    def rows(self) -> list[Row]:
-        """A row of the table for each split."""
-        rows: list[Row] = self.provenance["rows"]
-        return rows
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know."""
-        notes: list[str] = self.provenance["notes"]
-        return notes
-
     def group(self, name: str) -> h5py.Group:
-        """Return a part of the file."""
         try:
             found = self.file[name]
         except (KeyError, OSError) as error:
@@ -131,7 +120,6 @@ class Store:
         return found
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece."""
         group = self.group(f"splits/{name}")
         return StoredText(group["ids"], group["offsets"])
 
@@ -225,7 +213,6 @@ def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
 
 
 def write_cloze(file: h5py.File, source: Source, vocabulary: Vocabulary, rules: TextRules) -> None:
-    """Write the cloze questions of each split that has any."""
     for split, (questions, answers) in source.cloze.items():
         cloze = read_cloze(questions, answers, vocabulary, rules)
         group = file.create_group(f"cloze/{split}")

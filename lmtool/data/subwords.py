@@ -77,7 +77,6 @@ class Subwords:
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str, about: str = "") -> None:
-        """name: of the tokenizer, for errors."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.name, self.about = name, about
@@ -110,17 +109,14 @@ class Subwords:
 
     @property
     def json(self) -> str:
-        """The tokenizer as tokenizer.json."""
         return str(self._tokenizer.to_str())
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the tokenizer."""
         return hashlib.sha256(self.json.encode()).hexdigest()
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of each piece by its name."""
         return {name: number for number, name in enumerate(self.names)}
 
     def table(self, words: Sequence[str]) -> PieceTable:

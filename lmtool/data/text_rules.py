@@ -69,7 +69,6 @@ class TextRules:
 
     @classmethod
     def of(cls, data: DataConfig) -> TextRules:
-        """Return the rules of a data set's settings."""
         return cls(data.vocabulary.lowercase, data.normalize, data.spaces, data.segmenter)
 
     @property
@@ -79,7 +78,6 @@ class TextRules:
 
     @property
     def changes(self) -> bool:
-        """Whether any text changes by the rules."""
         return self != UNCHANGED
 
     @property

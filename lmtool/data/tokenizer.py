@@ -82,7 +82,6 @@ def ends_in(block: TextBlock, ends: IntArray, size: int) -> IntArray:
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _is_space(c: Any) -> Any:
-    """Return whether a byte is ASCII white space."""
     return c == 32 or 9 <= c <= 13
 
 
@@ -214,7 +213,6 @@ class Tokenizer(ABC):
         """Return the types from provisional id `first` on, in their order."""
 
     def _written(self, content: bytes) -> bytes:
-        """Return lines as the rules write them."""
         written = self.rules.encoded(content)
         if self._grows and written is not content:
             self.changed_words += self.rules.count_changed(content)

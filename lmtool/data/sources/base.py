@@ -146,10 +146,8 @@ class SplitUnit(Enum):
 class SplitConfig(Settings):
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
-    unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
-    train, valid: shares of the text, between 0 and 1, or, only if the unit is given, whole numbers of it. Where one of
-    the two is given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the
-    lines beforehand; None for their order.
+    With unit=tokens a sentence stays whole, in the split that its first token falls in. If one of the shares is given,
+    test is as large as valid; if none is, they are 0.8 and 0.1.
     """
 
     key_prefix: ClassVar[str] = "data.split."
@@ -202,8 +200,7 @@ def cut_by_lines(
     true.
 
     read: starts reading the text, to count the lines; again: the same, for each split; by default `read`. train, valid:
-    as of cut_points; test is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines
-    are held in memory; None for the order of the text.
+    as of cut_points. shuffle_seed: of a shuffle beforehand by Python's `random`, of all lines in memory; None for none.
     """
 
     @cache

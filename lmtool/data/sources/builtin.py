@@ -61,7 +61,6 @@ class ToyData(DataConfig):
     kind: str = "toy"
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the sentences of this file."""
         texts = {"train": TRAIN, "valid": VALID, "test": TEST}
         splits = {name: partial(iter, [text.encode()]) for name, text in texts.items()}
         return Source(splits, texts, identity=lambda: texts)
@@ -90,7 +89,6 @@ class PydocData(DataConfig):
     test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Yield the docstrings; the library is read when the first split is."""
         extracted = cache(self._extracted)
 
         def blocks(name: str) -> Iterator[bytes]:
@@ -183,7 +181,6 @@ class SyntheticData(DataConfig):
             raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the ids, drawn when the splits are written."""
         from lmtool.data.sources.synthetic import draw, entropy, type_names
 
         tokens = {"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens}
@@ -202,7 +199,6 @@ class TextsData(DataConfig):
     digest: str | None = MISSING
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Raise NoSource or TextNotRetained: the text exists only while Corpus.from_texts makes its store."""
         if self.digest is None:
             raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
         raise TextNotRetained(

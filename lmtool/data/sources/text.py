@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from lmtool.config.data import BlankLines, DataConfig
 from lmtool.config.rules import MISSING, require, setting
+from lmtool.data import text_files
 from lmtool.data.faults import Faults
 from lmtool.data.first_pass import unmarked
 from lmtool.data.readers import MEMBER, read_blocks
@@ -25,19 +26,7 @@ from lmtool.data.sources.base import (
     SplitUnit,
     cut_by_lines,
 )
-from lmtool.data.text_files import (
-    DownloadConfig,
-    fetch,
-    file_identity,
-    file_stamps,
-    find_files,
-    is_cached,
-    is_data_folder_wrong,
-    is_explicit,
-    no_file,
-    note_places,
-    text_files,
-)
+from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
 from lmtool.system.terminal import note_once
 
@@ -47,13 +36,8 @@ FILES = "a path, a glob, a folder, or a list of them"
 
 @dataclass(slots=True)
 class TextData(DataConfig):
-    """Text files, local or downloaded.
-
-    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is the split; train is None
-    if it is not needed, as its counts are given, and may be a mapping from names to these: several sources, whose texts
-    are concatenated in the order of their names. column: name of the text column in files of documents (JSON Lines,
-    Parquet), whose lines are lines of the split; None for lines of text. blank_lines: whether a line without words is a
-    sentence.
+    """Text files, local or downloaded; the texts of several sources of train are concatenated in the order of their
+    names.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -93,15 +77,12 @@ class TextData(DataConfig):
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
 
     def drops_tags(self) -> bool:
-        """Return the setting `tags`."""
         return self.tags
 
     def has_valid(self) -> bool:
-        """Return whether valid is given, or cut from train."""
         return self.valid is not None or self.split is not None
 
     def takes_blank_lines(self) -> bool:
-        """Return the setting `blank_lines`."""
         return self.blank_lines is BlankLines.sentence
 
     def source(self, *, progress: bool, download: bool) -> Source:
@@ -114,7 +95,6 @@ class TextData(DataConfig):
         return self._source(train, progress=progress)
 
     def others(self, *, progress: bool) -> Source:
-        """Return the files of all splits except train."""
         if self.split is not None:
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
         return self._source({}, progress=progress)
@@ -127,7 +107,7 @@ class TextData(DataConfig):
         train = [
             [name]
             if is_address(name)
-            else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
+            else [escaped(f"file:{Path(file).resolve()}") for file in text_files.text_files(name, "data.train")]
             for name in names
         ]
         return ExternalText(train, self.column)
@@ -160,7 +140,7 @@ class TextData(DataConfig):
                     raise UserError(f"data.{key}={name}: {len(found):,} files; name one")
                 single[key.removesuffix(".file")] = found[0]
         given = [*(self._sources().values() if train else ()), self.valid, self.test, *others.values()]
-        note_places(name for names in given if names is not None for name in _listed(names))
+        text_files.note_places(name for names in given if names is not None for name in _listed(names))
         faults = Faults(self.on_error, "data.on_error")
         read = {name: partial(self._read, paths, faults) for name, paths in files.items()}
         splits: Mapping[str, Callable[[], Blocks]] = read
@@ -174,8 +154,8 @@ class TextData(DataConfig):
         everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
-            stamp={key: file_stamps(paths) for key, paths in everything.items()},
-            identity=lambda: {key: [file_identity(path) for path in paths] for key, paths in everything.items()},
+            stamp={key: text_files.file_stamps(paths) for key, paths in everything.items()},
+            identity=lambda: {key: list(map(text_files.file_identity, paths)) for key, paths in everything.items()},
             parts=parts,
             uncut=uncut,
             sources={source: partial(self._read, paths, faults) for source, paths in train.items() if len(train) > 1},
@@ -231,20 +211,21 @@ def locate(
     They are looked for as by find_files, and, unless the path is_explicit, in the cache of downloads. None if
     downloading an optional part fails; NoSource with download=False.
     """
-    found = {name: find_files(name) for name in _listed(names)}
+    found = {name: text_files.find_files(name) for name in _listed(names)}
     missing = next((name for name, paths in found.items() if not paths), None)
     if missing is None:
         return [path for name in _listed(names) for path in found[name]]
     remote = data.downloads.get(key)
-    if remote is None or is_explicit(missing) or is_data_folder_wrong() or not (download or is_cached(remote)):
-        raise (UserError if download else NoSource)(no_file(missing, f"data.{key}"))
+    only_here = text_files.is_explicit(missing) or text_files.is_data_folder_wrong()
+    if remote is None or only_here or not (download or text_files.is_cached(remote)):
+        raise (UserError if download else NoSource)(text_files.no_file(missing, f"data.{key}"))
     try:
         fetched = fetch(remote, progress=progress)
     except UserError as error:
         if optional:
             return None
         if os.environ.get("LMTOOL_DATA"):
-            raise UserError(f"{no_file(missing, f'data.{key}')}; {error}") from error
+            raise UserError(f"{text_files.no_file(missing, f'data.{key}')}; {error}") from error
         raise
     note_once(f"data.{key}={missing} is not here: read from {fetched}, downloaded from {remote.url}")
     _, mark, member = missing.partition(MEMBER)

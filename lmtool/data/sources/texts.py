@@ -72,7 +72,6 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:
-    """Return valid and test if they are shares of train."""
     shares = {split: float(value) for split, value in splits.items() if isinstance(value, Real)}
     listed = _listed(shares)
     if "train" in shares or splits["train"] is None:
