@@ -97,7 +97,7 @@ class TextRules:
         if self.segmenter is not None:
             return self.segmenter(self.of_words(text))
         if self.spaces is Spaces.unicode and not text.isascii():
-            text = text.translate(_spaces())
+            text = text.translate(space_table())
         if self.normalize is Normalize.ccnet:
             return "\n".join(map(ccnet, text.split("\n")))
         text = self._in_form(text)
@@ -139,7 +139,7 @@ UNCHANGED = TextRules()
 
 
 @cache
-def _spaces() -> dict[int, str | None]:
+def space_table() -> dict[int, str | None]:
     """Return what `spaces=unicode` writes for code points; None for nothing."""
     white = (point for point in range(128, sys.maxunicode + 1) if chr(point).isspace())
     return {**dict.fromkeys(white, " "), ord(ZERO_WIDTH_SPACE): " ", **dict.fromkeys(map(ord, INVISIBLE))}
@@ -232,7 +232,7 @@ def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
     example with each as <U+00A0>; empty if there are none.
     """
     found: Counter[str] = Counter()
-    example, unusual = "", set(map(chr, _spaces()))
+    example, unusual = "", set(map(chr, space_table()))
     for word, count in words:
         for character in unusual.intersection(word):
             found[character] += count
