@@ -76,7 +76,7 @@ def run(settings: Settings, session: Session) -> Result:
 def _advice(profile: TextProfile) -> tuple[list[str], list[str]]:
     """Return remarks on what was found in a text, and the settings that fit it."""
     from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
-    from lmtool.data.text_notes import unusual_spaces
+    from lmtool.data.text_rules import unusual_spaces
 
     remarks: list[str] = []
     settings: list[str] = []
