@@ -177,7 +177,9 @@ class LanguageModel(ABC):
         return text.as_stream(self.across_sentences).windows(index, size)
 
     def map_text(self, function: Callable[..., Array], text: Split, first: int = 0, last: int | None = None) -> Array:
-        """Return function(contexts, targets) of the tokens `first` to `last` - 1 of a text, or of all."""
+        """Return function(contexts, targets) of the tokens `first` to `last` - 1 of a text, by default of all,
+        `[last - first, ...]`.
+        """
         parts = in_chunks((text.tokens if last is None else last) - first, TOKENS_PER_CHUNK)
         indices = (np.arange(first + part.start, first + part.stop) for part in parts)
         return np.concatenate([function(*self.contexts_of(text, index)) for index in indices])

@@ -47,7 +47,13 @@ class Result(TableResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
+    """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> {row["condition"] for row in lmtool.verify([run.folder]).rows}
+    {'whole'}
+    """
     from lmtool.runs.run import newest
 
     paths = [Path(path) for path in settings.paths] or [newest()]
