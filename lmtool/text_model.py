@@ -20,6 +20,7 @@ from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
+from lmtool.sampling import continuations
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.whole_characters import in_whole_characters
@@ -245,22 +246,16 @@ class TextModel:
         probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed. sentence_start,
         oov: see the class.
         """
-        Sampling(temperature, top_k, top_p)  # checks their ranges
+        sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)
         require_whole("length", length)
         require_whole("seed", seed, 0, null=True)
         ids = self.ids(text, oov)
+        seed = secrets.randbelow(1 << 31) if seed is None else seed
         whole = replace(self, model=in_whole_characters(self.model, self.form))
-        sampled = whole.model.generate(
-            whole.context(ids, sentence_start=sentence_start),
-            self.vocabulary.eos,
-            count=count,
-            length=length,
-            seed=secrets.randbelow(1 << 31) if seed is None else seed,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+        context = whole.context(ids, sentence_start=sentence_start)
+        eos = self.vocabulary.eos
+        sampled = continuations(whole.model, context, eos, sampling, count=count, length=length, seed=seed)
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
