@@ -33,7 +33,8 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel, Units
 from lmtool.ngram.models.word_classes import learned_classes
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
-from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
+from lmtool.ngram.smoothers.base import Smoother
+from lmtool.ngram.smoothers.count_merging import MergingSmoother
 from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import GoodTuring, Laplace
 from lmtool.trees import Tree, from_codes, random_tree

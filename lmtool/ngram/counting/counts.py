@@ -106,6 +106,10 @@ class Counts:
         """n."""
         return self.trie.order
 
+    def by_source(self) -> SourceCounts:
+        """Return the counts of each source, or of the whole text as one source."""
+        return self.sources or SourceCounts.of_one(self)
+
     def from_start(self, order: int) -> int:
         """Return the first n-gram of an order that begins with `<s>`, as do all after it: `<s>` is the last word."""
         return self.trie.first_from(order, self.bos)

@@ -1,9 +1,7 @@
-"""Merge the counts of several sources into a back-off table, given their weights and the discounts; and the gradient of
-the likelihood of held-out text with respect to both (pocolm, Povey 2016).
+"""Merge the counts of several sources, given their weights and the discounts; and the gradient of the likelihood of
+held-out text with respect to both (pocolm, Povey 2016). smoothers/count_merging.py is the option.
 
     p(w|h) = (mass(hw) - off(hw)) / mass(h.) + off(h.) / mass(h.) p(w|h')
-
-Below the unigrams is the uniform distribution; conf/smoother/count_merging.yaml is the option.
 
 Legend: M n-grams of an order, C their contexts, S sources, E entries of a source's count. An n-gram has contributions,
 each a number of 0 or more; its mass is their sum, and what is discounted from it depends on the three largest:
@@ -30,9 +28,6 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, SourceCounts
-from lmtool.ngram.estimation.formulas import leave_out, num_unseen_types, table_of
-from lmtool.ngram.smoothers.base import MergingSmoother
-from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.process import memory_available
@@ -61,43 +56,6 @@ class OrderMasses:
     begins: IntArray
     total: FloatArray
     left: FloatArray
-
-
-def estimate_merged(counts: Counts, smoother: MergingSmoother, cutoffs: list[int] | None) -> BackoffTable:
-    """Return the model of all orders. cutoffs: one per order, of the counts in all sources together, or None.
-
-    Raises UserError if memory does not suffice.
-    """
-    sources = counts.sources or SourceCounts.of_one(counts)
-    masses = merged_masses(counts, sources, smoother.weights_of(sources.names), smoother.values)
-    trie = counts.trie
-    log_prob = np.empty(sum(trie.sizes), dtype=np.float32)
-    log_backoff = np.empty(sum(trie.sizes[:-1]), dtype=np.float32)
-    mask = np.ones(len(log_prob), dtype=bool)
-    unknown = num_unseen_types(counts, smoother)
-    uniform = masses[0].left[0] / masses[0].total[0] / (trie.vocabulary_size - 1 + unknown)
-    p = (masses[0].mass - masses[0].off) / masses[0].total[0] + uniform
-    p[counts.bos] = 0.0
-    log_prob[: len(p)] = log(p)
-    for k in range(2, counts.order + 1):
-        nodes = slice(trie.first(k), trie.first(k + 1))
-        if cutoffs is not None and cutoffs[k - 1]:
-            mask[nodes] = counts.count[k - 1].all() > cutoffs[k - 1]
-        p, weight = _probabilities(masses[k - 1], p[counts.suffix[k - 2].all()], trie.contexts(k), mask[nodes])
-        log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)] = log(p), log(weight)
-    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, uniform if unknown else 0.0)
-    return table if mask.all() else table.select(mask)
-
-
-def _probabilities(
-    order: OrderMasses, lower: FloatArray, context: IntArray, kept: Array
-) -> tuple[FloatArray, FloatArray]:
-    """Return p(w|h) `[M]` and the weights `[C]` of the shorter contexts, which get the shares of what is not kept."""
-    total = np.where(order.total > 0, order.total, 1.0)
-    share, weight = (order.mass - order.off) / total[context], order.left / total
-    leave_out(share, weight, context, kept)
-    weight[order.total <= 0] = 1.0  # nothing follows, or only n-grams of sources of weight 0
-    return share + weight[context] * lower, weight
 
 
 def merged_masses(

@@ -21,15 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.estimation._merging import estimate_merged
 from lmtool.ngram.estimation.formulas import (
+    Observations,
     adjusted_counts,
     estimate_contexts,
     fit_order,
+    observations,
     table_of,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import Counting, MergingSmoother, PerOrder, Smoother
+from lmtool.ngram.smoothers.base import Counting, PerOrder, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
@@ -77,12 +78,10 @@ def estimate(
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
     the shorter context. listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's
-    --limit_vocab_file; not used for merged counts. selection: the n-grams that stay, instead of both; words that are
+    --limit_vocab_file. selection: the n-grams that stay, instead of both; words that are
     not listed have probability 0. fit: whether to estimate the smoother's parameters first. storage: memory to use,
     unlimited if None. Raises UserError if the disk is full.
     """
-    if isinstance(smoother, MergingSmoother):
-        return estimate_merged(counts, smoother, cutoffs)
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
@@ -93,8 +92,7 @@ def estimate(
     kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
     predicted = (trie.vocabulary_size if selection is None else int(np.count_nonzero(kept_words))) - 1
     lower, unseen = np.empty(0), 0.0
-    for k in range(1, counts.order + 1):
-        a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
+    for k, a in enumerate(selection.adjusted if selection else observations(counts, smoother, storage), start=1):
         if fit:
             fit_order(counts, smoother, k, a)
         if mask is not None and selection is None:
@@ -162,7 +160,7 @@ def _estimate_order(
     counts: Counts,
     smoother: Smoother,
     k: int,
-    a: Packed,
+    a: Observations,
     lower: FloatArray,
     mask: Array | None,
     predicted: int,

@@ -1,4 +1,4 @@
-"""Smoothers that subtract discounts from counts: absolute discounting, (modified) Kneser-Ney and count merging."""
+"""Smoothers that subtract discounts from counts: absolute discounting and (modified) Kneser-Ney."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
 from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, MergingSmoother, Smoother, add_note
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -228,7 +228,7 @@ class ModifiedKneserNey(KneserNey):
     def weight(self, k: int, h: Contexts) -> Any:
         """Return (D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.), `[C]`."""
         _, d1, d2, d3 = self.values[k - 1]
-        return (d1 * h.ones + d2 * h.twos + d3 * h.more) / h.total
+        return (d1 * h.ones + d2 * h.twos + d3 * (h.types - h.ones - h.twos)) / h.total
 
 
 def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ...]:
@@ -245,46 +245,3 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ..
     text = "the counts of counts n1..n4 do not determine the discounts, as on short text; fallback D1, D2, D3+ = "
     add_note(notes, k, text + ", ".join(f"{d:g}" for d in FALLBACK_DISCOUNTS))
     return FALLBACK_DISCOUNTS
-
-
-@dataclass(slots=True)
-class CountMergingConfig(SmootherConfig):
-    r"""Count merging: the counts of several sources, each worth its weight, with discounts that are shares of them.
-
-    .. math::
-
-        p(w|h) &= \frac{m(hw) - d(hw)}{m(h\,\bullet)} + \frac{d(h\,\bullet)}{m(h\,\bullet)}\,p(w|h') \\
-        m(hw) &= x_1 + x_2 + \dots \qquad x_1 \ge x_2 \ge x_3 \ge \dots \\
-        d(hw) &= D_1 x_1 + D_2 x_2 + D_3 x_3 + D_4 (x_4 + x_5 + \dots)
-
-    In the highest order, and for n-grams that begin with `<s>`, each occurrence of hw contributes one x: the weight of
-    its source. In lower orders each n-gram vhw contributes one x: d(vhw), what was discounted from it. The sums in
-    :math:`m(h\,\bullet)` and :math:`d(h\,\bullet)` are over w. The weights of the sources and D1 to D4 of each
-    order are tuned together on held-out text, or the discounts alone if `source_weights` are given.
-
-    A discount is a share of a contribution, so that weights may be any fractions: where Zhang & Chiang (2014) give
-    Kneser-Ney expected counts, here each occurrence is certain, and only worth more or less. With one source this is
-    Kneser-Ney in which a shorter n-gram counts what the longer ones leave to it, and not their number.
-
-    Source: Bacchiani, Riley, Roark & Sproat (2006), "MAP adaptation of stochastic grammars", Computer Speech & Language
-        20; the discounts are those of pocolm (Povey 2016).
-    Complexity: O(N) for each evaluation of the held-out likelihood and its gradient, N being the n-grams of all sources
-        and orders; L-BFGS evaluates some dozens of times. p(w|h) as of `model=ngram`.
-    """
-
-    kind: str = "count_merging"
-    tune_on: str = MISSING
-    source_weights: Any = setting(None, said="null, or a number above 0 for each source, as {news: 2, books: 1}")
-
-    def __post_init__(self) -> None:
-        given = self.source_weights
-        valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
-        require(valid, "smoother.source_weights", given, rules_of(type(self))["source_weights"].said)
-
-    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return count merging with the given weights, or with equal ones, which tuning changes."""
-        return MergingSmoother(order, self.source_weights)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on."""
-        return self.tune_on
