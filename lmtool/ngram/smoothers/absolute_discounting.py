@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
-from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -48,14 +47,13 @@ class AbsoluteConfig(SmootherConfig):
         require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return absolute discounting. Raises UserError if the number of discounts is not the order."""
+        """Return absolute discounting. Raises UserError if there is not one discount per order."""
         return Absolute(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
 
     def given_discounts(self, order: int) -> list[Any] | None:
         """Return the discounts of orders 1 to `order`, or None if they are estimated or tuned."""
-        if self.discounts in (None, TUNED):
-            return None
-        return self.discounts if isinstance(self.discounts, list) else [float(self.discounts)] * order
+        given = self.discounts
+        return None if given in (None, TUNED) else of_each_order("smoother.discounts", given, order)
 
     def tuning_split(self) -> str | None:
         """Return tune_on if the discounts are tuned."""
@@ -72,11 +70,7 @@ class Absolute(Smoother):
     def __init__(self, order: int, *, discounts: list[Any] | None = None, interpolate: bool = True) -> None:
         """discounts: of orders 1 to n, a number or, with several discounts, a list of them for each; None to estimate
         them. interpolate: False to back off.
-
-        Raises UserError if there are not n of them.
         """
-        if discounts is not None and len(discounts) != order:
-            raise UserError(f"smoother.discounts={discounts}: must have one entry per order, {order} of model.order")
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
         self.unknown = interpolate and self.counting is Counting.continuations
@@ -182,15 +176,13 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
 
     def given_discounts(self, order: int) -> list[Any] | None:
         """Return [D1, D2, D3+] of orders 1 to `order`, or None if they are estimated or tuned."""
-        given = AbsoluteConfig.given_discounts(self, order)
-        return given if given is None or isinstance(given[0], list) else [given] * order
+        is_one = isinstance(self.discounts, list) and not isinstance(self.discounts[0], list)
+        return [self.discounts] * order if is_one else AbsoluteConfig.given_discounts(self, order)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return modified Kneser-Ney smoothing. Raises UserError if the number of triples is not the order."""
-        given, interpolate = self.given_discounts(order), self.interpolate
-        return ModifiedKneserNey(
-            order, discounts=given, interpolate=interpolate, kenlm_compatible=self.kenlm_compatible
-        )
+        discounts, kenlm = self.given_discounts(order), self.kenlm_compatible
+        return ModifiedKneserNey(order, discounts=discounts, interpolate=self.interpolate, kenlm_compatible=kenlm)
 
 
 class ModifiedKneserNey(KneserNey):
@@ -209,8 +201,6 @@ class ModifiedKneserNey(KneserNey):
     ) -> None:
         """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
         kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are equal.
-
-        Raises UserError if the number of triples is not the order.
         """
         Absolute.__init__(self, order, discounts=discounts, interpolate=interpolate)
         self.kenlm_compatible = kenlm_compatible

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, require, rules_of, setting
-from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, of_each_order
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -51,7 +50,7 @@ class JelinekMercerConfig(SmootherConfig):
 
         Raises UserError if the number of lambdas is not the order.
         """
-        lambdas = None if self.lambdas == TUNED else self.lambdas
+        lambdas = None if self.lambdas == TUNED else of_each_order("smoother.lambdas", self.lambdas, order)
         return JelinekMercer(order, classes=self.count_buckets, lambdas=lambdas)
 
     def tuning_split(self) -> str | None:
@@ -63,12 +62,7 @@ class JelinekMercer(Smoother):
     """values: `[n, classes]`, lambda of each order and bucket of contexts."""
 
     def __init__(self, order: int, *, classes: int, lambdas: list[float] | None = None) -> None:
-        """lambdas: of orders 1 to n, the same for all buckets; None if they will be tuned.
-
-        Raises UserError if the number of lambdas is not the order.
-        """
-        if lambdas is not None and len(lambdas) != order:
-            raise UserError(f"smoother.lambdas={lambdas}: must have one entry per order, {order} of model.order")
+        """lambdas: of orders 1 to n, the same for all buckets; None if they will be tuned."""
         self.low, self.high = (0.0,) * classes, (1.0,) * classes
         Smoother.__init__(self, order)
         for k, weight in enumerate(lambdas or [0.5] * order):
