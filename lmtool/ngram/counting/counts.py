@@ -103,7 +103,6 @@ class Counts:
 
     @property
     def order(self) -> int:
-        """n."""
         return self.trie.order
 
     def by_source(self) -> SourceCounts:
@@ -123,8 +122,7 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence.
 
     The unigrams are all V words of the vocabulary, with count 0 if they do not occur. storage: memory to use, unlimited
-    if None. Raises UserError if the order is not from 1 to MAX_ORDER, the text is empty or too long, or the disk is
-    full.
+    if None.
     """
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"model.order={order}: must be from 1 to {MAX_ORDER}")

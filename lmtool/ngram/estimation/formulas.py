@@ -13,10 +13,8 @@ import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, Smoother
-from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
@@ -297,36 +295,3 @@ def _sum_tables(a: Any, begins: Any, sums: Any) -> None:
         for i in range(begins[c], begins[c + 1]):
             sums[0, c] += a[i, 0]
             sums[1, c] += a[i, 1]
-
-
-def table_of(
-    smoother: Smoother,
-    trie: Trie,
-    log_prob: Array,
-    log_backoff: Array,
-    bos: int,
-    unseen: float,
-    kept: Array | slice = slice(None),
-) -> BackoffTable:
-    """Return the table of a smoother's estimates, with a note on what may have probability 0.
-
-    unseen: the probability of each type outside the vocabulary. kept: bool `[V]`, the words that a note may be about.
-    """
-    zero = int(np.isneginf(log_prob[: trie.vocabulary_size][kept]).sum()) - 1  # <s> is never predicted
-    which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
-    if smoother.form is Form.interpolated:
-        weights = ((k, log_backoff[trie.first(k - 1) : trie.first(k)]) for k in range(2, trie.order + 1))
-        orders = ", ".join(str(k) for k, of_order in weights if np.isneginf(of_order).any())
-        which += [f"words not seen after a context (order {orders})"] if orders else []
-    note = f"{' and '.join(which)} have probability 0: text with them has perplexity inf"
-    return BackoffTable(
-        trie=trie,
-        log_prob=log_prob,
-        log_backoff=log_backoff,
-        bos=bos,
-        unseen=math.log(unseen) if unseen > 0 else -math.inf,
-        missing=smoother.missing,
-        normalized=smoother.normalized,
-        suffix_closed=True,
-        notes=(*smoother.notes, *([note] if which else [])),
-    )

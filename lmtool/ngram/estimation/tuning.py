@@ -62,10 +62,7 @@ def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntA
 
 
 def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
-    """Estimate smoother.values, then tune them, and the weights of sources, to the highest likelihood of held-out text.
-
-    Raises UserError if the smoother is not interpolated.
-    """
+    """Estimate smoother.values, then tune them and sources' weights to the highest likelihood of held-out text."""
     if smoother.form is not Form.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch

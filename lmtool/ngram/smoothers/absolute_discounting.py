@@ -47,17 +47,12 @@ class AbsoluteConfig(SmootherConfig):
         require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return absolute discounting. Raises UserError if there is not one discount per order."""
         return Absolute(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
 
     def given_discounts(self, order: int) -> list[Any] | None:
         """Return the discounts of orders 1 to `order`, or None if they are estimated or tuned."""
         given = self.discounts
         return None if given in (None, TUNED) else of_each_order("smoother.discounts", given, order)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on if the discounts are tuned."""
-        return self.tune_on if self.discounts == TUNED else None
 
 
 class Absolute(Smoother):
@@ -79,7 +74,6 @@ class Absolute(Smoother):
             self.values[k, -self.per_order :] = discount
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate D of order k from its counts of counts n, unless it was given."""
         if self.estimated:
             self.values[k - 1, 0] = estimate_discount(n, k, self.notes)
 
@@ -124,7 +118,6 @@ class KneserNeyConfig(AbsoluteConfig):
     kind: str = "kneser_ney"
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Kneser-Ney smoothing. Raises UserError if the number of discounts is not the order."""
         return KneserNey(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
 
 
@@ -180,7 +173,6 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
         return [self.discounts] * order if is_one else AbsoluteConfig.given_discounts(self, order)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return modified Kneser-Ney smoothing. Raises UserError if the number of triples is not the order."""
         discounts, kenlm = self.given_discounts(order), self.kenlm_compatible
         return ModifiedKneserNey(order, discounts=discounts, interpolate=self.interpolate, kenlm_compatible=kenlm)
 
@@ -206,7 +198,6 @@ class ModifiedKneserNey(KneserNey):
         self.kenlm_compatible = kenlm_compatible
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate D1, D2, D3+ of order k from its counts of counts n, unless they were given."""
         if self.estimated:
             self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.kenlm_compatible else n, k, self.notes)
 

@@ -71,7 +71,7 @@ def add_note(notes: list[str], k: int, text: str) -> None:
 
 
 def of_each_order(key: str, given: Any, order: int) -> list[Any]:
-    """Return the entry of each order: those of a list, or one for all. Raises UserError for another number of them."""
+    """Return the entry of each order: those of a list, or one for all."""
     entries = given if isinstance(given, list) else [given] * order
     if len(entries) != order:
         raise UserError(f"{key}={given}: must have one entry per order, {order} of model.order")

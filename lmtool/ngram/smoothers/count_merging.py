@@ -56,7 +56,6 @@ class CountMergingConfig(SmootherConfig):
         return MergingSmoother(order, self.source_weights)
 
     def tuning_split(self) -> str | None:
-        """Return tune_on."""
         return self.tune_on
 
 
@@ -111,7 +110,7 @@ class MergingSmoother(Smoother):
         return function
 
     def _weights_of(self, names: list[str]) -> FloatArray:
-        """Return the weights of sources: tuned, given, or equal ones. Raises UserError if others are given."""
+        """Return the weights of sources: tuned, given, or equal ones."""
         import numpy as np
 
         given = self.fixed_weights or dict.fromkeys(names, 1.0)

@@ -46,16 +46,9 @@ class JelinekMercerConfig(SmootherConfig):
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2.
-
-        Raises UserError if the number of lambdas is not the order.
-        """
+        """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2."""
         lambdas = None if self.lambdas == TUNED else of_each_order("smoother.lambdas", self.lambdas, order)
         return JelinekMercer(order, classes=self.count_buckets, lambdas=lambdas)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on if the lambdas are tuned."""
-        return self.tune_on if self.lambdas == TUNED else None
 
 
 class JelinekMercer(Smoother):
@@ -110,7 +103,6 @@ class WittenBellConfig(SmootherConfig):
         return WittenBell(order, interpolate=self.interpolate)
 
     def scores_candidates_alone(self) -> bool:
-        """Return local_cloze."""
         return self.local_cloze
 
     def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:

@@ -70,15 +70,10 @@ class PitmanYorConfig(SmootherConfig):
             require(value == word or given, f"smoother.{name}", value, rules[name].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Pitman-Yor smoothing. Raises UserError if there is not one strength and discount per order."""
         given, discounts = 0.0 if self.strengths == TUNED else self.strengths, self.discounts
         strengths = of_each_order("smoother.strengths", given, order)
         discounts = None if discounts is None else of_each_order("smoother.discounts", discounts, order)
         return PitmanYor(order, strengths=strengths, discounts=discounts, tables=self.tables)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on if the parameters are tuned."""
-        return self.tune_on if self.strengths == TUNED else None
 
 
 class PitmanYor(Smoother):
@@ -104,7 +99,6 @@ class PitmanYor(Smoother):
         self.seating: dict[int, float] = {}  # D of each order, which tuning does not change
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate d of order k from its counts of counts n, unless it was given."""
         if self.estimated:
             self.values[k - 1, 1] = estimate_discount(n, k, self.notes)
 
