@@ -113,10 +113,7 @@ def estimate(
         unseen=math.log(unseen) if unseen > 0 else -math.inf,
         missing=smoother.missing,
         normalized=smoother.normalized,
-        notes=(
-            *smoother.notes,
-            *_zero_notes(smoother, trie, log_prob[: trie.vocabulary_size][kept_words], log_backoff),
-        ),
+        notes=(*smoother.notes, *notes),
     )
     if mask is None:
         return table

@@ -47,12 +47,7 @@ class AbsoluteConfig(SmootherConfig):
         require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        return Absolute(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
-
-    def given_discounts(self, order: int) -> list[Any] | None:
-        """Return the discounts of orders 1 to `order`, or None if they are estimated or tuned."""
-        given = self.discounts
-        return None if given in (None, TUNED) else of_each_order("smoother.discounts", given, order)
+        return Absolute(order, discounts=self.discounts, interpolate=self.interpolate)
 
 
 class Absolute(Smoother):
@@ -62,16 +57,17 @@ class Absolute(Smoother):
     high: tuple[float, ...] = (1.0,)
     per_order = 1
 
-    def __init__(self, order: int, *, discounts: list[Any] | None = None, interpolate: bool = True) -> None:
-        """discounts: of orders 1 to n, a number or, with several discounts, a list of them for each; None to estimate
-        them. interpolate: False to back off.
+    def __init__(self, order: int, *, discounts: Any = None, interpolate: bool = True) -> None:
+        """discounts: one for all orders or a list of one per order, each a number or, with several discounts, a list of
+        them; None or TUNED to estimate them. interpolate: False to back off.
         """
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
         self.unknown = interpolate and self.counting is Counting.continuations
-        self.estimated = discounts is None
-        for k, discount in enumerate(discounts or []):
-            self.values[k, -self.per_order :] = discount
+        self.estimated = discounts in (None, TUNED)
+        if not self.estimated:
+            for k, discount in enumerate(of_each_order("smoother.discounts", discounts, order)):
+                self.values[k, -self.per_order :] = discount
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         if self.estimated:
@@ -118,7 +114,7 @@ class KneserNeyConfig(AbsoluteConfig):
     kind: str = "kneser_ney"
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        return KneserNey(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
+        return KneserNey(order, discounts=self.discounts, interpolate=self.interpolate)
 
 
 class KneserNey(Absolute):
@@ -167,13 +163,8 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
             valid = all(is_number(d, 0, k) for k, d in enumerate(three, start=1))
             require(valid, "smoother.discounts", triple, rule)
 
-    def given_discounts(self, order: int) -> list[Any] | None:
-        """Return [D1, D2, D3+] of orders 1 to `order`, or None if they are estimated or tuned."""
-        is_one = isinstance(self.discounts, list) and not isinstance(self.discounts[0], list)
-        return [self.discounts] * order if is_one else AbsoluteConfig.given_discounts(self, order)
-
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        discounts, kenlm = self.given_discounts(order), self.kenlm_compatible
+        discounts, kenlm = self.discounts, self.kenlm_compatible
         return ModifiedKneserNey(order, discounts=discounts, interpolate=self.interpolate, kenlm_compatible=kenlm)
 
 
@@ -187,14 +178,16 @@ class ModifiedKneserNey(KneserNey):
         self,
         order: int,
         *,
-        discounts: list[Any] | None = None,
+        discounts: Any = None,
         interpolate: bool = True,
         kenlm_compatible: bool = True,
     ) -> None:
-        """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
-        kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are equal.
+        """discounts: [D1, D2, D3+] for all orders or a list of one such per order; None or TUNED to estimate them.
+        interpolate: False to back off. kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are
+        equal.
         """
-        Absolute.__init__(self, order, discounts=discounts, interpolate=interpolate)
+        is_one = isinstance(discounts, list) and not isinstance(discounts[0], list)
+        Absolute.__init__(self, order, discounts=[discounts] * order if is_one else discounts, interpolate=interpolate)
         self.kenlm_compatible = kenlm_compatible
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:

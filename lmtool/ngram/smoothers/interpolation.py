@@ -46,19 +46,17 @@ class JelinekMercerConfig(SmootherConfig):
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2."""
-        lambdas = None if self.lambdas == TUNED else of_each_order("smoother.lambdas", self.lambdas, order)
-        return JelinekMercer(order, classes=self.count_buckets, lambdas=lambdas)
+        return JelinekMercer(order, classes=self.count_buckets, lambdas=self.lambdas)
 
 
 class JelinekMercer(Smoother):
     """values: `[n, classes]`, lambda of each order and bucket of contexts."""
 
-    def __init__(self, order: int, *, classes: int, lambdas: list[float] | None = None) -> None:
-        """lambdas: of orders 1 to n, the same for all buckets; None if they will be tuned."""
+    def __init__(self, order: int, *, classes: int, lambdas: Any = TUNED) -> None:
+        """lambdas: of orders 1 to n, the same for all buckets; TUNED for 1/2, where tuning starts."""
         self.low, self.high = (0.0,) * classes, (1.0,) * classes
         Smoother.__init__(self, order)
-        for k, weight in enumerate(lambdas or [0.5] * order):
+        for k, weight in enumerate(of_each_order("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
             self.values[k] = weight
 
     def denominator(self, k: int, h: Contexts) -> Any:

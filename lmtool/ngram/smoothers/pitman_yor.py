@@ -70,10 +70,7 @@ class PitmanYorConfig(SmootherConfig):
             require(value == word or given, f"smoother.{name}", value, rules[name].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        given, discounts = 0.0 if self.strengths == TUNED else self.strengths, self.discounts
-        strengths = of_each_order("smoother.strengths", given, order)
-        discounts = None if discounts is None else of_each_order("smoother.discounts", discounts, order)
-        return PitmanYor(order, strengths=strengths, discounts=discounts, tables=self.tables)
+        return PitmanYor(order, strengths=self.strengths, discounts=self.discounts, tables=self.tables)
 
 
 class PitmanYor(Smoother):
@@ -83,19 +80,17 @@ class PitmanYor(Smoother):
     low, high = (0.0, 0.0), (MAX_STRENGTH, 1.0)
 
     def __init__(
-        self,
-        order: int,
-        *,
-        strengths: list[float] | None = None,
-        discounts: list[float] | None = None,
-        tables: Tables = Tables.one,
+        self, order: int, *, strengths: Any = TUNED, discounts: Any = None, tables: Tables = Tables.one
     ) -> None:
-        """strengths, discounts: of orders 1 to n; None for 0 and for those of Kneser-Ney smoothing."""
+        """strengths, discounts: one for all orders, or a list of one per order; TUNED for strengths of 0 at first, None
+        for the discounts of Kneser-Ney smoothing.
+        """
         Smoother.__init__(self, order)
         self.counting = Counting.continuations if tables is Tables.one else Counting.tables
-        self.values[:, 0] = strengths or 0.0
-        self.values[:, 1] = discounts or 0.0
         self.estimated = discounts is None
+        for column, (name, given) in enumerate({"strengths": strengths, "discounts": discounts}.items()):
+            if given not in (None, TUNED):
+                self.values[:, column] = of_each_order(f"smoother.{name}", given, order)
         self.seating: dict[int, float] = {}  # D of each order, which tuning does not change
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
