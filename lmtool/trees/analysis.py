@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import regex
 
 from lmtool.data.text_form import is_drawn
@@ -115,7 +114,8 @@ def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> D
     require_tree("top_of: tree", tree)
     counts = word_counts("top_of: counts", counts, tree.words)
     require_words("top_of: words", words, tree)
-    shares = _leaf_shares(tree, counts)
+    weights = counts if counts.sum() else np.ones(tree.words)
+    shares = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]  # [L], even among a word's leaves
 
     def node(child: int, code: str) -> DrawnNode:
         below = _leaves_below(tree, child)
@@ -143,13 +143,6 @@ def tree_text(top: DrawnNode) -> str:
     bit = top.code[-1:] or "·"
     line = f"{'  ' * len(top.code)}{bit} {100 * top.share:5.1f}% {top.label}".rstrip()
     return "\n".join([line, *map(tree_text, top.children)])
-
-
-def _leaf_shares(tree: Tree, counts: IntArray) -> npt.NDArray[np.float64]:
-    """Divide each word's share of the counts evenly among its leaves, `[L]`; 1/W for each word if nothing occurs."""
-    weights = counts if counts.sum() else np.ones(tree.words)
-    shares: npt.NDArray[np.float64] = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]
-    return shares
 
 
 def _leaves_below(tree: Tree, child: int) -> IntArray:

@@ -34,8 +34,7 @@ def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None
 def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
     """Build the Tree of nodes in any order.
 
-    children: `[N, 2]`, an inner node or leaf -1 - child, as in Tree. root: the node without a parent (unused if N is
-    0). leaf_words: `[L]`, each leaf's word, in any order. Raises ValueError if they do not form a tree.
+    children: `[N, 2]`, as in Tree. root: the node without a parent. leaf_words: `[L]`, each leaf's word, in any order.
     """
     children = np.ascontiguousarray(children, dtype=np.int32).reshape(-1, 2)
     ordered = np.empty_like(children)
@@ -52,23 +51,17 @@ def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     """Replace each leaf g of `top`, a group, by the root of parts[g].
 
-    top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
-    tree.
+    top: over G groups, one code each. words: the ids of each part's words in the whole tree.
     """
-    assert top.leaves == top.words == len(parts) == len(words), "each group has one leaf"
     nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
     leaves_at = np.cumsum([0, *(part.leaves for part in parts)])
-    roots = np.array(
-        [nodes_at[g] if part.nodes else -1 - leaves_at[g] for g, part in enumerate(parts)], dtype=np.int64
-    )  # [G]
-    children = np.empty((nodes_at[-1], 2), dtype=np.int32)
-    children[: top.nodes] = np.where(top.children >= 0, top.children, roots[-1 - np.minimum(top.children, -1)])
-    for g, part in enumerate(parts):
-        if part.nodes:
-            below = part.children
-            children[nodes_at[g] : nodes_at[g + 1]] = np.where(below >= 0, below + nodes_at[g], below - leaves_at[g])
+    inner = np.array([part.nodes > 0 for part in parts])
+    roots = np.where(inner, nodes_at[:-1], -1 - leaves_at[:-1])  # [G]
+    children = [np.where(top.children >= 0, top.children, roots[-1 - np.minimum(top.children, -1)])]
+    for part, node, leaf in zip(parts, nodes_at.tolist(), leaves_at.tolist(), strict=False):
+        children.append(np.where(part.children >= 0, part.children + node, part.children - leaf))
     leaf_words = np.concatenate([ids[part.leaf_words] for part, ids in zip(parts, words, strict=True)])
-    return arranged(children, 0, leaf_words.astype(np.int64))
+    return arranged(np.concatenate(children), 0, leaf_words.astype(np.int64))
 
 
 def union(trees: list[Tree]) -> Tree:

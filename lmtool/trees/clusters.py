@@ -63,7 +63,7 @@ def clusters_tree(
     margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
-    children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
+    children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, seed)
     return arranged(children, 0, leaf_words)
 
 
@@ -193,15 +193,7 @@ def _separate(piece: Any, odds: Any, margin: float, codes: Any, max_codes: int, 
 
 @compiled
 def divide(
-    vectors: Any,
-    counts: Any,
-    gaussians: bool,
-    adaptive: bool,
-    margin: float,
-    max_codes: int,
-    max_depth: int,
-    rounds: int,
-    seed: int,
+    vectors: Any, counts: Any, gaussians: bool, adaptive: bool, margin: float, max_codes: int, max_depth: int, seed: int
 ) -> tuple[Any, Any]:
     """Divide until single words are left; return children `[N, 2]`, leaves numbered as they arise, and words `[L]`.
 
@@ -244,7 +236,7 @@ def divide(
         if m == 2:
             odds[0], odds[1] = -1, 1
         else:
-            log_odds(vectors, squares, piece, gaussians, rounds, first_state + 2 * nodes, odds[:m])
+            log_odds(vectors, squares, piece, gaussians, ROUNDS, first_state + 2 * nodes, odds[:m])
         sizes[:] = 0
         if adaptive and depth < max_depth:
             _separate(piece, odds[:m], margin, codes, max_codes, halves, sizes)

@@ -61,25 +61,13 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
             )
     by_word = sorted(codes, key=lambda item: item[0])
     leaves = {code: leaf for leaf, (_, code) in enumerate(by_word)}
-    children: list[list[int]] = []
-    waiting: list[tuple[list[str], int, int]] = [(sorted(leaves), -1, 0)]  # codes below a child, its parent, its side
-    depth = 0
-    while waiting:
-        following_level: list[tuple[list[str], int, int]] = []
-        for below, parent, side in waiting:
-            leaf = len(below[0]) == depth
-            if parent >= 0:
-                children[parent][side] = -1 - leaves[below[0]] if leaf else len(children)
-            if leaf:
-                continue
-            for bit in (0, 1):
-                half = [code for code in below if code[depth] == str(bit)]
-                if not half:
-                    empty = f"{below[0][:depth]}{bit}"
-                    raise UserError(f"no code begins with {empty}, but {below[0]} needs it: the Kraft sum is below 1")
-                following_level.append((half, len(children), bit))
-            children.append([0, 0])
-        waiting, depth = following_level, depth + 1
+    inner = sorted({code[:end] for code in leaves for end in range(len(code))}, key=lambda code: (len(code), code))
+    child = {code: -1 - leaf for code, leaf in leaves.items()} | {code: node for node, code in enumerate(inner)}
+    for empty in (code + bit for code in inner for bit in "01"):
+        if empty not in child:
+            longer = min(code for code in leaves if code.startswith(empty[:-1]))
+            raise UserError(f"no code begins with {empty}, but {longer} needs it: the Kraft sum is below 1")
+    children = [[child[code + "0"], child[code + "1"]] for code in inner]
     words = np.array([word for word, _ in by_word], dtype=np.int32)
     return Tree(np.array(children, dtype=np.int32).reshape(-1, 2), words)
 

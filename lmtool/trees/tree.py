@@ -143,9 +143,8 @@ class TreeWords:
     """The O words that can be predicted, and what is known of them.
 
     words: by id, without `<s>`. counts: int64 `[O]`, in train. train: reads the train split. run_vectors: the vectors
-    `[O, D]` of the words in the run folder of a neural model; given its path and whether a word's vector is to be the
-    mean prediction in its contexts in train (True) or its embedding (False); it raises UserError for a run of another
-    vocabulary or without word vectors.
+    `[O, D]` of the words in the run folder of a neural model, given its path and whether a word's vector is to be the
+    mean prediction in its contexts in train (True) or its embedding (False).
     """
 
     words: Sequence[str]
