@@ -29,7 +29,12 @@ Sentence = str | Sequence[str]
 
 
 class Corpus(Store):
-    """The arrays, words and questions of a store that is open for reading; a context manager."""
+    """The arrays, words and questions of a store that is open for reading; a context manager.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "a dog sat"], valid=["the dog sat"])
+    >>> corpus.tokens("valid"), len(corpus.vocabulary.words)
+    (4, 8)
+    """
 
     def __init__(self, store: Store) -> None:
         """store: open; it is closed with the corpus."""

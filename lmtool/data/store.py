@@ -19,7 +19,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system import schemas
 from lmtool.system.arrays import pieces_of, sentence_offsets
-from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 
