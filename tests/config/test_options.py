@@ -134,7 +134,7 @@ def test_the_names_are_what_they_were() -> None:
         "smoother": [
             *("absolute", "count_merging", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle"),
             "modified_kneser_ney",
-            *("stupid_backoff", "witten_bell"),
+            *("pitman_yor", "stupid_backoff", "witten_bell"),
         ],
         "counts": ["sorted", "spark", "table"],
         "optim": ["adagrad", "adam", "adamw", "asgd", "sgd"],
