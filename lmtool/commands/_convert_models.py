@@ -28,7 +28,7 @@ from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_no
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
 from lmtool.runs.corpus import save_words, tokenizer_in
-from lmtool.runs.load import load_neural, run_vocabulary
+from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -87,7 +87,8 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
 
     Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
     """
-    from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
+    from lmtool.neural.model import NeuralModel
+    from lmtool.runs.weights import CHECKPOINT, TREE, read_tensors, save_tree, save_weights
 
     model = source.settings("model") if source.kind == "train" else None
     if model is None:
@@ -109,11 +110,11 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
         if pruned:
             raise UserError(f"{pruned[0]}: model={model.kind} is not pruned or renormalized; use quantize=8 or 16")
         require(bits in WEIGHT_BITS, "quantize", settings.quantize, rule)
-        notes = read_notes(source.folder / CHECKPOINT)
-        if QUANTIZED in notes:
-            given = f"{source.folder} is quantized already, to {notes[QUANTIZED]} bits"
-            raise UserError(f"{given}: quantize the run before")
-        network = load_neural(source, model, vocabulary)
+        if (before := source.config.get("quantize")) is not None:
+            raise UserError(f"{source.folder} is quantized already, to {before} bits: quantize the run before")
+        network = load_model(source, vocabulary)
+        assert isinstance(network, NeuralModel)
+        notes = read_tensors(source.folder / CHECKPOINT)[1]
         session.begin_writing()
         save_weights(network, session.out / CHECKPOINT, notes, bits)
         if network.output.tree is not None:

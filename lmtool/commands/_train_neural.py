@@ -48,7 +48,7 @@ from lmtool.training.optimizers import make_optimizers, range_test, use_gradient
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.reporting import Trackers, numbers_in
-from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
+from lmtool.training.state import State, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -67,7 +67,8 @@ def train_neural(settings: NetworkTrainingConfig, model: EncoderConfig, session:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     repeating = repeatable(device, settings.training is not None and settings.training.deterministic)
-    with random_states_restored(device), repeating, joined_processes(device) as processes:
+    own_random = torch.random.fork_rng([device] if device.type == "cuda" else [])  # in Python they are the user's
+    with own_random, repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with folder_lock(out) if processes.first else nullcontext():
             if processes.first:
@@ -140,7 +141,7 @@ def _run(
             save_request(out, session.request)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
-                    Run.open(out).save_unfinished()
+                    Run.open(out).save(unfinished=True)
         tree = _tree(settings, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(settings.seed)
         network = build_neural(model, output, corpus.vocabulary, tree).to(device)
@@ -179,7 +180,7 @@ def _run(
                     "other processes needed the cores: some steps used fewer threads, so sums round differently than "
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
-            result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
+            result = asdict(trained) | {"seconds": time.perf_counter() - start, "options": session.choices}
             result["tied"] = is_tied(model, output)
             if processes.first:
                 _save(result, settings, model, output, values, corpus, session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from lmtool.config.data import Oov
@@ -49,12 +50,17 @@ class Result(base.Result):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Sample texts from the model of a run, and print them."""
+    """Sample texts from the model of a run, and print them.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.generate("the", run, count=2, seed=1).texts
+    ['the cat', 'the cat sat']
+    """
     from lmtool.runs.load import load_named
-    from lmtool.text_model import random_seed
 
     model = load_named(settings.run, settings.arpa, settings.device)
-    seed = random_seed() if settings.seed is None else settings.seed
+    seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed
     texts = model.generate(
         settings.text,
         count=settings.count,

@@ -46,7 +46,15 @@ class Settings(ResamplingConfig):
 
 
 def run(settings: Settings, session: Session) -> Written:
-    """Write report.html, a page without references to other files, and its pictures as PNG."""
+    """Write report.html, a page without references to other files, and its pictures as PNG.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> written = lmtool.report_page([run], out="page")
+    >>> Path("page/report.html").is_file()
+    True
+    """
     from lmtool.plots.style import as_png
     from lmtool.report.find import find_folders
     from lmtool.report.page import Picture, page, pictures_of

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lmtool.data.printed_words import has_letters, sentence_ends, without_marks
-from lmtool.data.text_rules import is_unusual_space
+from lmtool.data.text_rules import space_table
 from lmtool.data.tokenizer import split_words
+from lmtool.data.vocabulary import MARKS
 from lmtool.system.terminal import Cell
 
 SHOWN = 4  # number of scripts that are named
-RESERVED = ("<s>", "</s>")
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class TextProfile:
     @property
     def reserved(self) -> int:
         """The number of words that lmtool adds itself."""
-        return sum(self.words[word] for word in RESERVED)
+        return sum(self.words[word] for word in MARKS)
 
     def scripts(self) -> list[tuple[str, float]]:
         """Return the scripts of the letters and their shares, the most frequent first."""
@@ -86,9 +86,8 @@ class TextProfile:
         """Return the properties with their values."""
         tokens, types = self.words.total(), len(self.words)
         once = sum(count == 1 for count in self.words.values())
-        unusual = sum(
-            count * sum(map(is_unusual_space, word)) for word, count in self.words.items() if not word.isascii()
-        )
+        others = ((word, count) for word, count in self.words.items() if not word.isascii())
+        unusual = sum(count * sum(ord(letter) in space_table() for letter in word) for word, count in others)
         rows: list[list[Cell]] = [
             ["bytes", self.size],
             ["lines", self.lines],

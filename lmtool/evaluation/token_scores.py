@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError, first_line
 from lmtool.system import schemas
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks, logs, sentence_offsets, whole_numbers
-from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import atomic_hdf5, attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +18,14 @@ from torch import nn
 from lmtool import __version__
 from lmtool.errors import UserError, first_line
 from lmtool.runs.run import REMEDY
-from lmtool.system.files import CHECKSUM, atomic_write
+from lmtool.system.checksums import KEY, ZEROS, seal, verify
+from lmtool.system.files import atomic_write
 from lmtool.system.schemas import parsed
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
-QUANTIZED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+TIED = "tied"  # metadata key: map from tied to stored tensors
 LARGEST = 1e10  # weights; products of larger ones overflow
 SCALE = ".row_scale"  # suffix of the names of scales
 
@@ -33,38 +33,30 @@ SCALE = ".row_scale"  # suffix of the names of scales
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
     """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
 
-    bits: None for float32; 16 or 8 as in `quantized`. Raises UserError if the file cannot be written or a weight is
-    outside the float16 range.
+    bits: None for float32; 16 or 8 as in `quantized`.
     """
-    tensors, tied = _arrays_of(model)
-    if bits is not None:
-        tensors, notes = quantized(tensors, bits), notes | {QUANTIZED: str(bits)}
-    _write(tensors, path, notes | {TIED: json.dumps(tied)})
+    tensors, tied = _arrays_of(model, bits)
+    with atomic_write(path) as temporary:
+        write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
 
 
 def export_weights(
-    model: nn.Module,
-    tree: Tree | None,
-    about: dict[str, Any],
-    words: Sequence[str],
-    path: Path,
-    bits: int | None = None,
+    model: nn.Module, tree: Tree | None, about: dict[str, Any], words: Sequence[str], path: Path, bits: int | None
 ) -> None:
     """Write a model for other programs: its state_dict, and `tree.children` `[N, 2]` and `tree.leaf_words` `[L]` of its
     tree, completely or not at all.
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
-    `quantized`. Raises UserError if the file cannot be written.
+    `quantized`.
     """
-    tensors, tied = _arrays_of(model)
-    if bits is not None:
-        tensors = quantized(tensors, bits)
+    tensors, tied = _arrays_of(model, bits)
     if tree is not None:
         tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
     description = {"lmtool": __version__, **about, "tied": tied}
     notes = {"description": json.dumps(description), "words": json.dumps(list(words))}
-    _write(tensors, path, notes)
+    with atomic_write(path) as temporary:
+        write_tensors(tensors, temporary, notes)
 
 
 def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
@@ -72,8 +64,6 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
     bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name plus `.row_scale`, by
     which row r is multiplied: its largest absolute value over 127.
-
-    Raises UserError if a weight is outside the float16 range.
     """
     small: dict[str, Array] = {}
     for name, values in tensors.items():
@@ -93,19 +83,19 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
 
 def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Undo `quantized`: return float32 tensors."""
+    """Undo `quantized`: return float32 tensors; others as they are."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
             scale = tensors[name + SCALE].reshape(-1, *[1] * (values.ndim - 1))
             whole[name] = values * scale
-        elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
+        elif not name.endswith(SCALE):
             whole[name] = values.astype(np.float32) if values.dtype == np.float16 else values
     return whole
 
 
-def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return a model's parameters and buffers by name, and the name under which each tied tensor is stored."""
+def _arrays_of(model: nn.Module, bits: int | None) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return a model's parameters and buffers in `bits`, and the name under which each tied tensor is stored."""
     tensors: dict[str, Array] = {}
     tied: dict[str, str] = {}
     first_name: dict[tuple[object, ...], str] = {}
@@ -115,39 +105,28 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
             tied[name] = first
         else:
             tensors[name] = tensor.contiguous().cpu().numpy()
-    return tensors, tied
+    return tensors if bits is None else quantized(tensors, bits), tied
 
 
-def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
-    notes = notes | {CHECKSUM: _checksum_of(tensors, notes)}
-    with atomic_write(path) as temporary:
-        try:
-            safetensors.numpy.save_file(tensors, temporary, metadata=notes)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+def write_tensors(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
+    """Write arrays with notes as metadata, and a checksum."""
+    try:
+        safetensors.numpy.save_file(tensors, path, metadata=notes | {KEY: ZEROS})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    seal(path)
 
 
-def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
-    """Return the CRC-32 of tensors, with their names, types and shapes, and of notes."""
-    checksum = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
-    for name, values in sorted(tensors.items()):
-        checksum = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), checksum)
-        checksum = zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data, checksum)
-    return f"{checksum:08x}"
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Read a safetensors file and verify its checksum; return arrays, notes, and whether a checksum exists.
+def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Verify a safetensors file and read its arrays and notes.
 
     Raises ValueError, SafetensorError or OSError if it is damaged.
     """
+    verify(path)
     with safe_open(path, framework="np") as file:  # memory-maps the file
         notes = dict(file.metadata() or {})
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-    written = notes.pop(CHECKSUM, None)
-    if written is not None and written != _checksum_of(tensors, notes):
-        raise ValueError("its checksum differs")
-    return tensors, notes, written is not None
+        notes.pop(KEY, None)
+        return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 - it is not a dictionary
 
 
 @contextmanager
@@ -162,14 +141,10 @@ def _whole(what: str, path: Path) -> Iterator[None]:
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
-    """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
-
-    Raises UserError if the file is missing or damaged, or belongs to a model with another shape or tree.
-    """
+    """Read weights into a model of the same shape and verify their checksum; return the notes beside them."""
     with _whole("checkpoint", path):
-        tensors, notes, _ = read_tensors(path)
-        if QUANTIZED in notes:
-            tensors = restored(tensors)
+        tensors, notes = read_tensors(path)
+        tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
         for name, values in tensors.items():
             if values.dtype.kind == "f" and not max(values.max(initial=0), -values.min(initial=0)) <= LARGEST:  # or nan
@@ -181,19 +156,14 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 
 
-def read_notes(path: Path) -> dict[str, str]:
-    """Read the notes written with the weights. Raises UserError if the file is missing or damaged."""
-    with _whole("checkpoint", path):
-        return read_tensors(path)[1]
-
-
 def save_tree(tree: Tree, path: Path) -> None:
     """Write a tree, completely or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
-    _write({"children": tree.children, "leaf_words": tree.leaf_words}, path, {})
+    with atomic_write(path) as temporary:
+        write_tensors({"children": tree.children, "leaf_words": tree.leaf_words}, temporary, {})
 
 
 def load_tree(path: Path) -> Tree:
-    """Read a tree and verify its checksum. Raises UserError if the file is missing or damaged."""
+    """Read a tree and verify its checksum."""
     with _whole("tree", path):
         arrays = read_tensors(path)[0]
         return Tree(arrays["children"], arrays["leaf_words"])

@@ -49,6 +49,11 @@ def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clust
     ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, the starts of the sentences, and N. counts:
     int64 `[W]`. clusters: number of clusters at a time, at most W. Raises UserError if it is less than 1, and
     ValueError if `counts` are not counts, ids are W or more, or offsets do not ascend from 0 to N.
+
+    >>> from lmtool.trees import brown_tree, code_strings
+    >>> ids = [0, 2, 1, 2, 0, 3, 1, 3]  # words 0 and 1 stand before 2 and 3
+    >>> code_strings(brown_tree(ids, [0, 2, 4, 6, 8], [2, 2, 2, 2], clusters=4))
+    ['00', '01', '10', '11']
     """
     if not isinstance(clusters, int | np.integer) or clusters < 1:
         raise UserError(f"tree.clusters={clusters}: must be a whole number, 1 or more; some hundreds are usual")

@@ -80,6 +80,10 @@ def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
     order: int64 `[W]`, the ids 0 to W-1, each once; also a tensor on the CPU or a list. Neighbors in it share most of
     their code: in an alphabetical list, words with the same first letters. All depths are log2 W, rounded down or up.
     Raises ValueError if order is not the ids 0 to W-1, each once.
+
+    >>> from lmtool.trees import balanced_tree, code_strings
+    >>> code_strings(balanced_tree([2, 0, 1]))  # of words 0, 1 and 2
+    ['01', '1', '00']
     """
     order = whole_numbers("balanced_tree: order", order, ("W",))
     if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
@@ -91,6 +95,10 @@ def random_tree(words: int, seed: int) -> Tree:
     """Build the balanced tree over `words` words in random order; the same seed gives the same tree.
 
     Raises ValueError for less than one word and for a seed below 0.
+
+    >>> from lmtool.trees import random_tree
+    >>> int(random_tree(1000, seed=1).depths.max())
+    10
     """
     if not isinstance(words, int | np.integer) or words < 1:
         raise ValueError(f"random_tree: words must be a whole number of 1 or more; got {words}")
@@ -103,6 +111,10 @@ def frequency_tree(counts: IntArray) -> Tree:
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. A word that does not occur counts as half an
     occurrence, so that such words are halved like others. Of two equally good cuts, the one with the shorter first part
     is taken. Raises ValueError if `counts` are not counts.
+
+    >>> from lmtool.trees import code_strings, frequency_tree
+    >>> code_strings(frequency_tree([4, 2, 1, 1]))
+    ['0', '10', '110', '111']
     """
     counts = word_counts("frequency_tree: counts", counts)
     order = np.argsort(-counts, kind="stable")
@@ -148,6 +160,10 @@ def huffman_tree(counts: IntArray) -> Tree:
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. Of words with equal counts the one with the
     higher id is joined first. The heavier child is child 0. Takes O(W log W) time. Raises ValueError if `counts` are
     not counts.
+
+    >>> from lmtool.trees import code_strings, huffman_tree
+    >>> [len(code) for code in code_strings(huffman_tree([4, 2, 1, 1]))]
+    [1, 2, 3, 3]
     """
     counts = word_counts("huffman_tree: counts", counts)
     words = len(counts)
@@ -187,6 +203,10 @@ def classes_tree(counts: IntArray, number: int | None) -> Tree:
 
     counts: int64 `[W]`, in any order; also a tensor on the CPU or a list. number: None for about the square root of W.
     Raises UserError unless there are from 1 to W classes, and ValueError if `counts` are not counts.
+
+    >>> from lmtool.trees import classes_tree
+    >>> classes_tree([5, 4, 3, 2, 1, 1], 2).depths.tolist()
+    [2, 2, 3, 3, 3, 3]
     """
     counts = word_counts("classes_tree: counts", counts)
     order = np.argsort(-counts, kind="stable").astype(np.int64)

@@ -47,6 +47,13 @@ def clusters_tree(
     Raises UserError for an unknown split or method, an epsilon below 0, of 0.5 or more, or without adaptive Gaussians,
     a seed below 0, and vectors that are not finite; ValueError if `counts` are not counts, or vectors have another type
     or a shape that does not fit.
+
+    >>> import numpy as np
+    >>> from lmtool.trees import clusters_tree, code_strings
+    >>> vectors = np.array([[1, 0], [-1, 0], [1, 0.1], [-1, 0.1]])
+    >>> tree = clusters_tree(vectors, [4, 3, 2, 1], "adaptive", "kmeans", epsilon=0, seed=1)
+    >>> [code[0] for code in code_strings(tree)]  # words 0 and 2 in one half
+    ['0', '1', '0', '1']
     """
     require_division(split, method, epsilon)
     require_whole("tree.seed", seed, 0)

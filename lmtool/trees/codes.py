@@ -18,7 +18,12 @@ from lmtool.trees.tree import Tree, require_tree, require_words
 
 
 def code_strings(tree: Tree) -> list[str]:
-    """Return the code of each leaf, `[L]` strings of 0 and 1. Raises ValueError if `tree` is not a Tree."""
+    """Return the code of each leaf, `[L]` strings of 0 and 1. Raises ValueError if `tree` is not a Tree.
+
+    >>> from lmtool.trees import balanced_tree, code_strings
+    >>> code_strings(balanced_tree([0, 1, 2]))
+    ['00', '01', '1']
+    """
     require_tree("code_strings: tree", tree)
     text = (tree.paths.bits + np.uint8(ord("0"))).tobytes().decode("ascii")
     return [text[start:end] for start, end in itertools.pairwise(tree.paths.offsets.tolist())]
@@ -29,6 +34,10 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
 
     names: the names of the words in errors; a word without one is named by its id. Raises UserError if the codes are
     not a prefix code, leave a place of the tree empty, miss a word, or contain other characters.
+
+    >>> from lmtool.trees import from_codes
+    >>> from_codes([(0, "0"), (1, "10"), (2, "11")]).depths.tolist()
+    [1, 2, 2]
     """
 
     def name(word: int) -> str:
@@ -73,6 +82,12 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
 
     read_tree reads the file. Raises UserError if the disk is full or the folder cannot be written to, and ValueError if
     `tree` is not a Tree or has more words than `words`.
+
+    >>> from pathlib import Path
+    >>> from lmtool.trees import balanced_tree, write_tree
+    >>> write_tree("tree.tsv", balanced_tree([0, 1]), ["the", "cat"])
+    >>> [line.split() for line in Path("tree.tsv").read_text().splitlines()]
+    [['the', '0'], ['cat', '1']]
     """
     require_path("path", path, null=False)
     require_tree("write_tree: tree", tree)
@@ -88,6 +103,11 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
 
     Empty lines are skipped. Raises UserError, naming the file, if it is missing, a line does not have two fields, a
     word is not among `words` or has no line, or the codes do not form a binary tree (from_codes).
+
+    >>> from lmtool.trees import balanced_tree, read_tree, write_tree
+    >>> write_tree("tree.tsv.gz", balanced_tree([0, 1, 2]), ["the", "cat", "sat"])
+    >>> read_tree("tree.tsv.gz", ["the", "cat", "sat"]).depths.tolist()
+    [2, 2, 1]
     """
     require_path("path", path, null=False)
     with named("the tree"):

@@ -182,6 +182,10 @@ def wordnet_tree(words: Sequence[str], counts: IntArray, folder: Path | None) ->
     (function words, names, numbers, `<unk>`) have a separate Huffman tree beside nouns and verbs. folder: of WordNet's
     files; None for the usual places. Raises UserError if WordNet or NLTK is missing, and ValueError for counts of
     another number of words.
+
+    >>> from lmtool.trees import wordnet_tree
+    >>> wordnet_tree(["dog", "cat", "run"], [3, 2, 1], None).depths.tolist()  # doctest: +SKIP
+    [2, 2, 1]
     """
     counts = word_counts("wordnet_tree: counts", counts, len(words))
     parents, group_of = wordnet_groups(words, find_wordnet(folder))
