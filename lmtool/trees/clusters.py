@@ -19,7 +19,7 @@ from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, as_array, described, word_counts
 from lmtool.trees.builders import arranged
-from lmtool.trees.options import require_division
+from lmtool.trees.division import require_division
 from lmtool.trees.tree import Tree
 
 compiled = numba.njit(cache=True, nogil=True)

@@ -11,6 +11,7 @@ from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
+from lmtool.trees.division import Division, Method, require_division
 
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
@@ -153,32 +154,6 @@ class BrownTree(TreeConfig):
 
         return tree_of_split(
             words.train(), words.counts, self.clusters, max_words=self.max_words, max_tokens=self.max_tokens
-        )
-
-
-class Division(Enum):
-    """Ways to divide a set of words in two."""
-
-    balanced = "balanced"
-    adaptive = "adaptive"
-
-
-class Method(Enum):
-    """Models of the two halves of a set of words."""
-
-    kmeans = "kmeans"
-    gaussians = "gaussians"
-
-
-def require_division(split: str, method: str, epsilon: float) -> None:
-    """Raise UserError for settings of tree=clusters that are unknown, out of range, or contradict each other."""
-    require(split in Division.__members__, "tree.split", split, f"one of {', '.join(Division.__members__)}")
-    require(method in Method.__members__, "tree.method", method, f"one of {', '.join(Method.__members__)}")
-    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5")
-    if epsilon and (split, method) != ("adaptive", "gaussians"):
-        raise UserError(
-            f"tree.epsilon={epsilon}: several codes per word need tree.split=adaptive and tree.method=gaussians; "
-            "choose these, or tree.epsilon=0"
         )
 
 
