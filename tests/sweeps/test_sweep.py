@@ -360,7 +360,7 @@ def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
         )  # fmt: skip
         long = holder(Path(folder, "0/.job.lock"))
         killed_afterwards.extend([process.pid, long])
-        while not Path(folder, "1/job.json").exists():
+        while not (Path(folder, "0/job.json").exists() and Path(folder, "1/job.json").exists()):
             time.sleep(0.05)
         return process, long
 
