@@ -28,7 +28,7 @@ def ngrams(model: NgramModel) -> list[dict[tuple[str, ...], float]]:
     found = []
     for k, size in enumerate(table.sizes, start=1):
         grams = table.trie.ngrams(k, 0, size).tolist()
-        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1)).tolist()
+        log_prob = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)].tolist()
         found.append({tuple(words[w] for w in gram): p for gram, p in zip(grams, log_prob, strict=True)})
     del found[0]["<s>",]
     return found

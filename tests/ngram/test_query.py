@@ -90,7 +90,7 @@ def test_every_ngram_is_in_the_hash_table_and_no_other(
     }
     begun = {gram[:-1] for gram in grams}  # n-grams go on from these
     words = range(table.vocabulary_size)
-    log_probs, log_backoffs = table.log_probs(0, len(table.log_prob)), table.log_backoffs(0, len(table.log_backoff))
+    log_probs, log_backoffs = table.log_prob[:], table.log_backoff[:]
     for gram in [(a, b) for a in words for b in words] + [(a, b, c) for a in words for b in words for c in words]:
         if gram[:-1] not in grams:
             continue

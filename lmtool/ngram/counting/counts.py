@@ -76,7 +76,7 @@ class SourceCounts:
         entries = []
         for k in range(1, counts.order + 1):
             first, packed = 0 if k == counts.order else counts.from_start(k), counts.count[k - 1]
-            node, count = np.arange(first, packed.length), packed.get(first, packed.length)
+            node, count = np.arange(first, len(packed)), packed[first:]
             predicted = (count > 0) & ((node != counts.bos) if k == 1 else True)
             entries.append(Entries(node[predicted], np.zeros(int(predicted.sum()), dtype=np.int64), count[predicted]))
         return cls(["train"], entries)

@@ -78,7 +78,7 @@ class ExpectedProbabilities:
         N-grams after contexts that the text does not have keep their probabilities.
         """
         table = self.table
-        log_prob = table.log_probs(0, sum(table.sizes)).copy()
+        log_prob = table.log_prob[:].copy()
         for k in range(2, table.order + 1):
             nodes = slice(table.trie.first(k), table.trie.first(k + 1))
             contexts = self.places[table.trie.first(k - 1) : table.trie.first(k)][table.trie.contexts(k)]
@@ -170,7 +170,7 @@ class LikelyNgrams:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table, builder = self.table, self._builder
         numbers = np.arange(table.vocabulary_size)  # of the contexts of the order below among the new table's
-        log_probs = [table.log_probs(0, table.vocabulary_size)]
+        log_probs = [table.log_prob[: table.vocabulary_size]]
         for k, (own, new) in enumerate(zip(self._keys, self._new, strict=True), start=2):
             before = _distinct(np.concatenate([own, *new]))  # by the table's own numbers of contexts
             width = np.uint64(builder.word_width)
@@ -178,7 +178,7 @@ class LikelyNgrams:
             builder.add(builder.keys(numbers[(before >> width).astype(np.int64)], words))
             numbers = np.searchsorted(before, own)
             log_prob = np.full(len(before), -np.inf, dtype=np.float32)
-            log_prob[numbers] = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+            log_prob[numbers] = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
             log_probs.append(log_prob)
         trie = builder.finish()
         log_backoff = np.zeros(trie.first(trie.order), dtype=np.float32)

@@ -97,7 +97,7 @@ def estimate(
             _mark(counts, k, cutoffs[k - 1] if cutoffs else 0, listed, mask, storage)
         nodes = slice(trie.first(k), trie.first(k + 1))
         if k == 1:
-            lower, unseen = unigram_probabilities(counts, smoother, a.all(), kept_words)
+            lower, unseen = unigram_probabilities(counts, smoother, a[:], kept_words)
             log_prob[nodes] = log(lower)
             continue
         into = log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)]
@@ -138,12 +138,12 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
     """
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
     for k, own in enumerate(smoother.of_orders, start=1):
-        a = adjusted_counts(counts, k, own.counting, Storage()).all()
+        a = adjusted_counts(counts, k, own.counting, Storage())[:]
         unknown = np.zeros((len(a), k), dtype=bool)
-        if closed and counts.count[0].at(np.array([counts.unk]))[0]:
+        if closed and counts.count[0][np.array([counts.unk])][0]:
             unknown = trie.ngrams(k, 0, len(a)) == counts.unk
         if k < counts.order and own.counting is Counting.continuations:  # as if they began with <s>
-            a[unknown[:, 0]] = counts.count[k - 1].all()[unknown[:, 0]]
+            a[unknown[:, 0]] = counts.count[k - 1][unknown[:, 0]]
         a[unknown[:, -1]] = 0
         fit_order(counts, smoother, k, Packed.of(a))
         a[unknown.any(axis=1)] = 0
@@ -162,7 +162,7 @@ def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array
     """
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
-        mask[start + first : start + last] = counts.count[k - 1].get(first, last) > cutoff if cutoff else True
+        mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True
     if listed is None:
         return
     if k == 1:
@@ -197,8 +197,8 @@ def _estimate_order(
     def fill(first: int, last: int) -> None:
         begins = trie.begins(k - 1, first, last)
         start, stop = int(begins[0]), int(begins[-1])
-        shorter, kept = lower[suffix.get(start, stop)], None if mask is None else mask[start:stop]
-        p, weight = estimate_contexts(smoother, k, a.get(start, stop), begins - start, shorter, kept, predicted)
+        shorter, kept = lower[suffix[start:stop]], None if mask is None else mask[start:stop]
+        p, weight = estimate_contexts(smoother, k, a[start:stop], begins - start, shorter, kept, predicted)
         if len(probability):
             probability[start:stop] = p
         log_prob[start:stop], log_backoff[first:last] = log(p), log(weight)

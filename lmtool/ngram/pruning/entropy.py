@@ -48,8 +48,8 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
     trie = table.trie
 
     def gain(k: int) -> Any:
-        log_backoff = table.log_backoffs(trie.first(k - 1), trie.first(k))[trie.contexts(k)]
-        return table.log_probs(trie.first(k), trie.first(k + 1)) - log_backoff - log_lower(table, k, None)
+        log_backoff = table.log_backoff[trie.first(k - 1) : trie.first(k)][trie.contexts(k)]
+        return table.log_prob[trie.first(k) : trie.first(k + 1)] - log_backoff - log_lower(table, k, None)
 
     left = marked(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
     return table if left.mask.all() else prune_low_probabilities(_left(table, left))  # the weights of _left are new
@@ -121,7 +121,7 @@ def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[in
     marginals = log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
-        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        log_prob = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
         change = divergences(log_prob, log_lower(table, k, suffixes), context, table.sizes[k - 2])
         log_h = marginals[table.trie.first(k - 1) : table.trie.first(k)]
         yield k, relative_changes(change, log_h[context])
@@ -156,7 +156,7 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
 
 def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """Return log p(h) of each node as a context: the sum of log p of its words, each after the words before it."""
-    marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
+    marginals = table.log_prob[:].astype(np.float64)
     marginals[table.bos] = marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
         shorter = marginals[table.trie.first(k - 1) : table.trie.first(k)]

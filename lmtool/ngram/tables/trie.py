@@ -181,7 +181,7 @@ class Trie:
             return np.arange(first, last)
         at = self.first(order) - self.vocabulary_size
         bits = self.nodes.words
-        return Packed(bits, self.nodes.word_width, len(bits) * 64).get(at + first, at + last)
+        return Packed(bits, self.nodes.word_width, len(bits) * 64)[at + first : at + last]
 
     def ngrams(self, order: int, first: int, last: int) -> IntArray:
         """Return all words of n-grams `first` to before `last` of an order k, `[last - first, k]`."""
