@@ -51,8 +51,8 @@ def adjusted_counts(
     for first, last in storage.pieces(suffix.length) if counting is Counting.continuations else ():
         # Each thread counts the suffixes among its own nodes, so that no two threads write to one count. The plain form
         # is np.bincount of the suffixes.
-        packed = suffix.bits, suffix.width, above.bits, above.width
-        run((_count_suffixes, *packed, kept, first, last, *own, a) for own in cut_evenly(start))
+        packed = (suffix.bits, suffix.width), (above.bits, above.width)
+        run((_count_suffixes, *packed, kept, first, last, own, a) for own in cut_evenly(start))
     for first, last in storage.pieces(raw.length - start):
         a[start + first : start + last] = raw[start + first : start + last]
     if k == 1:
@@ -100,18 +100,8 @@ def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> Non
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_suffixes(
-    bits: Any,
-    width: int,
-    above_bits: Any,
-    above_width: int,
-    kept: Any,
-    first: int,
-    last: int,
-    low: int,
-    high: int,
-    a: Any,
-) -> None:
+def _count_suffixes(suffix: Any, above: Any, kept: Any, first: int, last: int, own: Any, a: Any) -> None:
+    (bits, width), (above_bits, above_width), (low, high) = suffix, above, own
     for i in range(first, last):
         node = read(bits, width, i)
         if low <= node < high:

@@ -107,7 +107,7 @@ class _Grammar:
         trie, n = self.trie, self.table.order
         yield self._backoffs(1, np.array([self.table.bos]))
         for k in range(1, n):
-            nodes = np.flatnonzero(self.state[trie.first(k) : trie.first(k + 1)] > EMPTY)
+            nodes = np.flatnonzero(self.state[trie.span(k)] > EMPTY)
             for at in range(0, len(nodes), NGRAMS_PER_WRITE):
                 yield self._backoffs(k, nodes[at : at + NGRAMS_PER_WRITE])
         for k in range(1, n + 1):

@@ -92,7 +92,7 @@ class _Pruning:
         adjusted = [self.unigrams, *(order.a for order in self.orders)]
         n, revised = self.counts.order, self.smoother.counting is Counting.continuations
         for k in range(n, 0, -1):
-            nodes, longer = (slice(self.trie.first(m), self.trie.first(m + 1)) for m in (k, min(k + 1, n)))
+            nodes, longer = (self.trie.span(m) for m in (k, min(k + 1, n)))
             if k < n and revised:
                 counting, kept = self.smoother.counting, mask[longer]
                 adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], kept=kept)

@@ -140,25 +140,20 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
             after = trie.begins(k, 0, last - first)
             extends = (np.diff(after) > 0) | (table.log_backoff[first:last] != 0)
         bits = np.ascontiguousarray(table.log_prob[first:last]).view(np.uint32)
-        words_before = first - table.vocabulary_size
-        _fill(entries, begins, trie.first(k - 1), first, trie.nodes.words, word_width, words_before, bits, extends)
+        words = trie.nodes.words, word_width, first - table.vocabulary_size
+        _fill(entries, begins, trie.first(k - 1), first, words, bits, extends)
         begins = after
     return Hash(entries, of_words.astype(np.uint8), order)
 
 
 @numba.njit(cache=True, nogil=True)
 def _fill(
-    entries: Any,
-    begins: Any,
-    first_context: int,
-    first_node: int,
-    words: Any,
-    word_width: int,
-    words_before: int,
-    bits: Any,
-    extends: Any,
+    entries: Any, begins: Any, first_context: int, first_node: int, last_words: Any, bits: Any, extends: Any
 ) -> None:
-    """Enter the n-grams of one order. begins: of their contexts' children. bits: of their log p, `[M]`."""
+    """Enter the n-grams of one order. begins: of their contexts' children. last_words: of the trie, packed, with their
+    width and the number of those before. bits: of their log p, `[M]`.
+    """
+    words, word_width, words_before = last_words
     keys = np.empty(len(bits), np.uint64)
     for context in range(len(begins) - 1):
         for i in range(begins[context], begins[context + 1]):

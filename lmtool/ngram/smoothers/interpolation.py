@@ -97,7 +97,6 @@ class WittenBellConfig(SmootherConfig):
     local_cloze: bool = MISSING
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Witten-Bell smoothing for n-grams of up to `order` words."""
         return WittenBell(order, interpolate=self.interpolate)
 
     def scores_candidates_alone(self) -> bool:

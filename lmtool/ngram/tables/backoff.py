@@ -103,7 +103,7 @@ class BackoffTable:
         kind = whole_numbers_below(sum(self.sizes))
         new_words = numbers = (marked_words - 1).astype(kind)  # numbers: of the selected contexts, within their order
         for k in range(2, self.order + 1):
-            here = mask[self.trie.first(k) : self.trie.first(k + 1)]
+            here = mask[self.trie.span(k)]
             keys = storage.empty(int(np.count_nonzero(here)), np.uint64)
             longer = storage.empty(len(here) if k < self.order else 0, kind)
             done = 0
