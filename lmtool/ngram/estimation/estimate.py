@@ -143,7 +143,7 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
         if closed and counts.count[0][np.array([counts.unk])][0]:
             unknown = trie.ngrams(k, 0, len(a)) == counts.unk
         if k < counts.order and own.counting is Counting.continuations:  # as if they began with <s>
-            a[unknown[:, 0]] = counts.count[k - 1][unknown[:, 0]]
+            a[unknown[:, 0]] = counts.count[k - 1][:][unknown[:, 0]]
         a[unknown[:, -1]] = 0
         fit_order(counts, smoother, k, Packed.of(a))
         a[unknown.any(axis=1)] = 0
