@@ -83,7 +83,7 @@ NCE = NceOutput("nce", 5, True, 0.75, True)
 
 
 def several_codes(words: int) -> Tree:
-    """A balanced tree with words 0 and 1 at two leaves each."""
+    """Return a balanced tree with words 0 and 1 at two leaves each."""
     leaves = [0, 1, *range(words)]
     depth = (len(leaves) - 1).bit_length()
     short = 2**depth - len(leaves)  # leaves one level higher up

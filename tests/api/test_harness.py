@@ -59,15 +59,15 @@ def test_scores_by_hand(files: Run) -> None:
 
     model = LmtoolLM(arpa="de.arpa")
     requests = [
-        ("", " a b"),  # a sentence: -.1 -.4 -.6
-        ("a", " b"),  # -.4, without </s>
-        ("b zzz a\na", " b\n"),  # after the newline a new sentence; the last one ends it: -.4 -.6
-        ("", "a b\na"),  # two sentences: -1.1, and -.1 -.9
+        ("", " a b"),  # a sentence: -0.1 -0.4 -0.6
+        ("a", " b"),  # -0.4, without </s>
+        ("b zzz a\na", " b\n"),  # after the newline a new sentence; the last one ends it: -0.4 -0.6
+        ("", "a b\na"),  # two sentences: -1.1, and -0.1 -0.9
         ("a", ""),  # nothing
     ]
     found = asked(model, "loglikelihood", *requests)
     assert [total / math.log(10) for total, _ in found] == pytest.approx([-1.1, -0.4, -1.0, -2.1, 0], abs=1e-5)  # type: ignore[misc]
-    # After <s> the likeliest word is a, after a it is b; after b it is </s>; after a </s> has -.9 and b -.4.
+    # After <s> the likeliest word is a, after a it is b; after b it is </s>; after a </s> has -0.9 and b -0.4.
     assert [greedy for _, greedy in found] == [True, True, True, False, False]  # type: ignore[misc]
     assert asked(LmtoolLM(arpa="de.arpa", eos=True), "loglikelihood", ("a", "b"))[0][0] == pytest.approx(
         -math.log(10), abs=1e-5

@@ -34,7 +34,7 @@ def imported(name: str) -> ModuleType:
 
 
 def balanced(latex: str) -> bool:
-    """Whether each brace, \\left and \\begin is closed."""
+    """Return whether each brace, \\left and \\begin is closed."""
     bare = re.sub(r"\\[{}]", "", latex)
     depths = [bare[:end].count("{") - bare[:end].count("}") for end in range(len(bare) + 1)]
     begins, ends = re.findall(r"\\begin\{(\w+)\}", latex), re.findall(r"\\end\{(\w+)\}", latex)

@@ -33,7 +33,7 @@ TEXTS = [
 
 
 def buckets_of(text: str) -> list[int]:
-    """The plain form: words as NLTK's WordPunctTokenizer cuts them, FNV-1a of the code points; then pairs of words."""
+    """Compute the buckets plainly: NLTK's WordPunctTokenizer, FNV-1a of the code points; then pairs of words."""
     words = []
     for word in regex.findall(r"\w+|[^\w\s]+", text.lower()):
         words.append(14695981039346656037)
@@ -66,7 +66,10 @@ def test_weights_are_those_of_the_plain_form() -> None:
 
 
 def test_weights_by_hand(lmtool: Run) -> None:
-    """The target has a, b and "a b" once each; the pool has a, b, "a b", b, c, "b c", c, seven n-grams."""
+    """Compare weights with counts by hand.
+
+    The target has a, b and "a b" once each; the pool has a, b, "a b", b, c, "b c", c, seven n-grams.
+    """
     Path("target.txt").write_text("A b\n")
     Path("pool.txt").write_text("a b\n\nb c\nc\n")
     words = ("score", "target=target.txt", "text=pool.txt", "to=out.jsonl", "filter=kept.txt")

@@ -41,7 +41,7 @@ def network(activation: Activation, *, direct: bool) -> Network:
 
 
 def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> tuple[float, list[Tensor]]:
-    """The loss, and the weights after a step of torch."""
+    """Return the loss and the weights after a step of torch's autograd."""
     weights = [weight.clone().requires_grad_() for weight in net.weights]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)

@@ -44,7 +44,7 @@ SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
 
 
 def settings(group: str, kind: str, **changes: object) -> Any:
-    """The settings of conf/GROUP/KIND.yaml, with changes."""
+    """Return the settings of conf/GROUP/KIND.yaml, with changes."""
     values = yaml.safe_load((conf_dir() / group / f"{kind}.yaml").read_text(encoding="utf-8"))
     return saved_settings({key: value for key, value in values.items() if key != "defaults"} | changes, group)
 

@@ -23,7 +23,7 @@ Run = Callable[..., str]
 
 
 def use_endpoint(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """What HF_ENDPOINT does, which is read when the package is imported."""
+    """Set the Hub's address, as HF_ENDPOINT does, which is read only when the package is imported."""
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
 
