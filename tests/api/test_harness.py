@@ -115,7 +115,7 @@ def test_lines_and_requests(files: Run) -> None:
     assert [whole] == pytest.approx(asked(model, "loglikelihood_rolling", (text,)))
     assert whole == pytest.approx(-2.2 * math.log(10), abs=1e-5), "a blank line has no </s>"
     ended = asked(model, "loglikelihood", ("a", "\n\nb"))[0][0]  # type: ignore[index]
-    assert ended == pytest.approx(-2.1 * math.log(10), abs=1e-5), "</s> after a, -.9, and b after <s>, -.3 - .9"
+    assert ended == pytest.approx(-2.1 * math.log(10), abs=1e-5), "</s> after a, -0.9, and b after <s>, -0.3 - 0.9"
     marked, unknown = asked(LmtoolLM(arpa="de.arpa"), "loglikelihood", ("", "<s> b"), ("", "zzz b"))
     assert marked == unknown
 

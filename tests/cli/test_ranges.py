@@ -105,8 +105,8 @@ UNBOUNDED = {
     "training.max_grad_norm": "nothing is clipped",
     "training.embedding_max_norm": "nothing is scaled down",
     "training.save_every": "one checkpoint, at the end",
-    "data.split.train": "a count: the text must have so many",
-    "data.split.valid": "a count: the text must have so many",
+    "data.split.train": "a count: the text must have this many",
+    "data.split.valid": "a count: the text must have this many",
 }
 
 

@@ -136,7 +136,7 @@ def test_adam_catches_up_by_hand(compiled: bool) -> None:
 
 @pytest.mark.parametrize("every", [1, 3, 30])
 def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
-    # A row has a gradient in one of so many steps. By itself it moves lr each time; dense Adam follows its mean.
+    # A row has a gradient in one of `every` steps. Without catching up it moves lr each time; dense Adam by the mean.
     ways = {}
     for name in ("dense", "catches up", "by itself"):
         weight = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))

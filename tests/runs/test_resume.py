@@ -90,7 +90,7 @@ def signal_after(patch: pytest.MonkeyPatch, steps: int, number: signal.Signals) 
 
 
 def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed: bool = False, **settings: Any) -> Any:
-    """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after this number of steps in total."""
+    """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after `until` steps in total."""
     make, optim, schedule, extra = CASES[case]
     torch.manual_seed(7)
     model = make(toy)
