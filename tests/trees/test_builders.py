@@ -111,7 +111,7 @@ def test_huffman_by_hand() -> None:
 
 @functools.cache
 def best(weights: tuple[int, ...]) -> int:
-    """Return the minimum sum of weight times depth, by trying all pairs to join, then solving for the remaining weights."""
+    """Return the minimum sum of weight times depth, by trying all pairs to join."""
     if len(weights) == 1:
         return 0
     found = []
