@@ -141,7 +141,7 @@ def _run(
             save_request(out, session.request)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
-                    Run.open(out).save_unfinished()
+                    Run.open(out).save(unfinished=True)
         tree = _tree(settings, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(settings.seed)
         network = build_neural(model, output, corpus.vocabulary, tree).to(device)
@@ -180,7 +180,7 @@ def _run(
                     "other processes needed the cores: some steps used fewer threads, so sums round differently than "
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
-            result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
+            result = asdict(trained) | {"seconds": time.perf_counter() - start, "options": session.choices}
             result["tied"] = is_tied(model, output)
             if processes.first:
                 _save(result, settings, model, output, values, corpus, session)
