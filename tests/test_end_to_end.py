@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import seal
+from tests.conftest import Run
 from tests.forked import run_forked
 
-Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,8 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.terminal import close_words
 from lmtool.text_model import TextModel
 from lmtool.trees import huffman_tree
-from tests.conftest import answer, neural
+from tests.conftest import Run, answer, neural
 from tests.test_contract import several_codes
-
-Run = Callable[..., str]
 
 # predict
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,9 +19,7 @@ from lmtool.commands import verbs
 from lmtool.config import compose
 from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
-from tests.conftest import fresh_process
-
-Run = Callable[..., str]
+from tests.conftest import Run, fresh_process
 
 
 def test_overview_and_version(lmtool: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -23,10 +23,8 @@ from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.request import Request
 from lmtool.config.yaml_files import did_you_mean
 from lmtool.errors import UserError
-from tests.conftest import answer
+from tests.conftest import Run, answer
 from tests.schemas import SETTINGS
-
-Run = Callable[..., str]
 
 
 def asked(line: str | list[str]) -> Request:

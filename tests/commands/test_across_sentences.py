@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 import lmtool as package
 from lmtool.errors import UserError
 from lmtool.results import Evaluation
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 LINES = ["the cat sat", "a dog ran", "the dog sat on the mat", "the cat ran"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ import lmtool as python
 from lmtool.data.sources.builtin import TEST, VALID
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
+from tests.conftest import Run
 
-Run = Callable[..., str]
 ARPA = """\\data\\
 ngram 1=5
 ngram 2=3

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lmtool as library
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = """the cat sat on the mat
 the dog sat on the log
 a cat and a dog ran to the mat

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,8 @@ from lmtool.mixtures.linear import mix
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run as RunFolder
 from lmtool.system.files import read_json, write_json
+from tests.conftest import Run
 
-Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
-from tests.conftest import neural
+from tests.conftest import Run, neural
 
-Run = Callable[..., str]
 SMALL = [
     *("data=toy", "model.embedding_dim=8", "model.context_size=3", "model.dropout=0", "training.epochs=4"),
     *("training.minutes=null", "training.batch_size=16", "optim.lr=0.02"),

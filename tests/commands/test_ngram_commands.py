@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -17,9 +16,8 @@ from lmtool.cli.help_pages import options_of
 from lmtool.config.options import kinds
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
+from tests.conftest import Run
 from tests.ngram.plain import random_sentences
-
-Run = Callable[..., str]
 
 
 def result(folder: str) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = ["data=text", "data.train=own.txt"]
 NGRAM = ["train", "model=ngram", "model.order=2"]
 

@@ -7,15 +7,14 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lmtool.evaluation.token_scores import TokenScores
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")
 
 

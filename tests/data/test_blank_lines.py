@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.files.arpa_read import read_arpa
-from tests.conftest import RULES
+from tests.conftest import RULES, Run
 from tests.data.test_preprocess import text
 
-Run = Callable[..., str]
 BLANK = BlankLines.sentence
 TEXT = b"a b\n\n \nb\n\n"
 

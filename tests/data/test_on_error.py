@@ -8,7 +8,6 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
+from tests.conftest import Run
 from tests.data.test_preprocess import text as own_text
 
-Run = Callable[..., str]
 GOOD = ["the cat sat", "on the mat", "the dog ran off", "a cat ran", "the mat sat", "a dog on a cat"]
 WORD = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
 LOWER = VocabularyConfig(file=None, size=None, min_count=1, lowercase=True, unit=Unit.word)

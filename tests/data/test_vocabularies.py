@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.vocabularies import OverVocabulary, shares_of_unk
 from lmtool.runs.run import Run as RunFolder
 from tests.commands.test_ensemble import Fixed
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 
 def result(folder: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,8 @@ import pytest
 import lmtool
 from lmtool.config.options import folder_in_use, kinds, settings_class
 from lmtool.errors import UserError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 EXAMPLE = ROOT / "docs" / "examples" / "own_options" / "own_options"
 OPTIONS = f"options={EXAMPLE}"
 SMALL = ("training.epochs=1", "training.batch_size=16", "model.embedding_dim=8", "model.context_size=3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.runs.resume import save_request
 from lmtool.system.files import write_json
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TRAIN = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
 CANARY = "canary"  # a folder that each of these would make
 OPEN = {  # what would run without the check

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import pickle
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -18,8 +17,8 @@ import lmtool as package
 from lmtool import kenlm as ours
 from lmtool import srilm
 from lmtool.evaluation.token_scores import TokenScores
+from tests.conftest import Run
 
-Run = Callable[..., str]
 # As `ngram-count` writes it: with -unk, or without.
 ARPA = """\\data\\
 ngram 1={words}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 import lmtool as library
 from lmtool.evaluation.other_tools import read_scores
 from lmtool.evaluation.token_scores import TokenScores
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 TEXT = "a b\nb b a\n" * 6
 UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
 

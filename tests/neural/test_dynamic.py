@@ -25,9 +25,8 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import Bootstrap, read_entry
+from tests.conftest import Run
 from tests.neural.test_recurrent import SMALL
-
-Run = Callable[..., str]
 
 
 @pytest.fixture

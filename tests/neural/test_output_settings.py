@@ -33,6 +33,7 @@ from lmtool.neural.outputs.options import (
     SoftmaxOutput,
 )
 from lmtool.trees import balanced_tree
+from tests import options
 from tests.conftest import nplm
 
 O, D = 9, 4  # noqa: E741
@@ -128,20 +129,9 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
     assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        FullSoftmax(D, COUNTS),
-        NCELoss(D, COUNTS, noise=2),
-        SampledSoftmax(D, COUNTS, samples=2),
-        AdaptiveSoftmax(D, COUNTS, cutoffs=[3]),
-        ClassSoftmax(D, COUNTS, torch.arange(O) % 3),
-        HierarchicalSoftmax(D, TREE, COUNTS),
-        HierarchicalSoftmax(D, TREE, nodes=MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=2, node_dim=2)),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_hidden_has_the_type_and_the_dimension_of_the_weights(layer: OutputLayer) -> None:
+@pytest.mark.parametrize("name", options.LAYERS)
+def test_hidden_has_the_type_and_the_dimension_of_the_weights(name: str) -> None:
+    layer = options.output_layer(name, D, COUNTS)
     assert layer.log_dist(torch.zeros(2, D)).shape == (2, O) and layer.word_count == O
     with pytest.raises(ValueError, match=rf"{type(layer).__name__}.log_dist: h must be .*float64"):
         layer.log_dist(torch.zeros(2, D, dtype=torch.float64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,8 @@ from lmtool.ngram.models.word_classes import WordClasses, learned_classes, read_
 from lmtool.ngram.smoothers.absolute_discounting import KneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.tables.storage import Storage
+from tests.conftest import Run
 
-Run = Callable[..., str]
 # Counts: a 3, x 2, b 1, y 1, </s> 4; z is in the list of words alone.
 SENTENCES = ["a x", "a x", "b y", "a"]
 WORDS = ["a", "x", "b", "y", "z"]

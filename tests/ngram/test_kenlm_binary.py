@@ -7,7 +7,6 @@ import math
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +19,8 @@ from lmtool.data.sources.builtin import TEST
 from lmtool.errors import UserError
 from lmtool.text_model import TextModel
 from tests.commands.test_arpa_alone import ARPA, LOG10, TEXT
+from tests.conftest import Run
 
-Run = Callable[..., str]
 MAGIC = b"mmap lm http://kheafield.com/code format version 5\n"
 
 

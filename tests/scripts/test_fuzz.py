@@ -22,9 +22,8 @@ from lmtool.cli.command_line import main
 from lmtool.commands import verbs
 from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, of_paths
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 SCRIPTS = ROOT / "scripts"
 needs_scripts = pytest.mark.skipif(not (SCRIPTS / "fuzz").is_file(), reason="the scripts are not beside the tests")
 
