@@ -53,11 +53,8 @@ MISTAKES = [
     ("train optim.lr=abc", ["optim.lr=abc: ", "must be a number"]),
     ("train optim.lr=-1", ["optim.lr=-1.0", "above 0"]),
     ("train data.vocabulary.unit=xx", ["data.vocabulary.unit", "word, char"]),
-    ("train model.context_size=0", ["model.context_size=0", "1 or more"]),
-    ("train model=ngram model.order=0 data=toy", ["model.order=0", "from 1 to 16"]),
     ("train model.hidden_dim=0 data=toy", ["model.hidden_dim=0: must be 1 or more; no hidden layer is model.layers=0"]),
     ("train model=ngram smoother.discounts=.75 data=toy", ["[D1,D2,D3+]", "one discount", "smoother=kneser_ney"]),
-    ("train model=ngram model.order=50 data=toy", ["model.order=50", "from 1 to 16"]),
     ("train smoother=modified_kneser_ney", ["smoother=", "not used", "model=nplm"]),
     ("train model=ngram smoother=wb", ["smoother=wb", "did you mean witten_bell?"]),
     ("train model=ngram optim.lr=3", ["optim.lr=3", "not used"]),
@@ -77,7 +74,6 @@ MISTAKES = [
     ("completion tcsh", ["bash", "zsh", "fish"]),
     ("completion", ["completion: name a shell"]),
     ("-m completion", ["bash", "zsh", "fish"]),
-    ("train threads=0", ["threads=0", "from 1 to 1024"]),
 ]
 
 
@@ -203,10 +199,6 @@ def test_every_option_opens_with_the_command_that_uses_it() -> None:
         assert (
             f"{group}={path.stem}" in first or group == "training" or (group, path.stem in first) == ("tracker", True)
         )
-    assert set(options_of("data")) == {
-        *("pydoc", "toy", "synthetic", "ptb", "hw3", "hw3_1000", "brown", "names"),
-        *("wikitext2", "wikitext103", "text", "texts", "hub"),
-    }
 
 
 @pytest.mark.parametrize("option", sorted(options_of("data")))

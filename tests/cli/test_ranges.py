@@ -115,6 +115,16 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
     return composed_line(verb, *words), verb
 
 
+def beyond(setting: Setting) -> list[Any]:
+    """The nearest values outside the bounds of a setting."""
+    rule, whole = setting.rule, int in (setting.kind, setting.item)
+    step = 1 if whole else 1e-3
+    low = rule.low if rule.open_low else rule.low - step
+    high = rule.high if rule.open_high else rule.high + step
+    found = [(int if whole else float)(bound) for bound in (low, high) if math.isfinite(bound)]
+    return [[bound] for bound in found] if setting.kind is list else found
+
+
 def bad_values(setting: Setting) -> list[Any]:
     """What no setting of this kind may be."""
     numbers: dict[Any, list[Any]] = {int: [-1, HUGE], float: [-1.0, math.nan, math.inf, -math.inf]}
@@ -170,6 +180,9 @@ def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
         assert said is not None, f"{setting.key}={value} is taken: give it a rule in lmtool/config"
         assert setting.key in said and "\n" not in said, f"{setting.key}={value}: {said}"
         assert "must be" in said, said
+    for value in beyond(setting):
+        said = refusal(config, expected, setting.key, value, setting.group)
+        assert said is not None and setting.rule.bounds in said, f"{setting.key}={value}: {said}"
     if not setting.rule.bounds:
         return  # a list, or one of several kinds, whose rule is in words
     if setting.kind is not list:

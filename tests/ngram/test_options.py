@@ -62,20 +62,16 @@ def test_parameters_reach_the_smoother() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("laplace", {"alpha": 0}, r"smoother\.alpha=0: must be a number above 0"),
         ("laplace", {"alpha": True}, r"smoother\.alpha=true"),
         (
             "jelinek_mercer",
             {"lambdas": [1.5]},
             r"smoother\.lambdas=\[1\.5\]: must be tuned, or a list of one number per",
         ),
-        ("jelinek_mercer", {"count_buckets": 0}, r"smoother\.count_buckets=0"),
         ("absolute", {"discounts": 2}, r"smoother\.discounts=2: must be null, tuned, a number from 0 to 1"),
         ("kneser_ney", {"discounts": []}, r"smoother\.discounts=\[\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1]]}, r"smoother\.discounts=\[0\.5, 1\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1, 4]]}, r"smoother\.discounts=\[0\.5, 1, 4\]"),
-        ("good_turing", {"gt_max": 10}, r"smoother\.gt_max=10: must be from 0 to 9"),
-        ("stupid_backoff", {"alpha": 0.0}, r"smoother\.alpha=0\.0: must be above 0"),
     ],
 )
 def test_values_out_of_range_are_named(name: str, changes: dict[str, object], message: str) -> None:
