@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lmtool.config.rules import rules_of
 from lmtool.config.settings import plain_values, saved_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
@@ -34,10 +35,11 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
     assert table.normalized == smoother.normalized == (smoother.form is not Form.scores) == (name != "stupid_backoff")
     assert NgramModel(table, vocabulary).normalized == table.normalized
-    assert given.tuning_split() == ("valid" if name in ("count_merging", "jelinek_mercer") else None)
-    values = written("smoother", given.kind)
-    for key in {"discounts", "lambdas", "alpha"} & values.keys() if "tune_on" in values else ():
-        assert settings("smoother", given.kind, **{key: "tuned", "tune_on": "test"}).tuning_split() == "test"
+    values, rules = written("smoother", given.kind), rules_of(type(given))
+    assert given.tuning_split() == ("valid" if "tuned" in values.values() or name == "count_merging" else None)
+    for key in values.keys() & rules.keys():
+        if "tuned" in rules[key].words or rules[key].said.startswith(("tuned", "null, tuned")):
+            assert settings("smoother", given.kind, **{key: "tuned", "tune_on": "test"}).tuning_split() == "test"
 
 
 def test_parameters_reach_the_smoother() -> None:
