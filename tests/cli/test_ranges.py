@@ -38,7 +38,9 @@ NEEDS = {
     "push": ["to=hub:a/b"],
     "convert": ["runs=[a,b]"],
     "score": ["text=a", "to=a.tsv", "filter=b", "min_perplexity=2", "buckets=[a,b]"],
+    "check": ["text=a"],
     "surprisal": ["text=a"],
+    "unlikely": ["text=a"],
     "distill": ["run=a", "ngrams_from=b"],
 }
 
