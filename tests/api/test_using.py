@@ -27,7 +27,7 @@ from lmtool.system.terminal import close_words
 from lmtool.text_model import TextModel
 from lmtool.trees import huffman_tree
 from tests.conftest import Run, answer, neural
-from tests.test_contract import several_codes
+from tests.options import several_codes
 
 # predict
 
