@@ -158,6 +158,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def result(folder: str | Path) -> dict[str, Any]:
+    """result.json of a folder."""
+    found: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
 def answer() -> dict[str, Any]:
     """result.json of the only command so far, which is then forgotten."""
     (path,) = Path("outputs").glob("*/*/result.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,14 +19,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
 from lmtool.system.checksummed_file import seal
-from tests.conftest import Run
+from tests.conftest import Run, result
 from tests.forked import run_forked
 
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def test_preprocess_train_eval_ensemble(lmtool: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from contextlib import suppress
@@ -18,17 +17,13 @@ from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
-from tests.conftest import Run, neural
+from tests.conftest import Run, neural, result
 
 SMALL = [
     *("data=toy", "model.embedding_dim=8", "model.context_size=3", "model.dropout=0", "training.epochs=4"),
     *("training.minutes=null", "training.batch_size=16", "optim.lr=0.02"),
 ]
 HIDDEN = ["model.hidden_dim=12"]
-
-
-def result(folder: str) -> dict:
-    return json.loads(Path(folder, "result.json").read_text())
 
 
 # Perplexities that are far from what each has before the first step, 18.25; unigrams have 15, bags of three words 14.

@@ -15,12 +15,8 @@ import pytest
 from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
-from tests.conftest import Run
+from tests.conftest import Run, result
 from tests.ngram.plain import random_sentences
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def text_data(tmp: Path, **files: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import subprocess
@@ -19,7 +18,7 @@ from lmtool.data.sources.builtin import TEST
 from lmtool.errors import UserError
 from lmtool.text_model import TextModel
 from tests.commands.test_arpa_alone import ARPA, LOG10, TEXT
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 MAGIC = b"mmap lm http://kheafield.com/code format version 5\n"
 
@@ -46,10 +45,6 @@ def files(lmtool: Run, module: None) -> Run:
     Path("de.bin").write_bytes(binary(["<unk>", "<s>", "</s>", "a", "b"]))
     Path("de.txt").write_text(TEXT)
     return lmtool
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def test_by_hand(files: Run) -> None:
