@@ -45,7 +45,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
-from lmtool.system import checksummed_file, parallel
+from lmtool.system import checksums, parallel
 
 COUNTED = """
 import json, sys
@@ -267,7 +267,7 @@ def opening() -> None:
     for path, again in calls.items():
 
         def first(again: Callable[[], object] = again) -> None:
-            checksummed_file._verified.clear()
+            checksums._known.clear()
             again()
 
         seconds = in_turns({"first": first, "again": again}, 7)

@@ -115,7 +115,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dic
     weights, extra = np.array(settings.weights), dict[str, Any]()
     if settings.weights is None:
         fit = fit_weights(log_prob)
-        record = fit_record(settings, fit.iterations, fit.gap) | {"split": members[0].scores.split}
+        record = fit_record(settings, fit) | {"split": members[0].scores.split}
         weights, extra = fit.weights, {"fit": record}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     first, *others = [member.scores for member in members]

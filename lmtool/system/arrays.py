@@ -144,9 +144,7 @@ def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
 
 
 def decimal(text: str) -> float:
-    """Return the number in an ASCII text, nan for other text: Python's float also takes 1_0 and the digits of all
-    scripts.
-    """
+    """Return the number in an ASCII text, nan for other text; Python's float also takes 1_0 and other digits."""
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:

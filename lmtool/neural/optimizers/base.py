@@ -103,6 +103,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     """Scale gradients, sparse and dense, down to a norm of `max_norm` together if it is larger; return the norm, `[]`.
 
     parameters: one, or any number. Raises ValueError for other objects and unless max_norm is above 0.
+
+    >>> import torch
+    >>> from lmtool.neural import clip_gradients
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> clip_gradients(weight, max_norm=1.0), weight.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
     """
     require_number("clip_gradients: max_norm", max_norm, lambda norm: norm > 0, "above 0")
     parameters = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)

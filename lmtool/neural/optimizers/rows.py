@@ -43,6 +43,16 @@ class RowSGD(RowOptimizer):
     """w <- (1 - lr decay) w - lr g, or with momentum u <- momentum u + g, w <- (1 - lr decay) w - lr u.
 
     g is the gradient plus l2 w; decay is weight_decay.
+
+    >>> import torch
+    >>> from lmtool.neural import RowSGD
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowSGD(vectors.parameters(), lr=0.1)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -88,6 +98,16 @@ class RowAdagrad(RowOptimizer):
     """s <- s + g^2, w <- (1 - lr decay) w - lr g / (sqrt(s) + eps) (Duchi et al. 2011).
 
     g is the gradient plus l2 w; decay is weight_decay.
+
+    >>> import torch
+    >>> from lmtool.neural import RowAdagrad
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowAdagrad(vectors.parameters(), lr=0.1)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -164,6 +184,16 @@ class RowAdam(RowOptimizer):
     correction counts all steps.
 
     weight_decay is decoupled (AdamW); l2 is a part of the gradient.
+
+    >>> import torch
+    >>> from lmtool.neural import RowAdam
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowAdam(vectors.parameters(), lr=0.001)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(

@@ -99,6 +99,22 @@ class OutputLayer(Formed, ABC):
 
     The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
     ValueError for a state of another tree or other classes. A state without it is loaded unchecked.
+
+    >>> import torch
+    >>> from torch.nn import functional as F
+    >>> from lmtool.neural import OutputLayer
+    >>> class Cosines(OutputLayer):
+    ...     def __init__(self, dim: int, words: int) -> None:
+    ...         super().__init__()
+    ...         self.vectors = torch.nn.Parameter(torch.randn(words, dim))
+    ...     def scores(self, h):
+    ...         return 10 * F.normalize(h, dim=1) @ F.normalize(self.vectors, dim=1).T
+    ...     def loss(self, h, y):
+    ...         return F.cross_entropy(self.scores(h), y)
+    ...     def log_probs(self, h):
+    ...         return self.scores(h).double().log_softmax(dim=1)
+    >>> Cosines(16, 100).top(torch.randn(5, 16), 3)[1].shape  # the three likeliest words of five
+    torch.Size([5, 3])
     """
 
     tree: Tree | None = None

@@ -72,7 +72,15 @@ class TreeNodes(SparseRows, ABC):
 
 
 class DotNodes(RowScores, TreeNodes):
-    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
+    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009).
+
+    >>> import torch
+    >>> from lmtool.neural import DotNodes, HierarchicalSoftmax
+    >>> from lmtool.trees import balanced_tree
+    >>> nodes = DotNodes(16, torch.zeros(2))  # even odds at each of two nodes
+    >>> HierarchicalSoftmax(16, balanced_tree([0, 1, 2]), nodes=nodes).log_dist(torch.zeros(1, 16)).exp()
+    tensor([[0.2500, 0.2500, 0.5000]], dtype=torch.float64)
+    """
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, initial value of b. sparse: gradients only of the nodes on the paths of a batch.
@@ -96,6 +104,14 @@ class MorinBengioNodes(TreeNodes):
     """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
 
     h stands for their x: the concatenated embeddings, or any other hidden state.
+
+    >>> import torch
+    >>> from lmtool.neural import HierarchicalSoftmax, MorinBengioNodes
+    >>> from lmtool.trees import random_tree
+    >>> tree = random_tree(100, seed=1)
+    >>> nodes = MorinBengioNodes(16, torch.zeros(tree.nodes), hidden_dim=8, node_dim=4)
+    >>> HierarchicalSoftmax(16, tree, nodes=nodes).log_dist(torch.randn(5, 16)).shape
+    torch.Size([5, 100])
     """
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
@@ -156,6 +172,15 @@ class HierarchicalSoftmax(OutputLayer):
 
     The sign is + if the path goes to the second child. The probability of a word with several codes is the sum over its
     codes (Mnih & Hinton 2009, eq. 7). A step works only on the nodes of the paths to its targets.
+
+    >>> import torch
+    >>> from lmtool.neural import HierarchicalSoftmax
+    >>> from lmtool.trees import huffman_tree
+    >>> layer = HierarchicalSoftmax(16, huffman_tree(range(100, 0, -1)), torch.arange(100, 0, -1))
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     tree: Tree
