@@ -180,7 +180,7 @@ def _run(
                     "other processes needed the cores: some steps used fewer threads, so sums round differently than "
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
-            result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
+            result = asdict(trained) | {"seconds": time.perf_counter() - start, "options": session.choices}
             result["tied"] = is_tied(model, output)
             if processes.first:
                 _save(result, settings, model, output, values, corpus, session)

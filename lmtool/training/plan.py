@@ -44,10 +44,6 @@ class Trained:
     precision: str
     forms: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the values for result.json."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(slots=True)
 class Progress:

@@ -29,7 +29,7 @@ MAY_NAME = {
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
-    "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",
+    "lmtool/training/step.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
 FORMS = "hidden_units", "network_step", "softmax_chunks", "softmax_tiles", "tree_loops"

@@ -233,13 +233,11 @@ def _require_state(state: State, weight: torch.Size) -> None:
             raise ValueError(f"the state of a parameter {list(weight)} must be as long; got {described(value)}")
 
 
-def change_rows(
-    kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], tables: list[Array], *numbers: float
-) -> None:
+def change_rows(kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], *numbers: float) -> None:
     """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads if there is enough work.
 
-    state: `[R, H]` or `[R]`. numbers: are converted to the weights' dtype. All have been checked.
+    state: `[R, H]` or `[R]`, and tables. numbers: are converted to the weights' dtype. All have been checked.
     """
-    row_array, *arrays = as_arrays(rows, weight, grad, *state)
-    arguments = row_array, *arrays, *tables, *map(arrays[1].dtype.type, numbers)
-    parallel.run_pieces(kernel, arguments, len(row_array), arrays[1].size // NUMBERS_PER_THREAD)
+    row_array, weights, grads, *arrays = as_arrays(rows, weight, grad, *state)
+    arguments = row_array, weights, grads, tuple(arrays), tuple(map(weights.dtype.type, numbers))
+    parallel.run_pieces(kernel, arguments, len(row_array), grads.size // NUMBERS_PER_THREAD)

@@ -84,7 +84,6 @@ class AdaptiveSoftmax(OutputLayer):
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
     def reference(self) -> Tensor:
-        """Return a weight of the head, whose dtype and device hidden states must have."""
         return self.layer.head.weight
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:

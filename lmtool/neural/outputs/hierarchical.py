@@ -44,10 +44,6 @@ class TreeNodes(SparseRows, ABC):
     input_dim: int
 
     @abstractmethod
-    def reference(self) -> Tensor:
-        """Return a weight `[N]`, whose dtype and device hidden states must have."""
-
-    @abstractmethod
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Compute s of each pair, `[P]`."""
 
@@ -114,6 +110,8 @@ class MorinBengioNodes(TreeNodes):
     torch.Size([5, 100])
     """
 
+    row_names = "nodes", "alpha"
+
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, initial value of alpha. hidden_dim: H. node_dim: M.
 
@@ -133,14 +131,6 @@ class MorinBengioNodes(TreeNodes):
         self.nodes = nn.Parameter(torch.empty(len(log_odds), node_dim))
         nn.init.normal_(self.nodes)
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
-
-    def reference(self) -> Tensor:
-        """Return alpha, whose dtype and device hidden states must have."""
-        return self.alpha
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients: N and alpha, or none."""
-        return [self.nodes, self.alpha] if self.sparse else []
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Compute the equation for each pair, `[P]`."""
@@ -229,16 +219,7 @@ class HierarchicalSoftmax(OutputLayer):
         arrays["_word_leaves"] = tree.word_leaves
         self.register_tensors(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the nodes that have sparse gradients, or none."""
-        return self.nodes.sparse_parameters()
-
-    def use_dense_gradients(self) -> None:
-        """Give the parameters of the nodes dense gradients from now on."""
-        self.nodes.sparse = False
-
     def reference(self) -> Tensor:
-        """Return a weight of the nodes, whose dtype and device hidden states must have."""
         return self.nodes.reference()
 
     def paths_to(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
