@@ -93,7 +93,7 @@ def tree_of(name: str, counts: Any) -> Tree:
     """The tree that a form of a layer is over."""
     huffman = huffman_tree(np.asarray(counts))
     if "union" in name:
-        return union([huffman, balanced_tree(np.argsort(counts))])
+        return union([huffman, balanced_tree(np.asarray(counts).argsort())])
     return several_codes(len(counts)) if "several codes" in name else huffman
 
 
