@@ -23,9 +23,8 @@ NGRAM = ["train", "model=ngram", "model.order=2"]
 
 
 @pytest.fixture(autouse=True)
-def own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """own.txt with ten lines, each of a letter and x; LMTOOL_DATA is not set."""
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def own_text(tmp_path: Path) -> None:
+    """own.txt with ten lines, each of a letter and x."""
     (tmp_path / "own.txt").write_text("".join(f"{letter} x\n" for letter in "abcdefghij"))
 
 

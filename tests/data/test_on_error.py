@@ -34,7 +34,6 @@ PIECES = VocabularyConfig(file=None, size=300, min_count=1, lowercase=False, uni
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     Path("valid.txt").write_text("the cat ran\n")
     return tmp_path
 

@@ -222,8 +222,8 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tolerance_of(found: list[Form], dtype: torch.dtype) -> float:
     """How far, relative to the largest number, these forms may be from the plain method."""
-    if not found:
-        return 0.0
+    if not found:  # the same operations, whose sums may be cut in other places
+        return 1e-6 if dtype == torch.float32 else 1e-12
     narrow = [each for each in found if dtype == torch.float32 or each.bf16]
     return max((each.tolerance for each in narrow), default=1e-12)
 
