@@ -17,10 +17,6 @@ from typing import Any
 
 import pytest
 
-# Threads that wait do not spin, which would take the core of the other worker of pytest-xdist: a small training takes a
-# quarter of the processor time. libgomp reads it when torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.groups import OutputConfig
 from lmtool.data.corpus import Corpus
