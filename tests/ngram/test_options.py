@@ -57,6 +57,8 @@ def test_parameters_reach_the_smoother() -> None:
     assert settings("smoother", "laplace", alpha="tuned").build(1, vocabulary).values.tolist() == [[1.0]]
     mercer = settings("smoother", "jelinek_mercer", lambdas=[0.3, 0.7], count_buckets=2).build(2, vocabulary)
     assert mercer.values.tolist() == [[0.3, 0.3], [0.7, 0.7]]
+    given = settings("smoother", "pitman_yor", strengths=[1, 2], discounts=0.5)
+    assert given.build(2, vocabulary).values.tolist() == [[1, 0.5], [2, 0.5]] and given.tuning_split() is None
     assert settings("smoother", "good_turing", gt_max=3).build(3, vocabulary).gt_max == [1, 3, 3]
     assert settings("smoother", "stupid_backoff", alpha=0.3).build(3, vocabulary).alpha == 0.3
 
@@ -74,6 +76,8 @@ def test_parameters_reach_the_smoother() -> None:
         ("kneser_ney", {"discounts": []}, r"smoother\.discounts=\[\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1]]}, r"smoother\.discounts=\[0\.5, 1\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1, 4]]}, r"smoother\.discounts=\[0\.5, 1, 4\]"),
+        ("pitman_yor", {"strengths": -1}, r"smoother\.strengths=-1: must be tuned, a number from 0 to 1000, or a list"),
+        ("pitman_yor", {"discounts": 2}, r"smoother\.discounts=2: must be null, a number from 0 to 1, or a list"),
     ],
 )
 def test_values_out_of_range_are_named(name: str, changes: dict[str, object], message: str) -> None:
