@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -22,7 +21,6 @@ from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
-Run = Callable[..., str]
 OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
 
 
@@ -137,7 +135,7 @@ class Settings:
         ({"factors": [1, "x"]}, "factors[1]=x: must be a number"),
         ({"prune": ["x"]}, "prune[0]=x: must be a whole number"),
         ({"weights": {"a": "x"}}, "weights.a=x: must be a whole number"),
-        ({"weights": 3}, "weights=3: must be keys with values, as {key: value}"),
+        ({"weights": 3}, "weights=3: must be keys with values, e.g. {key: value}"),
         ({"text": [True]}, "text=[True]: must be text"),
         ({"inner": {"depth": "x"}}, "inner.depth=x: must be a whole number"),
         ({"given": "x"}, "given=x: must be a whole number"),

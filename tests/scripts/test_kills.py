@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 
 from lmtool.system.files import cannot_write
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 SCRIPTS = ROOT / "scripts"
 needs_scripts = pytest.mark.skipif(not (SCRIPTS / "kills").is_dir(), reason="the scripts are not beside the tests")
 NGRAM = ["train", "model=ngram", "data=toy", "threads=1", "hydra.run.dir=out"]
@@ -179,7 +178,7 @@ def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    line = "lmtool: cannot use the output folder: File too large; choose another folder, as out=FOLDER\n"
+    line = "lmtool: cannot use the output folder: File too large; choose another folder, e.g. out=FOLDER\n"
     assert done.stderr == line
 
 

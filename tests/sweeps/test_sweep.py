@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from lmtool.cli import command_line
 from lmtool.sweeps import launchers, result_table
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
+from tests.conftest import Run
 
-Run = Callable[..., str]
 NGRAM = ("train", "-m", "model=ngram", "data=toy")
 DIR = "hydra.sweep.dir=sweep"
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -360,7 +360,7 @@ def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
         )  # fmt: skip
         long = holder(Path(folder, "0/.job.lock"))
         killed_afterwards.extend([process.pid, long])
-        while not Path(folder, "1/job.json").exists():
+        while not (Path(folder, "0/job.json").exists() and Path(folder, "1/job.json").exists()):
             time.sleep(0.05)
         return process, long
 
@@ -426,7 +426,7 @@ def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
         (("smoother=glob(wb*)",), "smoother=glob(wb*): nothing to try: glob() matches options of a group"),
         (("model.order=glob(*)",), "model.order=glob(*): nothing to try"),
         (("smoother=glob(*)", "hydra/sweeper=optuna"), "in a sweep without optuna"),
-        (("model.order=interval(1,3)",), "add hydra/sweeper=optuna, or write values, as model.order=1,2 or model."),
+        (("model.order=interval(1,3)",), "add hydra/sweeper=optuna, or write values, e.g. model.order=1,2 or model."),
     ],
 )
 def test_launchers_mistaken(words: tuple[str, ...], said: str, lmtool: Run) -> None:
