@@ -24,8 +24,8 @@ def names_of(group: str, kind: str) -> set[str]:
     return {field.name for field in fields(settings_class(group, kind))}
 
 
-# Variants of an option beside the one of its YAML file, by the text after its name: "nce, own noise". Output layers also
-# have `tied`, and those over a tree `several codes`, `union` and `one word`.
+# Variants of an option beside the one of its YAML file, by the text after its name: "nce, own noise". Output layers
+# also have `tied`, and those over a tree `several codes`, `union` and `one word`.
 FEATURES: dict[str, dict[str, Any]] = {
     "morin_bengio": {"nodes": "morin_bengio"},
     "own noise": {"share_noise": False},
@@ -63,7 +63,7 @@ def settings(group: str, kind: str, **changes: object) -> Any:
 
 
 def settings_of(group: str, name: str, small: dict[str, Any] | None = None, **changes: object) -> Any:
-    """Return the settings of a variant of an option, e.g. "nce, own noise". small: values for settings, if it has them."""
+    """Return the settings of a variant of an option, e.g. "nce, own noise". small: values of optional settings."""
     kind, *features = name.split(", ")
     wanted = {key: value for key, value in (small or {}).items() if key in names_of(group, kind)}
     for feature in features:
@@ -72,7 +72,7 @@ def settings_of(group: str, name: str, small: dict[str, Any] | None = None, **ch
 
 
 def output_settings(name: str, dim: int, words: int) -> Any:
-    """Return the settings of a variant of an output layer, given the dimension of hidden states and the number of words."""
+    """Return the settings of a variant of an output layer, given the sizes of hidden states and vocabulary."""
     small = {"num_noise": min(7, words), "num_samples": min(7, words), "cutoffs": [words // 4, words // 2]}
     small |= {"div_value": 2.0 if dim > 3 else 1.0, "hidden_dim": 5, "node_dim": 4}
     return settings_of("output", name, small)
