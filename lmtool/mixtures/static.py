@@ -28,7 +28,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.query.sums import checked_sums, with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.arrays import FloatArray, IntArray
 
 
@@ -49,7 +49,7 @@ def mix_static(
     builder, suffix = TrieBuilder(len(vocabulary)), list[IntArray]()
     log_probs = [mix(np.stack([member.log_prob + member.log_share for member in members]), shares).astype(np.float32)]
     for k in range(2, max(member.table.order for member in members) + 1):
-        own_keys = [member.keys(k, builder.word_width) for member in members]
+        own_keys = [member.keys(k, builder) for member in members]
         keys = _distinct(own_keys)
         builder.add(keys)
         trie = builder.finish()
@@ -102,12 +102,12 @@ class _Member:
         self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
         self.log_prob = self._log_prob[self.words].astype(np.float64)
 
-    def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
+    def keys(self, k: int, builder: TrieBuilder) -> npt.NDArray[np.uint64]:
         """Return the mixture's keys of the member's n-grams of order k; k-1 was the last order."""
         if k > self.table.order:
             return np.empty(0, dtype=np.uint64)
         trie = self.table.trie
-        return ngram_keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])], word_width)
+        return builder.keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])])
 
     def advance(
         self, k: int, trie: Trie, contexts: IntArray, words: IntArray, suffix: IntArray, places: IntArray

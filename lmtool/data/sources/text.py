@@ -17,15 +17,7 @@ from lmtool.data.faults import Faults
 from lmtool.data.first_pass import unmarked
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
-from lmtool.data.sources.base import (
-    Blocks,
-    ExternalText,
-    NoSource,
-    Source,
-    SplitConfig,
-    SplitUnit,
-    cut_by_lines,
-)
+from lmtool.data.sources.base import Blocks, ExternalText, NoSource, Source, SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
 from lmtool.system.terminal import note_once
@@ -115,7 +107,7 @@ class TextData(DataConfig):
     def _sources(self) -> dict[str, list[str]]:
         """Return the names of the files of each source of train, of one text under "train"."""
         if self.train is None:
-            raise UserError("data.train has no file: give one, as data.train=train.txt")
+            raise UserError("data.train has no file: give one, e.g. data.train=train.txt")
         sources = self.train if isinstance(self.train, dict) else {"train": self.train}
         return {source: _listed(names) for source, names in sources.items()}
 
@@ -197,13 +189,7 @@ def _checked_sources(value: dict[Any, Any]) -> Any:
 
 
 def locate(
-    names: str | list[str],
-    key: str,
-    data: TextData,
-    *,
-    progress: bool,
-    optional: bool = False,
-    download: bool = True,
+    names: str | list[str], key: str, data: TextData, *, progress: bool, optional: bool = False, download: bool = True
 ) -> list[str] | None:
     """Return the paths of a part of the data set, each with its member if it has one; download it if possible.
 
