@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "system": {"errors"},
     "config": {"errors", "system"},
     "data": LEAVES,
-    "sampling": {"system"},
-    "language_model": LEAVES | {"data", "sampling"},
+    "language_model": LEAVES | {"data"},
+    "sampling": LEAVES | {"data", "language_model"},
     "states": LEAVES | {"language_model"},
     "trees": LEAVES | {"data"},
     "ngram": BELOW_MODELS,
@@ -30,8 +30,7 @@ MAY_IMPORT = {
     "evaluation": LEAVES | {"data", "language_model"},
     "plots": LEAVES | {"data", "trees"},
     "mixtures": BELOW_MODELS | {"evaluation", "ngram", "neural"},
-    "whole_characters": LEAVES | {"data", "language_model"},
-    "text_model": BELOW_MODELS | {"evaluation", "states", "neural", "whole_characters"},
+    "text_model": BELOW_MODELS | {"evaluation", "sampling", "states", "neural"},
     "runs": BELOW_MODELS | {"ngram", "neural", "mixtures", "text_model"},
     "training": LEAVES | {"data", "neural", "evaluation", "runs"},
     "report": LEAVES | {"results", "data", "trees", "neural", "evaluation", "plots", "runs", "sweeps"},
@@ -47,7 +46,7 @@ FILES = sorted((ROOT / "lmtool").rglob("*.py"))
 
 
 def imports(path: Path, *, typing: bool = True) -> set[str]:
-    """What a file imports; typing: also what it imports for annotations alone."""
+    """Return the imports of a file. typing: including those only for annotations."""
     tree = ast.parse(path.read_text())
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -144,7 +143,7 @@ def test_help_and_completion_import_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_training_imports_what_its_model_needs(tmp_path: Path) -> None:
-    """A command alone imports no more than after others."""
+    """Check that a single command imports no more than its model needs."""
     counted, scored, exported, reported = imported(
         [
             ["train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn"],

@@ -137,38 +137,29 @@ def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, 
 class MixedModel(LanguageModel):
     """M language models with weights, as one model. A subclass says how log-probabilities are combined."""
 
+    vocabulary_size: int = 0
+    context_size: int | None = None
+    across_sentences = normalized = dynamic = False
+    weights_sum_to_one = True
+
     def __init__(
-        self, members: list[LanguageModel], weights: FloatArray, special_tokens: SpecialTokens | None = None
+        self,
+        members: list[LanguageModel],
+        weights: FloatArray,
+        special_tokens: SpecialTokens | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
-        """special_tokens: needed if some members read across sentences."""
+        """special_tokens: needed if some members read across sentences. shape: of the weights, by default `[M]`."""
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
-        self.members = members
-        self.weights = self._checked_weights(weights)
-        self.special_tokens = special_tokens
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        return checked_weights(f"{type(self).__name__}: weights", weights, (len(self.members),))
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.members[0].vocabulary_size
-
-    @property
-    def context_size(self) -> int | None:
-        return longest_context(self.members)
-
-    @property
-    def across_sentences(self) -> bool:
-        return any(member.across_sentences for member in self.members)
-
-    @property
-    def normalized(self) -> bool:
-        return all(member.normalized for member in self.members)
-
-    @property
-    def dynamic(self) -> bool:
-        return any(member.dynamic for member in self.members)
+        where, shape = f"{type(self).__name__}: weights", shape or (len(members),)
+        self.members, self.special_tokens = members, special_tokens
+        self.weights = checked_weights(where, weights, shape, sum_to_one=self.weights_sum_to_one)
+        self.vocabulary_size, self.context_size = members[0].vocabulary_size, longest_context(members)
+        self.across_sentences = any(member.across_sentences for member in members)
+        # Weights that need not sum to one have a normalization over the whole vocabulary.
+        self.normalized = not self.weights_sum_to_one or all(member.normalized for member in members)
+        self.dynamic = any(member.dynamic for member in members)
 
     @abstractmethod
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
@@ -265,12 +256,8 @@ class ClassMixture(LinearMixture):
         classifier: LanguageModel,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
+        super().__init__(members, weights, special_tokens, (classifier.context_classes or 0, len(members)))
         self.classifier = classifier
-        super().__init__(members, weights, special_tokens)
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        shape = (self.classifier.context_classes or 0, len(self.members))
-        return checked_weights("ClassMixture: weights", weights, shape)
 
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))

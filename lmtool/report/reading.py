@@ -14,12 +14,11 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.report.find import Kind, ReportFolder
-from lmtool.runs.run import RATES, RangeTest, Run
+from lmtool.runs.run import RATES, SPLITS, RangeTest, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 
 REMEDY = "make it again"
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, slots=True)

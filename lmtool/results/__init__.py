@@ -24,12 +24,4 @@ if TYPE_CHECKING:
     from lmtool.results.texts import Surprisals as Surprisals
 
 # Imported on first use: help pages import the results of a verb, and must not wait for OmegaConf.
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "base": "NOT_COMPARABLE SUM_UNKNOWN BuiltTree Result Written sizes_text",
-        "runs": "MixedRun RateTest SweepTable TrainedRun",
-        "scores": "CONTEXTS Comparison Evaluation Rescored",
-        "texts": "MinimalPairs ScoredTexts Surprisals",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -48,11 +48,14 @@ RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
 RESULT = each("valid_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
 RESULT |= each("bits_per_character? seconds?", NUMBER)
 RESULT |= each("split? run?", str) | each("normalized? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
-RESULT |= {"cloze?": ({str: NUMBER}, NoneType), "members?": [object], "options?": {str: str}}
+RESULT |= {"cloze?": ({str: NUMBER}, NoneType), "members?": [{"run": str}], "options?": {str: str}}
+RESULT |= {"weights?": [float], "class_weights?": ([[float]], NoneType)}
 TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, "ngrams?": ([COUNT], NoneType)}
 TRAINED |= each("examples_per_second epochs seconds", float)
 COMPARED = {"run": str, "fitted?": [str]} | each("perplexity difference from to p_bootstrap p_randomization", NUMBER)
 COMPARISON = {"split": str, "members": [COMPARED]}
+NODE: dict[str, Any] = {"child": int, "code": str, "share": float, "label": str}  # of a drawn tree
+NODE["children"] = [NODE]
 BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
 RATES = {
     "rates": [Range(1e-100, 1e100)],

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +11,10 @@ import pytest
 import lmtool as library
 from lmtool.evaluation.other_tools import read_scores
 from lmtool.evaluation.token_scores import TokenScores
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run, result
 
-Run = Callable[..., str]
 TEXT = "a b\nb b a\n" * 6
 UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
-
-
-def result(folder: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text())
-    return found
 
 
 @pytest.fixture
@@ -65,7 +56,8 @@ def test_a_sweep_says_whose_sum_is_unknown(models: Run) -> None:
     assert table.splitlines()[1].split(",")[-3] == "yes" and table.splitlines()[2].split(",")[-3] == "unknown"
 
 
-def test_sums_that_are_given() -> None:
+def test_sums_that_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("sums.tsv").write_text("word\tp\tsum\na\t0.5\t1.0002\n</s>\t0.5\t0.9999\n")
     assert read_scores("sums.tsv").normalized is True
     for wrong in ("0.98", "nan", "x"):

@@ -47,7 +47,6 @@ from lmtool.trees import (
     brown_tree,
     classes_tree,
     clusters_tree,
-    code_string,
     frequency_tree,
     huffman_tree,
     path_rows,
@@ -56,7 +55,7 @@ from lmtool.trees import (
     write_tree,
 )
 from tests.conftest import ROOT, nplm
-from tests.shape_walks import COUNTS, LAYERS, OPTIMIZERS, TREE, D, O, outcome, walk_optimizer
+from tests.shape_walks import COUNTS, OPTIMIZERS, TREE, D, O, outcome, output_layer, walk_optimizer
 
 CHECKS = (
     "neural/checks",
@@ -105,7 +104,7 @@ def test_checks_are_no_assertions(name: str) -> None:
 @given(st.data())
 @settings(max_examples=50, deadline=None)
 def test_any_shape_type_and_range(data: st.DataObject) -> None:
-    layer = LAYERS[data.draw(st.sampled_from(["full, large", "hierarchical", "nce, own noise", "classes"]))]()
+    layer = output_layer(data.draw(st.sampled_from(["softmax, large", "hierarchical", "nce, own noise", "classes"])))
     words = layer.word_count or 1
     sizes = st.lists(st.integers(0, 7), max_size=3)
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.int64]))
@@ -319,7 +318,6 @@ TREES: dict[str, Callable[[], Any]] = {
     "balanced_tree: order must have the ids 0 to W-1": lambda: balanced_tree([0, 0, 1]),  # type: ignore[arg-type]
     "balanced_tree: order must be integers": lambda: balanced_tree([0.0, 1.0]),  # type: ignore[arg-type]
     "random_tree: words must be a whole number of 1 or more; got 0": lambda: random_tree(0, 1),
-    "code_string: leaf must be from 0 to 22; got -1": lambda: code_string(TREE, -1),
     r"path_rows: counts must be whole numbers \[23\]": lambda: path_rows(TREE, ["a"] * O, np.array([1]), [0]),
     "path_rows: words must be the 23 of the tree; got 2": lambda: path_rows(TREE, ["a", "b"], COUNTS.numpy(), [0]),
     "path_rows: which must be integers from 0 to 22": lambda: path_rows(TREE, ["a"] * O, COUNTS.numpy(), [O]),
