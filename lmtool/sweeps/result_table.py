@@ -24,7 +24,7 @@ from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
-CLOZE_METRIC = "cloze_perplexity"  # metric if there is no text to score
+CLOZE_METRIC = "cloze_perplexity"  # metric of a split without text, i.e. of questions alone
 NORMALIZED = "normalized"
 NOTE = "scores that do not sum to one, or whose sum is unknown: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows

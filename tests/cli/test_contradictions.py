@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from lmtool.config.compose import Composition
 from lmtool.config.request import Request
 from lmtool.config.training import default_batch_size
 from lmtool.errors import UserError
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TRAIN = Composition(Request("train"), own_types("train"))
 
 # Each line, and words that its one line of error must hold.
@@ -130,7 +129,7 @@ def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
     """Hydra writes its files for each job, when others have run already."""
     request = Request("train", sweep=True)
     full = mistakes.of_sweep(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), request, {})
-    assert str(full) == "cannot use the output folder: No space left on device; choose another folder, as out=FOLDER"
+    assert str(full) == "cannot use the output folder: No space left on device; choose another folder, e.g. out=FOLDER"
     other = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
     assert mistakes.of_sweep(other, request, {}) is None
 

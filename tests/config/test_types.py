@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -22,12 +21,11 @@ from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
-Run = Callable[..., str]
 OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
-    """The members of a dataclass's enumerations, as Python has them."""
+    """Return the members of a dataclass's enumerations, as Python has them."""
     found = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]
@@ -137,7 +135,7 @@ class Settings:
         ({"factors": [1, "x"]}, "factors[1]=x: must be a number"),
         ({"prune": ["x"]}, "prune[0]=x: must be a whole number"),
         ({"weights": {"a": "x"}}, "weights.a=x: must be a whole number"),
-        ({"weights": 3}, "weights=3: must be keys with values, as {key: value}"),
+        ({"weights": 3}, "weights=3: must be keys with values, e.g. {key: value}"),
         ({"text": [True]}, "text=[True]: must be text"),
         ({"inner": {"depth": "x"}}, "inner.depth=x: must be a whole number"),
         ({"given": "x"}, "given=x: must be a whole number"),

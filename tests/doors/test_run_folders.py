@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 
 from lmtool import UserError, load
 from lmtool.system.files import read_json, write_json
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 
 class Canary:
@@ -74,9 +72,9 @@ def test_tags_in_what_is_saved_beside_a_run(file: str, theirs: Path, lmtool: Run
 
 
 SETTINGS: list[tuple[dict[str, object], str]] = [
-    ({"kind": "os"}, "no option of lmtool answers to it"),
-    ({"kind": "../../evil"}, "no option of lmtool answers to it"),
-    ({"kind": "ngram.__class__"}, "no option of lmtool answers to it"),
+    ({"kind": "os"}, "this is not an option"),
+    ({"kind": "../../evil"}, "this is not an option"),
+    ({"kind": "ngram.__class__"}, "this is not an option"),
     ({"_target_": "os.mkdir"}, "no key 'model._target_'"),
     ({"order": "${oc.env:HOME}"}, "order=${oc.env:HOME}: must be a whole number"),
 ]
@@ -130,7 +128,7 @@ def test_mixtures_of_each_other(theirs: Path, lmtool: Run) -> None:
 
 
 def test_links_out_of_the_folder_are_not_shown(runs: Path, theirs: Path, lmtool: Run) -> None:
-    """What they name is read as the file whose name they have, and is none."""
+    """Read the target of a link as the file that it replaces, which is an error that shows nothing of the target."""
     Path("secret").write_text("the password is 1234567\n" * 3)
     for name in ("vocabulary.txt", "model.h5", "run.json"):
         Path("mle", name).unlink()
