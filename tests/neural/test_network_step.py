@@ -47,7 +47,7 @@ def drawn_weights(*, direct: bool) -> list[Tensor]:
 def by_autograd(
     before: list[Tensor], activation: Activation, direct: bool, x: Tensor, y: Tensor, max_norm: float | None
 ) -> tuple[float, list[Tensor]]:
-    """The loss, and the weights after a step of torch."""
+    """Return the loss and the weights after a step of torch's autograd."""
     weights = [weight.clone().requires_grad_() for weight in before]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)
