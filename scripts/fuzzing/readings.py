@@ -96,7 +96,7 @@ def questions(given: Given) -> tuple[list[list[int]], list[int]]:
 
 
 def answers(given: Given) -> list[int]:
-    """Return the answers to right cloze questions."""
+    """Return the answers of valid cloze questions."""
     right = str(given.path.with_name("right-questions.txt"))
     return list(read_cloze(right, str(given.path), VOCABULARY, TextRules(given.lower)).answers.tolist())
 

@@ -1,4 +1,4 @@
-"""`lmtool convert` prunes, quantizes and mixes what is there: runs, ARPA files and mixtures, into files and runs."""
+"""`lmtool convert` prunes, quantizes and mixes existing runs, ARPA files and mixtures, into files and runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ngram.plain import random_sentences
 
 
 def ngrams(model: NgramModel) -> list[dict[tuple[str, ...], float]]:
-    """log p of the n-grams of each order, by their words."""
+    """Return log p of the n-grams of each order, by their words."""
     table, words = model.table, model.vocabulary.words
     found = []
     for k, size in enumerate(table.sizes, start=1):
@@ -76,7 +76,7 @@ def test_pruning_later_is_pruning_in_training(how: str, folder: str, trained: Ru
 
 
 def test_interpolate_then_prune_then_quantize(trained: Run) -> None:
-    """SRILM's `ngram -lm A -mix-lm B -lambda .7 -prune P -write-lm F`, at once and in three commands."""
+    """SRILM's `ngram -lm A -mix-lm B -lambda 0.7 -prune P -write-lm F`, at once and in three commands."""
     mix = ["convert", "runs=[kn3.arpa,wb2]", "weights=[.7,.3]"]
     trained(*mix, "prune_entropy=1e-3", "to=once.arpa")
     trained(*mix, "to=mixed.arpa")

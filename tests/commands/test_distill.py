@@ -26,7 +26,7 @@ Lmtool = Callable[..., str]
 
 
 def contexts_of(text: Text, bos: int, size: int) -> np.ndarray:
-    """The `size` words before each predicted token, `[N, size]`."""
+    """Return the `size` words before each predicted token, `[N, size]`."""
     padded = [[bos] * size + row for row in rows_of(text)]
     return np.array([row[i : i + size] for row in padded for i in range(len(row) - size)])
 

@@ -187,7 +187,7 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     found = result("valid")["cloze"]
     assert found["questions"] == 2 and 1 < found["perplexity"] < 3
     # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
-    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, which is the answer to both.
+    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, and c is the answer of both questions.
     assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
     rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
     assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]

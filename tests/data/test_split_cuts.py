@@ -32,7 +32,7 @@ def joined(sentences: list[list[str]]) -> list[str]:
 
 
 def plain(lines: list[str], cut: SplitUnit, sizes: tuple[int, int], *, sentences: bool, chars: bool) -> list:
-    """The sentences of train, valid and test, each a list of tokens; one for a stream. None where there are none."""
+    """Return the sentences (lists of tokens) of train, valid and test, one for a stream; None for an empty split."""
     end = ["</s>"] if sentences else ["\n"] if chars else []
     items: list[list[str]] = []
     for line in lines:

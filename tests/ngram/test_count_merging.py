@@ -47,14 +47,15 @@ VALUES = [[0.5, 0.25, 0.1, 0.0], [0.8, 0.4, 0.2, 0.1], [0.9, 0.6, 0.3, 0.15]]
 
 
 def test_two_sources_by_hand() -> None:
-    # Weights 3/4 and 1/4. Bigrams: off(<s> a) = .8 (3/4) + .4 (1/4) = .7, off(a b) = off(b </s>) = .6,
-    # off(a c) = off(c </s>) = .2. Unigrams: a .7, b .6, c .2, </s> .6 + .2, together 2.3; off .35, .3, .1, .3 + .05.
+    # Weights 3/4 and 1/4. Bigrams: off(<s> a) = 0.8 (3/4) + 0.4 (1/4) = 0.7, off(a b) = off(b </s>) = 0.6,
+    # off(a c) = off(c </s>) = 0.2. Unigrams: a 0.7, b 0.6, c 0.2, </s> 0.6 + 0.2, together 2.3; off 0.35, 0.3, 0.1,
+    # 0.3 + 0.05.
     counts, _, vocabulary = counted(["a b"], ["a c"], order=2)
     table = estimate(counts, smoother_of(VALUES[:2], [0.75, 0.25]))
     p = np.exp(NgramModel(table, vocabulary).log_dist(np.array([[0], [1]])))
     a, b, c, end, unknown = np.array([0.57, 0.52, 0.32, 0.67, 0.22]) / 2.3
     np.testing.assert_allclose(np.exp(table.log_probs(0, 5)), [a, b, c, end, unknown], rtol=1e-6)
-    # After a: 1 together, .8 left. After b: .75 together, .6 left.
+    # After a: 1 together, 0.8 left. After b: 0.75 together, 0.6 left.
     np.testing.assert_allclose(p[0, :5], [0.8 * a, 0.15 + 0.8 * b, 0.05 + 0.8 * c, 0.8 * end, 0.8 * unknown], rtol=1e-6)
     np.testing.assert_allclose(p[1, [0, 3]], [0.8 * a, 0.2 + 0.8 * end], rtol=1e-6)
 

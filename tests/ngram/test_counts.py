@@ -343,7 +343,7 @@ def test_the_memory_of_the_process_is_what_is_limited(monkeypatch: pytest.Monkey
         assert small.memory is None and small.note == storage.note  # what fits takes as much beside lmtool
     assert Storage.within("64KiB", large).memory == 1 << 16
     monkeypatch.setattr(storage_module, "memory_available", lambda: 400 * mib)
-    assert Storage.within(None, large).limit == 300 * mib  # three quarters of what is free, beside what is taken
+    assert Storage.within(None, large).limit == 300 * mib  # three quarters of the free memory, plus the memory in use
     monkeypatch.setattr(memory_module, "memory_resident", lambda: 230 * mib)
     for text, released in (("1GiB", False), ("300MiB", True)):  # above three quarters
         assert memory_module.is_nearly_used(Storage.within(text, large).limit) == released

@@ -25,7 +25,7 @@ from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 def test_expected_counts_by_hand() -> None:
     # Bin 0 has 80 n-grams seen once and 10 seen twice, bin 1 has 20 and 30; none was seen more often. Of all, 40/100:
-    # bin 0: r*(1) = 2 (10 + .4 20) / (80 + 20) = .36; bin 1: 2 (30 + 8) / (20 + 20) = 1.9, at most 1;
+    # bin 0: r*(1) = 2 (10 + 0.4 20) / (80 + 20) = 0.36; bin 1: 2 (30 + 8) / (20 + 20) = 1.9, at most 1;
     # r*(2) = 3 (0 + 0) / ... = 0, at least 2 - 1.5; r = 5 loses 1.5, as r = 4 does where nothing says otherwise.
     n = np.zeros((6, 2), dtype=np.int64)
     n[1], n[2] = [80, 20], [10, 30]

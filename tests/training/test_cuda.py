@@ -132,7 +132,7 @@ def both(lmtool: Run, line: list[str]) -> None:
 
 
 def forms_of(run: str) -> list[str]:
-    """The forms that a run was trained by."""
+    """Return the forms with which a run was trained."""
     found: list[str] = json.loads(Path(run, "result.json").read_text())["forms"]
     return found
 
