@@ -27,7 +27,7 @@ LAYERS = [*options.LAYERS, "softmax, large", "hierarchical, one word"]
 
 
 def output_layer(name: str) -> OutputLayer:
-    """A form of an output layer over 23 words, or over 1,000 if it is large."""
+    """Return a variant of an output layer over 23 words, or over 1,000 if it is large."""
     return options.output_layer(name.removesuffix(", large"), D, torch.ones(1000) if "large" in name else COUNTS)
 
 

@@ -118,7 +118,7 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
 
 
 def beyond(setting: Setting) -> list[Any]:
-    """The nearest values outside the bounds of a setting."""
+    """Return the nearest values outside the bounds of a setting."""
     rule, whole = setting.rule, int in (setting.kind, setting.item)
     step = 1 if whole else 1e-3
     low = rule.low if rule.open_low else rule.low - step

@@ -87,7 +87,7 @@ def test_pruned_to_a_size(lmtool: Run) -> None:
 
 
 def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run, tmp_path: Path) -> None:
-    # 61,000 words of English: Python's own manual as it comes with it.
+    # 61,000 words of English: the manual that is installed with Python.
     lines = [line.lower() for _, text in sorted(topics.items()) for line in text.splitlines() if len(line.split()) > 3]
     data = text_data(tmp_path, train="\n".join(lines[:-1000]), valid="\n".join(lines[-1000:]))
     data.append("data.vocabulary.min_count=2")

@@ -117,7 +117,7 @@ def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fifty(name: str) -> list[str]:
-    """A line of fifty steps of a model, without the settings of SMALL that it lacks."""
+    """Return a command line of fifty steps of a model, without the settings of SMALL that it lacks."""
     line = LINES[name]
     if "training.bptt=5" in line:
         return [*line, *(word for word in FIFTY if word not in ("model.context_size=3", "training.batch_size=16"))]
