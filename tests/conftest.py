@@ -31,6 +31,7 @@ from tests.skips import (  # noqa: F401
     pytest_runtest_setup,
 )
 
+Run = Callable[..., str]  # the fixture lmtool: runs a command line
 ROOT = Path(__file__).resolve().parent.parent
 of_torch_2_13 = pytest.mark.skipif(
     [int(part) for part in version("torch").split(".")[:2]] < [2, 13], reason="torch drew other numbers before 2.13"
@@ -95,7 +96,7 @@ def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nplm(**changes: object) -> NplmModel:
-    """A small NPLM of the paper's form."""
+    """Return the settings of a small NPLM as in the paper."""
     values: dict[str, object] = {"kind": "nplm", "context_size": 3, "embedding_dim": 6, "hidden_dim": 8, "layers": 1}
     values |= {
         "direct_connections": False,
@@ -108,7 +109,7 @@ def nplm(**changes: object) -> NplmModel:
 
 
 def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, **changes: object) -> object:
-    """A small neural model over the words of a corpus."""
+    """Return a small neural model over the words of a corpus."""
     from lmtool.neural.build import build_neural
 
     return build_neural(nplm(**changes), output, corpus.vocabulary, tree)  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
-    """What the words of a command line compose to, without Hydra's part."""
+    """Return the composed settings of a command line, without Hydra's part."""
     from lmtool.cli.arguments import split_line
     from lmtool.cli.running import composed
     from lmtool.cli.words import requested
@@ -157,6 +158,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def result(folder: str | Path) -> dict[str, Any]:
+    """result.json of a folder."""
+    found: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
 def answer() -> dict[str, Any]:
     """result.json of the only command so far, which is then forgotten."""
     (path,) = Path("outputs").glob("*/*/result.json")
@@ -174,9 +181,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def lmtool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., str]]:
+def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Run a command line in this process from an empty folder; gives what it printed, checks its exit code."""
     from lmtool.cli.command_line import main
 
@@ -198,7 +203,7 @@ def lmtool(
 
 
 def fresh_process(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run `python -m lmtool` in a process of its own."""
+    """Run `python -m lmtool` in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "lmtool", *words], cwd=cwd, capture_output=True, text=True, timeout=120, **options
     )

@@ -1,5 +1,5 @@
-"""Calls in processes of their own, forked from a server that has imported what trainings need: an import of torch takes
-as long as a training of these tests.
+"""Run calls in separate processes, forked from a server that has imported torch: importing it takes as long as a
+training of these tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lmtool.commands import _train_neural
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["lmtool.cli.hydra_run", "lmtool.commands._train_neural", "pytest"])
+SERVER.set_forkserver_preload(["lmtool.cli.running", "lmtool.commands._train_neural", "pytest"])
 
 
 class End(NamedTuple):

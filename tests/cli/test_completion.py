@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmtool.cli.completion import candidates
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 EXAMPLE = ROOT / "docs" / "examples" / "own_options" / "own_options"
 
 
@@ -98,7 +96,7 @@ def test_bash_replaces_the_end_of_a_word(folder: Path, lmtool: Run) -> None:
 
 
 def shell(name: str, script: str, folder: Path) -> list[str]:
-    """The lines that a script prints in a shell, where `lmtool` is this one."""
+    """Return the lines that a script prints in a shell, where `lmtool` is this one."""
     program = shutil.which(name)
     assert program is not None
     (folder / "bin").mkdir()

@@ -1,13 +1,13 @@
-"""Mistakes in YAML files of one's own: one line each, which names the file, the key or the option."""
+"""Mistakes in custom YAML files: one line each, which names the file, the key or the option."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Run = Callable[..., str]
+from tests.conftest import Run
+
 MISTAKES = {
     "option": (
         "defaults:\n  - /output@_global_.output: nope\n  - _self_\n",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 import lmtool as package
 from lmtool.errors import UserError
 from lmtool.results import Evaluation
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run, result
 
-Run = Callable[..., str]
 LINES = ["the cat sat", "a dog ran", "the dog sat on the mat", "the cat ran"]
 
 
@@ -28,12 +26,8 @@ def crossing(lmtool: Run) -> Run:
     return lmtool
 
 
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
-
-
 def at_all_doors(lmtool: Run, across: bool) -> dict[str, float]:
-    """The log-probability of F by net, at each door."""
+    """Return the log-probability of F by net, for each command and function."""
     setting = f"across_sentences={str(across).lower()}"
     lmtool("eval", "run=net", "text=F", setting, f"hydra.run.dir=eval-{across}")
     lmtool("score", "run=net", "text=F", "to=F.tsv", setting, f"hydra.run.dir=score-{across}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,8 @@ import lmtool as python
 from lmtool.data.sources.builtin import TEST, VALID
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 ARPA = """\\data\\
 ngram 1=5
 ngram 2=3
@@ -36,14 +34,10 @@ ngram 2=3
 \\end\\
 """
 WITHOUT_UNK = ARPA.replace("ngram 1=5", "ngram 1=4").replace("-1.2\t<unk>\n", "")
-# By hand, and by KenLM's query: a b </s> is -.1 -.4 -.6; in b zzz a </s>, b is -.3 - .9, zzz -.1 - 1.2, a -.5 (<unk>
-# has no weight), </s> -.2 - .7: -5 in all.
+# By hand, and by KenLM's query: a b </s> is -0.1 -0.4 -0.6; in b zzz a </s>, b is -0.3 - 0.9, zzz -0.1 - 1.2, a -0.5
+# (<unk> has no weight), </s> -0.2 - 0.7: -5 in total.
 TEXT = "a b\nb zzz a\n"
 LOG10 = [-0.1, -0.4, -0.6, -1.2, -1.3, -0.5, -0.9]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def files(lmtool: Run) -> Run:
 
 def test_scores_text_in_one_line(files: Run) -> None:
     said = files("eval", "arpa=de.arpa", "text=de.txt", "hydra.run.dir=out")
-    # 10^-1.2 + 10^-.7 + 10^-.5 + 10^-.9 is 0.705: no distribution.
+    # 10^-1.2 + 10^-0.7 + 10^-0.5 + 10^-0.9 is 0.705: no distribution.
     assert "run de.arpa\n" in said and "note: these scores do not sum to one" in said
     found = result("out")
     assert (found["tokens"], found["oov"], found["run"]) == (7, 1, str(Path("de.arpa").resolve()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from lmtool.language_model import LanguageModel
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
-from tests.conftest import answer
+from tests.conftest import Run, answer
 
-Run = Callable[..., str]
 LOG_P = np.log(np.array([[0.5, 0.25, 0.125, 0.125]]))
 
 
@@ -59,7 +57,7 @@ def test_a_draw_never_takes_what_has_no_probability() -> None:
 
 
 class Known(LanguageModel):
-    """After b always `</s>`; else a, b, `<unk>`, `</s>` with 0.4, 0.3, 0.1, 0.2. What stands at `<s>` is no word's."""
+    """A model in which b is always followed by `</s>`; else a, b, `<unk>`, `</s>` have 0.4, 0.3, 0.1, 0.2."""
 
     context_size, vocabulary_size = 1, 5
 

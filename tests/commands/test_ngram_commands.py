@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -14,16 +13,10 @@ import numpy as np
 import pytest
 
 from lmtool.cli.help_pages import options_of
-from lmtool.config.options import kinds
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
+from tests.conftest import Run, result
 from tests.ngram.plain import random_sentences
-
-Run = Callable[..., str]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def text_data(tmp: Path, **files: str) -> list[str]:
@@ -31,10 +24,6 @@ def text_data(tmp: Path, **files: str) -> list[str]:
         (tmp / f"{name}.txt").write_text(text)
     splits = [f"data.{name}={name}.txt" for name in files if name in ("train", "valid", "test")]
     return ["data=text", "data.name=mine", *splits]
-
-
-def test_every_smoother_is_an_option() -> None:
-    assert set(options_of("smoother")) == set(kinds("smoother"))
 
 
 @pytest.mark.parametrize("smoother", sorted(options_of("smoother")))
@@ -98,7 +87,7 @@ def test_pruned_to_a_size(lmtool: Run) -> None:
 
 
 def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run, tmp_path: Path) -> None:
-    # 61,000 words of English: Python's own manual as it comes with it.
+    # 61,000 words of English: the manual that is installed with Python.
     lines = [line.lower() for _, text in sorted(topics.items()) for line in text.splitlines() if len(line.split()) > 3]
     data = text_data(tmp_path, train="\n".join(lines[:-1000]), valid="\n".join(lines[-1000:]))
     data.append("data.vocabulary.min_count=2")
@@ -198,7 +187,7 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     found = result("valid")["cloze"]
     assert found["questions"] == 2 and 1 < found["perplexity"] < 3
     # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
-    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, which is the answer to both.
+    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, and c is the answer of both questions.
     assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
     rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
     assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]
@@ -259,12 +248,8 @@ MISTAKES = [
         ["smoother.interpolate=true"],
     ),
     (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "train, valid, test"]),
-    (f"{NGRAM} smoother=laplace smoother.alpha=0", ["smoother.alpha=0", "above 0"]),
     (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),
-    (f"{NGRAM} smoother=jelinek_mercer smoother.count_buckets=0", ["smoother.count_buckets=0", "from 1 to 32"]),
-    (f"{NGRAM} smoother=good_turing smoother.gt_max=10", ["smoother.gt_max=10", "from 0 to 9"]),
-    (f"{NGRAM} smoother=stupid_backoff smoother.alpha=2", ["smoother.alpha=2.0", "at most 1"]),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
     ("convert", ["run=PATH, arpa=FILE", "to=FILE.arpa"]),
     ("convert arpa=nowhere.arpa data=toy", ["nowhere.arpa"]),

@@ -1,9 +1,8 @@
-"""Words out of vocabulary in given text: a warning that says what they have in common, their names, and a limit."""
+"""Words out of vocabulary in given text: a warning that names their common property, their names, and a limit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.other_tools import read_scores
+from tests.conftest import Run
 
-Run = Callable[..., str]
 WORDS = ("these", "on", "mat", "cat", "</s>", "<unk>", "<s>")
 
 

@@ -1,10 +1,9 @@
-"""Text of one's own, as people give it on the command line."""
+"""Custom text, as people give it on the command line."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,20 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = ["data=text", "data.train=own.txt"]
 NGRAM = ["train", "model=ngram", "model.order=2"]
 
 
 @pytest.fixture(autouse=True)
-def own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """own.txt with ten lines, each of a letter and x; LMTOOL_DATA is not set."""
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def own_text(tmp_path: Path) -> None:
+    """own.txt with ten lines, each of a letter and x."""
     (tmp_path / "own.txt").write_text("".join(f"{letter} x\n" for letter in "abcdefghij"))
 
 
 def composed(*words: str) -> TextData:
-    """The settings of data=text that a command line makes."""
+    """Return the settings of data=text that a command line makes."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         data = typed(compose("preprocess", [*TEXT, *words]), PreprocessSettings).data
     assert isinstance(data, TextData)
@@ -92,7 +90,7 @@ def test_files_without_the_option_that_reads_them(lmtool: Run) -> None:
 
 
 def test_files_of_windows_score_as_others_do(lmtool: Run, runs: Path) -> None:
-    """A byte-order mark and CRLF change nothing: not the words, not the bits per character."""
+    """Ignore a byte-order mark and CRLF: neither words nor bits per character change."""
     Path("lf.txt").write_text("the cat sat\na dog\n")
     Path("cr.txt").write_bytes(b"\xef\xbb\xbfthe cat sat\r\na dog\r\n")
     printed = []

@@ -22,8 +22,8 @@ import pytest
 from lmtool.data import standard_input as module
 from lmtool.data.standard_input import standard_input
 from tests.commands.test_arpa_alone import ARPA
+from tests.conftest import Run
 
-Run = Callable[..., str]
 SCORE = "lmtool score arpa=de.arpa text=- to=-"
 # What is run, and what comes out of each line before there is another one; the lines are `a b` and `b zzz a`.
 VERBS = {
@@ -57,7 +57,7 @@ def given(process: subprocess.Popen[bytes], content: bytes) -> None:
 
 
 def said(process: subprocess.Popen[bytes], what: str) -> bytes:
-    """What comes out up to a text, while standard input stays open."""
+    """Return the output up to a text, while standard input stays open."""
     assert process.stdout is not None
     found, until = b"", time.monotonic() + 20
     while what.encode() not in found and select.select([process.stdout], [], [], until - time.monotonic())[0]:

@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -24,9 +23,8 @@ from lmtool.errors import UserError
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import LanguageModel
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 LOG2_10 = math.log2(10)
 # Five words, and all bigrams after <s> and a that matter: each context sums to one.
 ARPA = """\\data\\
@@ -90,7 +88,7 @@ def test_sums_with_the_end_are_those_of_score(name: str, runs: Path) -> None:
     found = python.surprisal(runs / name, sentences, unit="nats", end_of_sentence="add_to_last")
     assert found["surprisal_nats"].sum() == pytest.approx(-total, rel=1e-7)
     without = python.surprisal(runs / name, sentences, unit="nats", entropy=True)
-    # Letters: no name has a space after it, and that a name ends is part of its own probability.
+    # Characters: no name is followed by a space, and the end of a name is part of its probability.
     assert (without["surprisal_nats"].sum() < -total - 0.01) == (name != "char")
     first = model.log_dist(model.context(np.empty(0, dtype=np.int64))[None])[0]
     of_first = -sum(math.exp(p) * p for p in first if p > -math.inf)

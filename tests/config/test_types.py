@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -22,12 +21,11 @@ from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
-Run = Callable[..., str]
 OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
-    """The members of a dataclass's enumerations, as Python has them."""
+    """Return the members of a dataclass's enumerations, as Python has them."""
     found = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]

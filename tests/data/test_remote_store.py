@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,11 @@ from lmtool.data import remote
 from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 from tests.data.servers import Failing, serving
 
 pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
 pytest.importorskip("upath", reason="needs universal-pathlib (pip install lmtool[remote])")
-
-Run = Callable[..., str]
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def content(folder: str, name: str) -> dict[str, bytes]:
-    """The weights of a network, or the model's file."""
+    """Return the weights of a network, or the bytes of an n-gram model's file."""
     path = Path(folder) / name
     if name.endswith(".h5"):
         return {name: path.read_bytes()}

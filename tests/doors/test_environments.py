@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,11 @@ import lmtool as lm
 from lmtool.cli.command_line import main
 from lmtool.errors import UserError
 from lmtool.system import process as compiled_loops
-from tests.conftest import ROOT
-
-Run = Callable[..., str]
+from tests.conftest import ROOT, Run
 
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """A line of the shell, in which `lmtool` is this checkout's."""
+    """Run a line of the shell in which `lmtool` is this checkout's."""
     lmtool = f'lmtool() {{ {shlex.quote(sys.executable)} -m lmtool "$@"; }}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     return subprocess.run(

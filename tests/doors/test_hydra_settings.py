@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from lmtool.cli.command_line import main
 from lmtool.config.request import Request
 from lmtool.runs.resume import save_request
 from lmtool.system.files import write_json
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TRAIN = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
 CANARY = "canary"  # a folder that each of these would make
 OPEN = {  # what would run without the check
@@ -87,7 +86,7 @@ REFUSED = {
 
 
 def experiment(text: str, name: str = "evil") -> list[str]:
-    """A folder of somebody else's with one experiment, and the words that take it."""
+    """Write another person's config folder with one experiment; return the words that use it."""
     folder = Path("theirs/experiment")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.yaml").write_text(f"# @package _global_\n{text}\n")
@@ -303,7 +302,7 @@ def test_callbacks_are_for_sweeps(lmtool: Run) -> None:
 
 
 def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **others: Any) -> list[str]:
-    """A folder of somebody else's that was started with this request."""
+    """Write another person's run folder that was started with this request; return the words that resume it."""
     Path("theirs").mkdir(exist_ok=True)
     request = Request("train", {"data": "toy", "model": "ngram"} | (choices or {}), values, **others)
     save_request(Path("theirs"), request)

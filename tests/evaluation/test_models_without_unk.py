@@ -18,8 +18,8 @@ import lmtool as package
 from lmtool import kenlm as ours
 from lmtool import srilm
 from lmtool.evaluation.token_scores import TokenScores
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 # As `ngram-count` writes it: with -unk, or without.
 ARPA = """\\data\\
 ngram 1={words}
@@ -49,11 +49,6 @@ def arpa(request: pytest.FixtureRequest, lmtool: Run) -> Run:
     return lmtool
 
 
-def result(folder: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads((Path(folder) / "result.json").read_text())
-    return found
-
-
 def test_the_floor_is_that_of_kenlm(arpa: Run, caplog: pytest.LogCaptureFixture) -> None:
     """KenLM 0.3 gives -101 for "a zzz b" where the file has no <unk>, and -100 where it has -99."""
     with caplog.at_level(logging.WARNING):
@@ -78,7 +73,7 @@ def test_the_floor_is_that_of_kenlm(arpa: Run, caplog: pytest.LogCaptureFixture)
 def test_the_floor_of_other_models(
     runs: Path, lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
 ) -> None:
-    """A mixture of models without <unk> has no back-off weights; a network and a smoothed model need no floor."""
+    """Apply the floor without back-off weights in a mixture; networks and smoothed models need no floor."""
     Path("a.arpa").write_text(FORMS["none"])
     Path("b.arpa").write_text(FORMS["-99"])
     Path("text").write_text("a b\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.recurrent import RecurrentModel
 from lmtool.training.batches import Streams
+from tests.conftest import Run
 from tests.test_contract import nplm
 
 V = 7  # words, `<s>` the last
-Run = Callable[..., str]
 
 
 def config(**changes: Any) -> LstmModel:
@@ -52,7 +51,7 @@ def encoder(**changes: Any) -> Recurrent:
 
 
 def written_out(encoder: Recurrent, words: list[int]) -> Tensor:
-    """The equations of the module's docstring, word by word: h after each word, `[T, D]`."""
+    """Compute h after each word, `[T, D]`, by the equations of the module's docstring."""
     cell, states = encoder.config.cell, []
     h = c = [torch.zeros(1)] * len(encoder.cells)
     for word in words:

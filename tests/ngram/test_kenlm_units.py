@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 
 import lmtool as package
 from lmtool import kenlm as ours
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = "the cat sat on the mat\nthe cats sat\n" * 3
 DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=train.txt"]
 UNIGRAM = ["train", "model=ngram", "model.order=1", "smoother=laplace", *DATA]
@@ -27,7 +26,7 @@ def texts(lmtool: Run) -> Run:
 
 
 def counts_of(folder: str) -> dict[str, int]:
-    """The words of a run and their counts, from its vocabulary."""
+    """Return the words of a run and their counts, from its vocabulary."""
     lines = (Path(folder) / "vocabulary.txt").read_text().splitlines()
     return {word: int(count) for word, count in (line.split("\t") for line in lines)}
 
@@ -122,7 +121,7 @@ def test_words_as_the_run_writes_them_are_no_oovs(texts: Run) -> None:
 
 @pytest.mark.parametrize("unit", ["word", "char"])
 def test_a_stream_has_no_end_of_sentences(unit: str, texts: Run) -> None:
-    """`</s>` is no word of such a model: it was scored as `<unk>`."""
+    """Score no `</s>` in a model of a stream, which does not have it: it was scored as `<unk>`."""
     texts(*UNIGRAM, "data.sentences=false", f"data.vocabulary.unit={unit}", "hydra.run.dir=run")
     model, text = ours.Model("run"), package.load("run")
     for sentence in ("the cat", "the dog"):

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import lmtool as python
 from lmtool.errors import UserError
 from lmtool.training.reporting import Trackers, fingerprint
 from lmtool.training.trackers import TensorboardTracker
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 OPTIONS = f"options={ROOT / 'docs' / 'examples' / 'own_options' / 'own_options'}"
 LINE = ["train", "data=toy", "training.batch_size=16", "model.embedding_dim=8", "model.hidden_dim=12", "threads=1"]
 ONE, TWO = "training.epochs=1", "training.epochs=2"
@@ -158,7 +156,7 @@ def test_wandb(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert "warning" not in lmtool(*LINE, ONE, "training.trackers=[wandb]", "hydra.run.dir=net")
     (file,) = Path("net/wandb").glob("offline-run-*/run-*.wandb")
-    deadline = time.monotonic() + 30  # a process of its own writes the file
+    deadline = time.monotonic() + 30  # another process writes the file
     while b"valid_perplexity" not in file.read_bytes():
         assert time.monotonic() < deadline, file.read_bytes()
         time.sleep(0.1)
