@@ -45,7 +45,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
-            return Evaluation(run, name, model.normalized, cloze=cloze, notes=session.notes)
+            return Evaluation(run, name, cloze=cloze, normalized=model.normalized, notes=session.notes)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
     return evaluate_split(
@@ -242,7 +242,7 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
             f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
             f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
         )
-    rates: dict[str, float] = {}
+    rates: dict[str, Any] = {}
     sizes = np.array([len(split_words(text)) for text in lists.texts])
     given, weight, tuned = settings.nbest_word_penalty, settings.nbest_weight, False
     penalty = None if given == "tuned" else float(given or 0)
@@ -261,16 +261,14 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
         best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
         names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
         rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
+        rates["reference_words"] = reference_words
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
     files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
-    figures: dict[str, Any] = {"lists": len(lists.lists), "hypotheses": len(lists.texts), "weight": weight}
-    figures |= rates | ({} if given is None else {"word_penalty": penalty})
-    result = {"nbest": nbest_file, "seconds": seconds} | ({"tuned": True} if tuned else {}) | figures
-    result |= {"reference_words": reference_words} if rates else {}
-    rescored = Rescored(run=loaded.name, tuned=tuned, files=list(files), notes=session.notes, **figures)
-    session.finish(result, f"{rescored.heading()}\n{rescored.lines()}")
-    if rescored.tuned:
+    about = loaded.name, nbest_file, seconds, len(lists.lists), len(lists.texts), weight, list(files), tuned
+    rescored = Rescored(*about, None if given is None else penalty, **rates, notes=session.notes)
+    session.finish(rescored.as_json(), f"{rescored.heading()}\n{rescored.table_text()}")
+    if tuned:
         used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
         session.note(f"tuned on these lists themselves; for other lists, use {used}")
-    session.say(f"wrote {', '.join(str(path) for path in files)}")
+    session.say(f"wrote {', '.join(map(str, files))}")
     return rescored

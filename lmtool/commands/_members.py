@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +33,8 @@ from lmtool.system.terminal import cell_text
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A model's scores of a text. name: as in runs=."""
-
-    name: str
-    scores: TokenScores
-
-    @property
-    def label(self) -> str:
-        """The name, and what is special about the scores, for a table."""
-        unknown = ", sum unknown" if self.scores.normalized is None else ""
-        return self.name + ", dynamic" * self.scores.dynamic + unknown
-
-    @property
-    def zeros(self) -> int:
-        """The number of tokens of probability 0."""
-        return int(np.isneginf(self.scores.log_prob).sum())
-
-
-def scores_of(settings: MembersConfig, session: Session) -> tuple[list[Member], Tokens]:
-    """Return the scores of all members for the same tokens, and these tokens; runs are scored on text= or `split`.
+def scores_of(settings: MembersConfig, session: Session) -> tuple[list[TokenScores], Tokens]:
+    """Return the scores of the same tokens by each member, and these tokens; runs are scored on text= or `split`.
 
     Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
@@ -63,31 +44,25 @@ def scores_of(settings: MembersConfig, session: Session) -> tuple[list[Member], 
         corpus, models = open_members(settings, set(), ExitStack(), session)
         text = corpus.split(settings.text)
         tokens = tokens_of(text, corpus.vocabulary)
-        of_models = [
-            scores_by(
-                model, text, tokens, settings.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
-            )
-            for name, model in zip(names, models, strict=True)
-        ]
-        return list(map(Member, names, of_models)), tokens
-    found = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
-    scored = {name: scores for name, scores in found.items() if scores is not None}
+        found = []
+        for name, model in zip(names, models, strict=True):
+            fitted = fitted_on(Path(name), None, tokens.fingerprint)
+            found.append(scores_by(model, text, tokens, settings.text, fitted, session.progress))
+        return found, tokens
+    own = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
+    scored = {name: scores for name, scores in own.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
     if scored:
         first = next(iter(scored))
-        tokens = scored[first].tokens
+        tokens, read = scored[first].tokens, scored[first].split
         for name, scores in scored.items():
             _require_same(first, tokens, name, scores.tokens)
     else:
-        tokens = tokens_of_file(next(iter(others.values())))
-    read = scored[first].split if scored else f"the text of {names[0]}"
-    members = [
-        Member(name, scored[name])
-        if name in scored
-        else Member(name, TokenScores(aligned(others[name], tokens), tokens, read, others[name].normalized))
-        for name in names
-    ]
-    return members, tokens
+        tokens, read = tokens_of_file(next(iter(others.values()))), f"the text of {names[0]}"
+    scored |= {
+        name: TokenScores(aligned(scores, tokens), tokens, read, scores.normalized) for name, scores in others.items()
+    }
+    return [scored[name] for name in names], tokens
 
 
 def open_members(

@@ -38,8 +38,8 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
     result = evaluation.as_json()
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
-        result |= {"run": str(Path(evaluation.run).resolve())}
-    session.finish(result, f"run {evaluation.run}\n{evaluation.lines()}")
+        result["run"] = str(Path(evaluation.run).resolve())
+    session.finish(result, f"run {evaluation.run}\n{evaluation.table_text()}")
     if evaluation.normalized is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
 from lmtool.errors import UserError, named
-from lmtool.results import MinimalPairs
+from lmtool.results.base import TableResult
 from lmtool.session import Session
-from lmtool.system.terminal import Cell
+from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
     from lmtool.evaluation.minimal_pairs import Pair
@@ -35,7 +35,46 @@ class Settings(SeveralModelsConfig):
     items: str | None = MISSING
 
 
-def run(settings: Settings, session: Session) -> MinimalPairs:
+@dataclass(repr=False)
+class Result(TableResult):
+    """The result of `pairs`: a row per group of pairs, the first one overall.
+
+    pairs: their number. runs: for each run the mean over paradigms of the accuracy, its interval, the number of ties
+    and of pairs with OOVs, named as in the table of one run.
+    """
+
+    text: str
+    criterion: str
+    pairs: int
+    runs: dict[str, dict[str, Cell]]
+
+    @property
+    def metric(self) -> float:
+        """The error rate of the first run."""
+        return 1 - float(next(iter(self.runs.values()))["accuracy"] or 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        runs = [{"run": run, **figures} for run, figures in self.runs.items()]
+        return {"text": self.text, "criterion": self.criterion, "pairs": self.pairs, "runs": runs}
+
+    def heading(self) -> str:
+        """Return the text, the number of pairs and the criterion."""
+        what = "sums of log p" if self.criterion == "sum" else "means of log p per token"
+        return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
+
+    def table_text(self) -> str:
+        """Return the table in plain text: of several runs the accuracies and half the widths of their intervals."""
+        if len(self.runs) == 1:
+            return super().table_text()
+        shown = []
+        for row in self.table:
+            figures = [[float(value or 0) for value in row[k : k + 3]] for k in range(3, len(row), 5)]
+            shown.append([*row[:3], *(value for x, low, high in figures for value in (x, (high - low) / 2))])
+        return text_table([*self.header[:3], *(name for run in self.runs for name in (run, "+-"))], shown)
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Score the sentences of all pairs with each run, and write the table of accuracies."""
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
@@ -85,7 +124,7 @@ def run(settings: Settings, session: Session) -> MinimalPairs:
         )
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
-    result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
+    result = Result(*about, header=list(columns), table=table, notes=session.notes)
     if settings.to is not None:
         write_columns({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:

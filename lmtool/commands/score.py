@@ -11,7 +11,7 @@ from pathlib import Path
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.rules import require
 from lmtool.errors import UserError
-from lmtool.results import ScoredTexts
+from lmtool.results.scores import ScoredTexts, perplexity_of
 from lmtool.session import Session
 from lmtool.system.terminal import table_output
 
@@ -113,6 +113,8 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             result.tokens += int(rows["tokens"].sum())
             result.oov += int(rows["oov"].sum())
             result.log_prob += float(rows["log_prob"].sum())
+        if result.tokens and result.target is None:
+            result.perplexity = perplexity_of(result.log_prob, result.tokens)
         result.faulty = journal.faults.count
         session.note(*journal.faults.notes())
         for model in models[:1]:
@@ -121,5 +123,5 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             blocks = record_blocks(names, settings.column, passed=settings.on_error != STOP)
             write_filtered(settings, journal.of_blocks(blocks), out, journal, result)
     result.notes = session.notes
-    session.finish(result.as_json(), f"{result.heading()}\n{result.lines()}", result.to, result.filter)
+    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

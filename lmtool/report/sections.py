@@ -28,7 +28,7 @@ from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
-from lmtool.results import CONTEXTS
+from lmtool.results.base import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
 from lmtool.system import schemas

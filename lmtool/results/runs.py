@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import Result, Table, TableResult
+from lmtool.results.base import UNSAVED, Result, Table, TableResult
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS, RangeTest, Run
 from lmtool.system import schemas
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class RunResult(Result):
     """The result of a command that makes a run. folder: its run folder."""
 
-    folder: Path
-    store_dir: str | None = None
+    folder: Path = field(metadata=UNSAVED)
+    store_dir: str | None = field(metadata=UNSAVED, default=None)
 
     @cached_property
     def model(self) -> TextModel:
@@ -39,9 +39,9 @@ class RunResult(Result):
         return load(self.folder)
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, kw_only=True)
 class TrainedRun(RunResult):
-    """The result of `train`.
+    """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
     or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
@@ -49,33 +49,29 @@ class TrainedRun(RunResult):
     each group. normalized: whether the distributions sum to one.
     """
 
-    valid_perplexity: float
+    valid_perplexity: float = math.nan
     parameters: int
-    ngrams: list[int] | None
+    ngrams: list[int] | None = None
     examples: int
     examples_per_second: float
     epochs: float
     seconds: float
     options: dict[str, str]
     normalized: bool = True
+    counting_seconds: float | None = None
+    estimation_seconds: float | None = None
+    source_weights: dict[str, float] | None = None
+    discounts: list[list[float]] | None = None
 
     @classmethod
     def of(
         cls, folder: Path, saved: Mapping[str, Any], store_dir: str | None = None, notes: list[str] | None = None
     ) -> TrainedRun:
         """Return the result of a finished training. saved: the content of result.json, where null stands for inf."""
-        names = ("parameters", "examples", "examples_per_second", "epochs", "seconds")
-        perplexity = saved.get("valid_perplexity", math.nan)
-        return cls(
-            folder=folder,
-            valid_perplexity=math.inf if perplexity is None else float(perplexity),
-            ngrams=saved.get("ngrams"),
-            options=dict(saved["options"]),
-            normalized=bool(saved.get("normalized", True)),
-            notes=notes or [],
-            store_dir=store_dir,
-            **{name: saved[name] for name in names},
-        )
+        known = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
+        if known.get("valid_perplexity", 0.0) is None:
+            known["valid_perplexity"] = math.inf
+        return cls(folder=folder, store_dir=store_dir, notes=notes or [], **known)
 
     @property
     def metric(self) -> float:
@@ -146,15 +142,22 @@ class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
     folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
-    scored split, None if unknown. evaluation: evaluation of the mixture on this split. unknown: the members of which it
-    is unknown whether their scores sum to one.
+    scored split, None if unknown. evaluation: evaluation of the mixture on this split. fitted: how the weights were
+    found, named as in result.json. unknown: the members of which it is unknown whether their scores sum to one.
     """
 
     names: list[str]
     weights: list[float]
     perplexities: list[float | None]
     evaluation: Evaluation
+    fitted: dict[str, Any]
     unknown: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        members = zip(self.names, self.weights, self.perplexities, strict=True)
+        of_members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in members]
+        return self.evaluation.as_json() | self.fitted | {"weights": self.weights, "members": of_members}
 
     @property
     def metric(self) -> float | None:
