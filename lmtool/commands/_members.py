@@ -22,12 +22,11 @@ from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
+from lmtool.results.summary import read_summary
 from lmtool.runs.corpus import open_run_corpus, tokenizer_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
 from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
 from lmtool.session import Session
-from lmtool.system.files import read_json
-from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import cell_text
 
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
@@ -156,17 +155,17 @@ def _scores_of_lmtool(name: str, settings: MembersConfig, progress: bool) -> Tok
 
 def evaluation_of(path: Path) -> dict[str, Any]:
     """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
-    file = (path if path.is_dir() else path.parent) / "result.json"
-    return dict(read_json(file, "evaluate the run again", RESULT)) if file.is_file() else {}
+    folder = path if path.is_dir() else path.parent
+    return read_summary(folder, "evaluate the run again").result if (folder / "result.json").is_file() else {}
 
 
 def model_behind(path: Path) -> str | None:
     """Return the run folder or ARPA file that gave the scores of a folder or scores.h5, or the folder of a mixture of
     scores; None if it is not known, as for files of other tools.
     """
-    folder, known = path if path.is_dir() else path.parent, evaluation_of(path)
     if path.is_file() and path.suffix != ".h5":
         return None
+    folder, known = path if path.is_dir() else path.parent, evaluation_of(path)
     if (folder / "run.json").is_file() or "models" in known:
         return str(folder.resolve())
     evaluated = known.get("run")

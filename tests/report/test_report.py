@@ -365,18 +365,18 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     ]
     valid, test, jobs = summary(entries).parts
     assert valid == Table(
-        ["run", "perplexity"],
-        [["c", "11.00"], ["a", "12.00"], ["none", "inf"]],
-        (1,),
+        ["run", "perplexity", "bits per token"],
+        [["c", "11.00", "3.459"], ["a", "12.00", "3.585"], ["none", "inf", "inf"]],
+        (1, 2),
         title="toy, valid",
-        unnormalized=[["stupid", "2.00"]],
+        unnormalized=[["stupid", "2.00", "1.000"]],
     )
-    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", "14.00"]]
+    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", "14.00", "3.807"]]
     assert isinstance(jobs, Table) and (jobs.title, jobs.folded) == ("", "1 jobs of sweeps: toy, test")
     text = page("t", "i", [Section("Runs", [valid])])
     assert "<h3>toy, valid</h3>" in text
     note = (
-        '<th scope="rowgroup" colspan="2">Scores that do not sum to one, or whose sum is unknown: not comparable.</th>'
+        '<th scope="rowgroup" colspan="3">Scores that do not sum to one, or whose sum is unknown: not comparable.</th>'
     )
     assert text.index(">none<") < text.index(note) < text.index(">stupid<")
 
@@ -385,7 +385,8 @@ def job(name: str, run: str, split: str, value: float | None, cloze: float | Non
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    return Row(name, {"run": run, "split": split}, metric, value, 0.5, status, 0, split, found, normalized)
+    known = {"metric": metric, "seconds": 0.5, "split": split}
+    return Row(name, {"run": run, "split": split}, value, status, cloze=found, normalized=normalized, **known)
 
 
 def test_a_sweep_has_a_chart_for_each_split() -> None:
