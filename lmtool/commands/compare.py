@@ -62,6 +62,8 @@ class Result(BaseResult):
     number of draws. resampled: the text and the resampling in one line.
     """
 
+    title = "{0.resampled}"
+
     split: str
     tokens: int
     unit: str
@@ -69,10 +71,6 @@ class Result(BaseResult):
     resamples: int
     members: list[Row]
     resampled: str = field(metadata=UNSAVED)
-
-    def heading(self) -> str:
-        """Return the description of the resampling."""
-        return self.resampled
 
     def _table(self) -> Table:
         header, lines = table_of(self.members)

@@ -29,13 +29,11 @@ class Settings(ModelUserConfig, Sampling):
 class Result(base.Result):
     """The result of `generate`: texts, sampled from a run with a seed."""
 
+    title = "run {0.run}, seed={0.seed}"
+
     run: str
     seed: int
     texts: list[str]
-
-    def heading(self) -> str:
-        """Return the run and the seed."""
-        return f"run {self.run}, seed={self.seed}"
 
     def table_text(self) -> str:
         """Return the texts, one a line, or separated by empty lines if texts have several."""
@@ -69,5 +67,5 @@ def run(settings: Settings, session: Session) -> Result:
     result = Result(model.name, seed, texts, notes=session.notes)
     session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
-    write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
+    write_json(session.out / "result.json", result.as_json())
     return result

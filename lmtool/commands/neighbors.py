@@ -33,11 +33,9 @@ class Settings(VerbConfig):
 class Result(TableResult):
     """The result of `neighbors`: a row for each neighbor of each word, the nearest first. run: the run folder."""
 
-    run: str
+    title = "run {0.run}"
 
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
+    run: str
 
 
 def run(settings: Settings, session: Session) -> Result:

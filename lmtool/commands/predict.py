@@ -46,12 +46,10 @@ class Result(TableResult):
     run: the model's. codes: with paths=true, each code of these words with its decisions.
     """
 
+    title = "run {0.run}"
+
     run: str
     codes: list[WordPath] = field(default_factory=list)
-
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
 
     def table_text(self) -> str:
         """Return the words, and then their codes, in plain text."""

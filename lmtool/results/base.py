@@ -10,7 +10,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.errors import UserError
 from lmtool.system.terminal import Cell, cell_text, html_table, text_table
@@ -59,18 +59,25 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
 
 @dataclass(repr=False, kw_only=True)
 class Result:
-    """A result with a heading, a table and notes."""
+    """A result with a heading, a table and notes.
+
+    title: format of the heading. measure: name of the field that is the metric.
+    """
+
+    title: ClassVar[str] = ""
+    measure: ClassVar[str] = ""
 
     notes: list[str] = field(metadata=UNSAVED, default_factory=list)
 
     @property
     def metric(self) -> float | None:
         """The number that a sweep compares, lower is better; None if there is nothing to compare."""
-        return None
+        value: float | None = vars(self).get(self.measure)
+        return value
 
     def heading(self) -> str:
         """Return a description of the result in one or two lines."""
-        raise NotImplementedError
+        return self.title.format(self)
 
     def table_text(self) -> str:
         """Return the table in plain text; empty if it has no rows."""
@@ -143,12 +150,10 @@ class Figures(Result):
 class Written(Result):
     """The result of `export`, `convert` and `report`. path: the file or folder. about: its content, in one line."""
 
+    title = "{0.path}: {0.about}"
+
     path: Path
     about: str
-
-    def heading(self) -> str:
-        """Return the path and its content."""
-        return f"{self.path}: {self.about}"
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

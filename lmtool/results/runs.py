@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
@@ -49,6 +49,8 @@ class TrainedRun(RunResult):
     each group. normalized: whether the distributions sum to one.
     """
 
+    measure = "valid_perplexity"
+
     valid_perplexity: float = math.nan
     parameters: int
     ngrams: list[int] | None = None
@@ -72,11 +74,6 @@ class TrainedRun(RunResult):
         if known.get("valid_perplexity", 0.0) is None:
             known["valid_perplexity"] = math.inf
         return cls(folder=folder, store_dir=store_dir, notes=notes or [], **known)
-
-    @property
-    def metric(self) -> float:
-        """Perplexity on valid."""
-        return self.valid_perplexity
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -120,16 +117,8 @@ class TrainedRun(RunResult):
 class RateTest(RangeTest, Result):
     """The result of `train` with lr_range=true, a learning-rate range test (Smith 2017), as in lr_range.json."""
 
-    shown: int = 12
-
-    @property
-    def metric(self) -> float:
-        """NaN, because a sweep has nothing to compare."""
-        return float("nan")
-
-    def heading(self) -> str:
-        """Return the proposed rate."""
-        return f"proposed: optim.lr={self.proposed:.2g}, a tenth of where the loss was lowest"
+    title = "proposed: optim.lr={0.proposed:.2g}, a tenth of where the loss was lowest"
+    shown: ClassVar[int] = 12  # number of rates in the table
 
     def _table(self) -> Table:
         every = max(1, len(self.rates) // self.shown)
@@ -145,6 +134,8 @@ class MixedRun(RunResult):
     scored split, None if unknown. evaluation: evaluation of the mixture on this split. fitted: how the weights were
     found, named as in result.json. unknown: the members of which it is unknown whether their scores sum to one.
     """
+
+    title = "mixture {0.folder} on {0.evaluation.split}"
 
     names: list[str]
     weights: list[float]
@@ -170,10 +161,6 @@ class MixedRun(RunResult):
         """The mixture's perplexity. Raises UserError if no text was scored."""
         return self.evaluation.perplexity
 
-    def heading(self) -> str:
-        """Return the folder and the text."""
-        return f"mixture {self.folder} on {self.evaluation.split}"
-
     def _table(self) -> Table:
         names = [f"{name}, sum unknown" if name in self.unknown else name for name in self.names]
         rows: list[list[Cell]] = [list(row) for row in zip(names, self.weights, self.perplexities, strict=True)]
@@ -186,6 +173,8 @@ class SweepTable(TableResult):
     with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
     the mean and standard deviation over seeds, one row per setting, best first; else None.
     """
+
+    title = "sweep {0.folder}"
 
     folder: Path
     ranked_by: str
@@ -206,7 +195,3 @@ class SweepTable(TableResult):
         if best is None:
             raise UserError(f"{self.folder}: no job has a metric to be compared by, such as valid_perplexity")
         return best
-
-    def heading(self) -> str:
-        """Return the folder."""
-        return f"sweep {self.folder}"

@@ -47,6 +47,9 @@ class Evaluation(Figures):
     text as it read it. Unknown figures are None.
     """
 
+    title = "run {0.run} on {0.split}"
+    measure = "perplexity"
+
     run: str = field(metadata=UNSAVED)
     split: str
     scores: TokenScores | None = field(metadata=UNSAVED, default=None)
@@ -127,11 +130,6 @@ class Evaluation(Figures):
     def _scores(self) -> TokenScores:
         return self.scores if self.scores is not None else self.__getattr__("tokens")
 
-    @property
-    def metric(self) -> float | None:
-        """Perplexity, or None if it has no text."""
-        return None if self.scores is None else self.perplexity
-
     def tokens_to_pandas(self) -> pandas.DataFrame:
         """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
 
@@ -182,10 +180,6 @@ class Evaluation(Figures):
                 return "unknown" if self.normalized is None else None
         return super()._cell(name)
 
-    def heading(self) -> str:
-        """Return the run and the text."""
-        return f"run {self.run} on {self.split}"
-
 
 @dataclass(repr=False)
 class Rescored(Figures):
@@ -196,6 +190,8 @@ class Rescored(Figures):
     penalty was fitted on these lists. word_penalty: subtracted per word; None without one.
     """
 
+    title = "run {0.run}"
+    measure = "word_error_rate"
     name_width = 24
 
     run: str = field(metadata=UNSAVED)
@@ -212,15 +208,6 @@ class Rescored(Figures):
     word_error_rate_oracle: float | None = field(metadata=figure("  oracle"), default=None)
     reference_words: int | None = None
 
-    @property
-    def metric(self) -> float | None:
-        """The word error rate."""
-        return self.word_error_rate
-
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
-
 
 @dataclass(repr=False)
 class ScoredTexts(Figures):
@@ -234,6 +221,7 @@ class ScoredTexts(Figures):
     n-grams. to, filter: the written files.
     """
 
+    measure = "perplexity"
     name_width = 24
 
     run: str
@@ -258,11 +246,6 @@ class ScoredTexts(Figures):
     target: str | None = None
     to: Path | None = None
     filter: Path | None = None
-
-    @property
-    def metric(self) -> float | None:
-        """Perplexity."""
-        return self.perplexity
 
     def heading(self) -> str:
         """Return the runs and the text."""
