@@ -9,11 +9,11 @@ import numpy as np
 
 from lmtool.commands._formats import format_of, write_model
 from lmtool.commands._members import evaluation_of, shares
-from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.commands._ngram_runs import load_ngram_model, prune, run_over, save_ngram_run, store_with_words
 from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
-from lmtool.config.settings import origins_of, plain_values
+from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
@@ -27,7 +27,7 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results import Written
-from lmtool.runs.corpus import save_words, tokenizer_in
+from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_neural, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
@@ -48,9 +48,9 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
         arpa = letters_of(arpa)
     data, store = store_with_words(settings.data, arpa.words, settings.store_dir, session, source)
     with Corpus.open(store) as corpus:
-        text = Text.of_corpus(data, corpus, {})
+        text, tokenizer = run_over(data, corpus), tokenizer_of(corpus)
         model = _smaller(settings, session, NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary))
-    about = save_ngram_run(session, plain_values(settings), text, model, {"arpa": source})
+    about = save_ngram_run(session, plain_values(settings), text, tokenizer, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
 
 
@@ -169,24 +169,25 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     vocabularies = [member.model.vocabulary for member in members]
     one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
     vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
-    models = [member.model for member in members]
     made = [Run.open(Path(name)) for name in runs if (Path(name) / "run.json").is_file()]
     union = settings.vocabulary is not None or any(run.mixture.get("vocabulary") == UNION for run in made)
     if union:
         session.note(*union_note({member.name: member.model.vocabulary for member in members}, vocabulary))
-    if settings.to is not None:
-        return write_smaller(
-            settings, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary), session
-        )
-    text, vocabulary = _text(settings, members, vocabulary, session, one_vocabulary)
-    model = _smaller(settings, session, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary))
+    text, tokenizer = None, None
+    if settings.to is None:
+        text, tokenizer, vocabulary = _text(settings, members, vocabulary, session, one_vocabulary)
+    table = mix_static([member.model for member in members], weights, vocabulary, union=union)
+    model = NgramModel(table, vocabulary)
+    if text is None:
+        return write_smaller(settings, model, session)
     fits = [run.fitted_on for run in (*made, *(member.run for member in members)) if run is not None]
     for name in runs:
         if evaluation_of(Path(name)).get("models"):  # a mixture of scores, of a split or of another text
             scores = TokenScores.open(Path(name) / SCORES_FILE)
             fits += [{key: list(scores.fitted)} for key in (scores.split, text_key(scores.tokens.fingerprint))]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
-    about = save_ngram_run(session, plain_values(settings), text, model, mixed, *fits)
+    small = _smaller(settings, session, model)
+    about = save_ngram_run(session, plain_values(settings), text, tokenizer, small, mixed, *fits)
     return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
 
 
@@ -228,19 +229,19 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
 
 def _text(
     settings: ConversionConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
-) -> tuple[Text, Vocabulary]:
-    """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
-    of the first run, with the words of all members.
+) -> tuple[Run, str | None, Vocabulary]:
+    """Return the run whose text the new one is evaluated on, its tokenizer and its vocabulary: of data= if the command
+    line names it, else of the first run, with the words of all members.
     """
     chosen = bool(session.request.given("data"))
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
         raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")
     if not chosen and one_vocabulary and first is not None:
-        return Text.of_run(first), vocabulary
+        return first, tokenizer_in(first.folder), vocabulary
     data = settings.data if chosen or first is None else first.settings("data")
     data, store = store_with_words(data, vocabulary.words, settings.store_dir, session, "the members")
     with Corpus.open(store) as corpus:
         if vocabulary.eos is not None and corpus.vocabulary.eos is None:
             raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
-        return Text.of_corpus(data, corpus, origins_of({"data": plain_values(data)})), corpus.vocabulary
+        return run_over(data, corpus), tokenizer_of(corpus), corpus.vocabulary
