@@ -39,10 +39,7 @@ PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
 
 
 def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Written:
-    """Make a run of an ARPA file over the words of a data set, or over those of the file.
-
-    Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
-    """
+    """Make a run of an ARPA file over the words of a data set, or over those of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
         arpa = letters_of(arpa)
@@ -83,10 +80,7 @@ def written(to: str, about: str, session: Session) -> Written:
 
 
 def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Written:
-    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
-
-    Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
-    """
+    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights."""
     from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
 
     model = source.settings("model") if source.kind == "train" else None
@@ -143,11 +137,7 @@ class _Member:
 
 
 def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Written:
-    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run.
-
-    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
-    not a linear one.
-    """
+    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run."""
     settings = replace(settings, weights=shares(settings.weights, session))
     alone = len(runs) == 1
     if settings.weights is None and not alone:

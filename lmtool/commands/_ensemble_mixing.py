@@ -96,10 +96,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
 
 
 def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
-    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5.
-
-    Raises UserError for what needs more than scores: other methods, caches, weights from another split.
-    """
+    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5."""
     if settings.method is not MixMethod.linear or settings.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if settings.weights is None and settings.fit_split != settings.split:

@@ -123,9 +123,7 @@ def _print_blocks(
 def _dynamic_scores(
     settings: EvaluationConfig, model: LanguageModel, split: Split, run: str, progress: bool
 ) -> FloatArray:
-    """Return log p of each token by dynamic evaluation. run: the model's folder. Raises UserError for other models than
-    networks.
-    """
+    """Return log p of each token by dynamic evaluation. run: the model's folder."""
     from lmtool.neural.dynamic import score_dynamically
     from lmtool.neural.model import NeuralModel
 
@@ -162,7 +160,6 @@ def evaluate_split(
     run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
     unnormalized, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
     evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
-    Raises UserError for unnormalized scores of a model that has none.
     """
     split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
@@ -220,10 +217,7 @@ def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary
 
 
 def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
-    """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
-
-    Raises UserError for a dynamic model, and for lists that cannot be read.
-    """
+    """Score the hypotheses of n-best lists, choose the weight, write the lists best first."""
     if loaded.dynamic:
         raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
     lists = nbest.read_nbest(nbest_file, settings.nbest_costs)

@@ -35,7 +35,7 @@ OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GO
 
 
 def format_of(name: str) -> str:
-    """Return the format of a file or folder by its name. Raises UserError for an unknown suffix."""
+    """Return the format of a file or folder by its name."""
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
     path = PurePosixPath(name)
@@ -65,7 +65,7 @@ def format_of(name: str) -> str:
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
     """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
-    by order for result.json. Raises UserError if the run has no n-grams.
+    by order for result.json.
     """
     if form in OF_COUNTS:
         sizes = _write_counts(run, store_dir, to, form, session)
@@ -99,10 +99,7 @@ def _in_words(sizes: list[int]) -> str:
 
 
 def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
-    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order.
-
-    Raises UserError if the model has no counts, or their text has changed.
-    """
+    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order."""
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
         raise UserError(f"{run.folder} is not a run of a count-based model: only these have counts")
@@ -161,7 +158,7 @@ def write_vectors(words: Sequence[str], vectors: npt.NDArray[np.float32], path: 
 
     A line `W D`; then for each word, as `writable` writes it, a line: the word and its D numbers, separated by spaces,
     of nine digits, which identify every float32; in the binary format the word, a space, and its numbers as
-    little-endian float32. Raises UserError if the file cannot be written.
+    little-endian float32.
     """
     form = " %.9g" * vectors.shape[1]
     with atomic_write(path) as temporary, temporary.open("wb") as file:

@@ -33,10 +33,7 @@ PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool e
 
 
 def scores_of(settings: MembersConfig, session: Session) -> tuple[list[TokenScores], Tokens]:
-    """Return the scores of the same tokens by each member, and these tokens; runs are scored on text= or `split`.
-
-    Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
-    """
+    """Return the scores of the same tokens by each member, and these tokens; runs are scored on text= or `split`."""
     names = settings.runs
     require_one_unit(names, settings.text)
     if settings.text is not None:
@@ -70,8 +67,7 @@ def open_members(
     """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
     It is that of the first run, open until `stack` closes, or has text= as its only split, over the words of the models
-    or their union. used: the splits that are fitted on and scored. Raises UserError if words differ without
-    vocabulary=union, if another run has other text in a split that is used, and if their rules for words differ.
+    or their union. used: the splits that are fitted on and scored.
     """
     names, union, corpus = settings.runs, settings.vocabulary is not None, None
     runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]

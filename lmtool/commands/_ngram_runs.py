@@ -118,8 +118,7 @@ def prune(
     """Prune a table by an entropy threshold, or to a number or share of n-grams; return it unchanged if neither is set.
 
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
-    prune by entropy. Raises UserError if the wanted size is below the number of 1-grams, and for a table that is
-    quantized or does not give probabilities.
+    prune by entropy.
     """
     if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalized):
         name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)

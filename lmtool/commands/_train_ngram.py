@@ -61,7 +61,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
 
 
 def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -> TrainedRun:
-    """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
+    """Return the run in the folder."""
     before, values = Run.open(session.out), plain_values(settings)
     path = session.out / "result.json"
     if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):

@@ -105,7 +105,7 @@ def run(settings: Settings, session: Session) -> Result:
 def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
     """Return each code of the most probable words as the word and its decisions, each a node, a bit and a probability.
 
-    words: as predicted. Raises UserError for a model without a tree.
+    words: as predicted.
     """
     from lmtool.data.text_form import visible
     from lmtool.neural.model import NeuralModel
@@ -148,8 +148,6 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
 def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
     """Return the lines of standard input as they arrive, without their line ends, once there is one. example: a command
     line for the error message.
-
-    Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
     """
     from lmtool.data.readers import stream_blocks
     from lmtool.data.standard_input import INPUT, standard_input

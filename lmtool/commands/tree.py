@@ -119,7 +119,7 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextForm, Tree]:
-    """Return the option, rules of text and tree of a run. Raises UserError if it has none, and for data= and tree=."""
+    """Return the option, rules of text and tree of a run."""
     from lmtool.runs.load import run_vocabulary, text_form
     from lmtool.runs.run import Run, run_folder
     from lmtool.runs.weights import TREE, load_tree
@@ -135,7 +135,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
 
 
 def _shown(given: list[str] | None, form: TextForm) -> list[int]:
-    """Return the ids of the words to show: as given, else of growing rank. Raises UserError for an unknown word."""
+    """Return the ids of the words to show: as given, else of growing rank."""
     labels = form.labels(form.vocabulary.words[:-1])
     if given is None:
         last = len(labels) - 1

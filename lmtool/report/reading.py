@@ -86,7 +86,7 @@ class Entry(Summary):
         return str(settings["kind"]) if isinstance(settings, dict) else None
 
     def loss_is_log_prob(self) -> bool:
-        """Return whether a neural run's training loss is -log p. Raises UserError if its output layer is unknown."""
+        """Return whether a neural run's training loss is -log p."""
         assert self.run is not None and self.output is not None, "asked of neural runs"
         layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
         return cast(type[OutputConfig], layer).loss_is_log_prob
@@ -100,7 +100,7 @@ def text_name(entries: Sequence[Entry]) -> str:
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
-    """Read a run or an evaluation. name: in the report. Raises UserError if one of its files is damaged."""
+    """Read a run or an evaluation. name: in the report."""
     there = (source.folder / "result.json").exists()
     entry = Entry(source, name, **vars(read_summary(source.folder, REMEDY) if there else Summary()))
     if entry.metric == "valid_perplexity":
@@ -159,7 +159,7 @@ def model_name(run: Run) -> str:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    """Read a learning-rate range test. Raises UserError if it is damaged."""
+    """Read a learning-rate range test."""
     saved = read_json(folder / RATES, REMEDY, schemas.RATES)
     test = RangeTest(**{each.name: saved[each.name] for each in fields(RangeTest) if each.name in saved})
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
