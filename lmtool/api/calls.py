@@ -162,9 +162,7 @@ def evaluate(
         raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
     require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
-    evaluation = evaluate_split(
-        loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
-    )
+    evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
     warn_once(session.warnings, loaded.name, stacklevel=3)
     return evaluation
 

@@ -18,14 +18,12 @@ from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
 from lmtool.data.split import Split
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
-from lmtool.data.text_form import split_of_text
+from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation import metrics, nbest
 from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import tokens_of
-from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
 from lmtool.results import Evaluation, Rescored
 from lmtool.runs.corpus import open_run_corpus
@@ -48,9 +46,8 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
             return Evaluation(run, name, cloze=cloze, normalized=model.normalized, notes=session.notes)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
-    return evaluate_split(
-        model, split, corpus.vocabulary, session, run=run, name=name, own=name, cloze=cloze, **_asked(settings)
-    )
+    loaded = TextModel(model, TextForm(corpus.vocabulary), run)
+    return evaluate_split(loaded, split, session, name, own=name, cloze=cloze, **_asked(settings))
 
 
 def _asked(settings: EvaluationConfig) -> dict[str, Any]:
@@ -93,8 +90,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    model, words, asked = loaded.model, loaded.vocabulary, _asked(settings)
-    return evaluate_split(model, split, words, session, run=loaded.name, name=name, printed=printed, **asked)
+    return evaluate_split(loaded, split, session, name, printed=printed, **_asked(settings))
 
 
 def _print_blocks(
@@ -106,47 +102,42 @@ def _print_blocks(
     def parts() -> Iterator[Part]:
         nonlocal seconds
         for block in blocks:
-            split = metrics.with_unk_as_oov(
-                split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary
-            )
+            split, _ = split_of_text([block], "-", loaded.form)
+            split = metrics.with_unk_as_oov(split, loaded.model, loaded.vocabulary)
             start = time.perf_counter()
             scores.append(loaded.model.score_text(split) if split.tokens else np.empty(0))
             seconds += time.perf_counter() - start
             read.append(block)
-            yield _detail(loaded.model, split, scores[-1], loaded.vocabulary)
+            yield _detail(loaded, split, scores[-1])
 
     for line in detail_lines(parts(), sentences=True, name="-"):
         session.say(line)
     return read, (np.concatenate(scores), seconds)
 
 
-def _dynamic_scores(
-    settings: EvaluationConfig, model: LanguageModel, split: Split, run: str, progress: bool
-) -> FloatArray:
-    """Return log p of each token by dynamic evaluation. run: the model's folder."""
+def _dynamic_scores(settings: EvaluationConfig, loaded: TextModel, split: Split, *, progress: bool) -> FloatArray:
+    """Return log p of each token by dynamic evaluation."""
     from lmtool.neural.dynamic import score_dynamically
     from lmtool.neural.model import NeuralModel
 
-    if not isinstance(model, NeuralModel):
+    if not isinstance(loaded.model, NeuralModel):
         raise UserError(
-            f"dynamic=true: {run} is not a single network with weights to train; of a mixture, evaluate each network "
-            "with dynamic=true, and mix these scores by lmtool ensemble"
+            f"dynamic=true: {loaded.name} is not a single network with weights to train; of a mixture, evaluate each "
+            "network with dynamic=true, and mix these scores by lmtool ensemble"
         )
     train, segment, lr, decay = None, settings.dynamic_segment, settings.dynamic_lr, settings.dynamic_decay
     if settings.dynamic_rule == "rms":
-        with open_run_corpus(Run.open(Path(run)), settings.store_dir, progress=progress) as corpus:
+        with open_run_corpus(Run.open(Path(loaded.name)), settings.store_dir, progress=progress) as corpus:
             train = corpus.split("train")
-    return score_dynamically(model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
+    return score_dynamically(loaded.model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
 
 
 def evaluate_split(
-    model: LanguageModel,
+    loaded: TextModel,
     split: Split,
-    vocabulary: Vocabulary,
     session: Session,
-    *,
-    run: str,
     name: str,
+    *,
     own: str | None = None,
     accuracy: bool = False,
     unnormalized: bool = False,
@@ -157,20 +148,21 @@ def evaluate_split(
 ) -> Evaluation:
     """Score text with a model.
 
-    run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalized, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
-    evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
+    name: of the text. own: the split of the run's data that it is, if any. accuracy, unnormalized, detail: as in
+    EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic evaluation; None for the
+    model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
     """
+    model, vocabulary, run, progress = loaded.model, loaded.vocabulary, loaded.name, session.progress
     split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
     if printed is not None:
         log_prob = printed[0]
     elif dynamic is not None:
-        log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
+        log_prob = _dynamic_scores(dynamic, loaded, split, progress=progress)
     elif unnormalized:
-        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
+        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=progress)
     else:
-        log_prob = model.score_text(split, progress=session.progress)
+        log_prob = model.score_text(split, progress=progress)
     seconds = time.perf_counter() - start if printed is None else printed[1]
     across = metrics.reads_across(model, split)
     if across is False:
@@ -186,7 +178,7 @@ def evaluate_split(
         run,
         replace(scores, normalized=normalized, dynamic=learns),
         seconds=seconds,
-        accuracy=metrics.split_accuracy(model, split, progress=session.progress) if accuracy else None,
+        accuracy=metrics.split_accuracy(model, split, progress=progress) if accuracy else None,
         cloze=cloze,
         log_z=metrics.log_z(model, split) if dynamic is None else None,
         across_sentences=across,
@@ -202,18 +194,16 @@ def evaluate_split(
     if split.tokens:
         session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
     if detail and printed is None:
-        part, sentences = _detail(model, split, log_prob, vocabulary), vocabulary.eos is not None
-        for line in detail_lines([part], sentences=sentences, name=name):
+        for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.eos is not None, name=name):
             session.say(line)
     return evaluation
 
 
-def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary: Vocabulary) -> Part:
+def _detail(loaded: TextModel, split: Split, log_prob: FloatArray) -> Part:
     """Return a text for SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
-    matched = None
-    if model.context_classes is not None:
-        matched = model.map_text(model.matched_lengths, split)
-    return tokens_of(split, vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
+    model = loaded.model
+    matched = None if model.context_classes is None else model.map_text(model.matched_lengths, split)
+    return tokens_of(split, loaded.vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
 
 
 def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
@@ -221,9 +211,8 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
     if loaded.dynamic:
         raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
     lists = nbest.read_nbest(nbest_file, settings.nbest_costs)
-    references = (
-        nbest.read_references(settings.nbest_reference, lists) if settings.nbest_reference is not None else None
-    )
+    file = settings.nbest_reference
+    references = None if file is None else nbest.read_references(file, lists)
     start = time.perf_counter()
     log_prob = nbest.hypothesis_log_prob(lists, loaded.score)
     seconds = time.perf_counter() - start
@@ -249,7 +238,7 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
         weight, penalty = nbest.tuned_weights(lists.total, log_prob, sizes, errors, lists.offsets, weight, penalty)
         reference_words = sum(len(split_words(line)) for line in references)
         if reference_words == 0:
-            raise UserError(f"{settings.nbest_reference} has no words: give the right transcriptions")
+            raise UserError(f"{file} has no words: give the right transcriptions")
         both = (lists.total - penalty * sizes, weight), (lists.total, 0.0)
         new, old = (errors[nbest.chosen(total, log_prob, lists.offsets, by)].sum() for total, by in both)
         best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
