@@ -32,6 +32,12 @@ from lmtool.text_model import TextModel
 GOOGLE = "counts in a folder"
 FST = "G in OpenFst's text format"
 OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models
+PACKABLE = {".arpa": "ARPA", ".lm": "ARPA", ".tsv": "counts in text"}  # also compressed
+FORMATS = {
+    **PACKABLE,
+    **{".fst.txt": FST, ".txt": "word2vec text", ".vec": "word2vec text", ".bin": "word2vec binary"},
+    **{".parquet": "counts in Parquet", ".safetensors": "safetensors"},
+}
 
 
 def format_of(name: str) -> str:
@@ -39,24 +45,10 @@ def format_of(name: str) -> str:
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
     path = PurePosixPath(name)
-    packed, plain = path.suffix in PACKED, path.with_suffix("") if path.suffix in PACKED else path
-    match plain.suffixes[-2:]:
-        case [*_, ".arpa" | ".lm"]:
-            return "ARPA"
-        case [*_, ".tsv"]:
-            return "counts in text"
-        case _ if packed:
-            pass
-        case [*_, ".fst", ".txt"]:
-            return FST
-        case [*_, ".txt" | ".vec"]:
-            return "word2vec text"
-        case [*_, ".bin"]:
-            return "word2vec binary"
-        case [*_, ".parquet"]:
-            return "counts in Parquet"
-        case [*_, ".safetensors"]:
-            return "safetensors"
+    known, path = (PACKABLE, path.with_suffix("")) if path.suffix in PACKED else (FORMATS, path)
+    for suffix in ("".join(path.suffixes[-2:]), path.suffix):
+        if suffix in known:
+            return known[suffix]
     raise UserError(
         f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv, "
         ".parquet or FOLDER/; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
