@@ -98,10 +98,20 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
     seconds = time.perf_counter() - start
-    result: dict[str, Any] = {"valid_perplexity": valid_perplexity, "examples": tokens, "seconds": seconds}
-    result |= {"examples_per_second": tokens / seconds, "epochs": tokens / train.tokens, "options": session.choices}
-    fits = teacher_run.fitted_on, like_run.fitted_on
-    save_ngram_run(session, plain_values(settings), like_run, tokenizer_in(like_run.folder), model, result, *fits)
+    trained = results.TrainedRun(
+        folder=session.out,
+        valid_perplexity=valid_perplexity,
+        parameters=sum(model.table.sizes),
+        ngrams=model.table.sizes,
+        examples=tokens,
+        examples_per_second=tokens / seconds,
+        epochs=tokens / train.tokens,
+        seconds=seconds,
+        options=session.choices,
+        store_dir=settings.store_dir,
+        notes=session.notes,
+    )
+    text, fits = (like_run, tokenizer_in(like_run.folder)), (teacher_run.fitted_on, like_run.fitted_on)
+    save_ngram_run(session, plain_values(settings), *text, model, trained.as_json(), *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
-    saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
-    return results.TrainedRun.of(session.out, saved, settings.store_dir, session.notes)
+    return trained

@@ -46,17 +46,12 @@ class Result(TableResult):
     text: str
     criterion: str
     pairs: int
-    runs: dict[str, dict[str, Cell]]
+    runs: list[dict[str, Cell]]
 
     @property
     def metric(self) -> float:
         """The error rate of the first run."""
-        return 1 - float(next(iter(self.runs.values()))["accuracy"] or 0)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json."""
-        runs = [{"run": run, **figures} for run, figures in self.runs.items()]
-        return {"text": self.text, "criterion": self.criterion, "pairs": self.pairs, "runs": runs}
+        return 1 - float(self.runs[0]["accuracy"] or 0)
 
     def heading(self) -> str:
         """Return the text, the number of pairs and the criterion."""
@@ -71,7 +66,7 @@ class Result(TableResult):
         for row in self.table:
             figures = [[float(value or 0) for value in row[k : k + 3]] for k in range(3, len(row), 5)]
             shown.append([*row[:3], *(value for x, low, high in figures for value in (x, (high - low) / 2))])
-        return text_table([*self.header[:3], *(name for run in self.runs for name in (run, "+-"))], shown)
+        return text_table([*self.header[:3], *(name for run in self.runs for name in (str(run["run"]), "+-"))], shown)
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -98,7 +93,7 @@ def run(settings: Settings, session: Session) -> Result:
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
-    runs: dict[str, dict[str, Cell]] = {}
+    runs: list[dict[str, Cell]] = []
     items: dict[str, list[Any]] = {key: [] for key in item}
     for name, model in models:
         good, bad, unknown = _score_pairs(model, pairs, places, settings, progress=session.progress)
@@ -109,7 +104,7 @@ def run(settings: Settings, session: Session) -> Result:
             "oov": groups.totals((good["oov"] > 0) | (bad["oov"] > 0)),
         }
         columns |= {key if settings.runs is None else f"{name} {key}": values for key, values in figures.items()}
-        runs[name] = {key: values[0] for key, values in figures.items()}
+        runs.append({"run": name, **{key: values[0] for key, values in figures.items()}})
         own = [[name] * len(pairs), outcome.tolist()]
         own += [rows[key].tolist() for rows in (good, bad) for key in FIGURES]
         for column, values in zip(items.values(), own, strict=True):
