@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lmtool.results.scores import Evaluation as Evaluation
     from lmtool.results.scores import Rescored as Rescored
     from lmtool.results.scores import ScoredTexts as ScoredTexts
-    from lmtool.results.texts import Surprisals as Surprisals
 
 # Imported on first use: help pages import the results of a verb, and must not wait for OmegaConf.
 __getattr__, __dir__, __all__ = lazy_names(
@@ -26,6 +25,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "base": "NOT_COMPARABLE SUM_UNKNOWN Result Written sizes_text",
         "runs": "MixedRun RateTest SweepTable TrainedRun",
         "scores": "Evaluation Rescored ScoredTexts",
-        "texts": "Surprisals",
     },
 )
