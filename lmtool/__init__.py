@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from lmtool.api.calls import tree as tree
     from lmtool.api.texts import score_texts as score_texts
     from lmtool.api.texts import surprisal as surprisal
+    from lmtool.commands import check as _check
     from lmtool.commands import compare as _compare
     from lmtool.commands import generate as _generate
     from lmtool.commands import neighbors as _neighbors
     from lmtool.commands import pairs as _pairs
     from lmtool.commands import predict as _predict
+    from lmtool.commands import unlikely as _unlikely
     from lmtool.commands import verify as _verify
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from lmtool.states import States as States
     from lmtool.text_model import TextModel as TextModel
 
+    check: Callable[..., _check.Result]
     compare: Callable[..., _compare.Result]
     convert: Callable[..., results.Written]
     distill: Callable[..., results.TrainedRun]
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     push: Callable[..., results.Written]
     report_page: Callable[..., results.Written]
     score: Callable[..., results.ScoredTexts]
+    unlikely: Callable[..., _unlikely.Result]
     verify: Callable[..., _verify.Result]
 
 __version__ = "0.7.0.dev0"

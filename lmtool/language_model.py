@@ -273,7 +273,9 @@ class LanguageModel(ABC):
         The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos:
         the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
         """
-        draws = np.stack([np.random.default_rng([seed, k]).random(length) for k in range(count)])  # [N, length]
+        draws = np.empty((count, length))  # first: too many are refused at once
+        for k, row in enumerate(draws):
+            row[:] = np.random.default_rng([seed, k]).random(length)
         contexts = np.repeat(context[None], count, axis=0)
         texts: list[list[int]] = [[] for _ in range(count)]
         unfinished = np.arange(count)

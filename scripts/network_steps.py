@@ -61,7 +61,7 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
 
 def settings_of(*words: str) -> Any:
     """Return the settings of `lmtool train` with words, as typed."""
-    return typed(own_part(composed(requested(CommandLine("train", [], list(words))))[1]), TrainSettings)
+    return typed(own_part(composed(requested(CommandLine("train", {}, list(words))))[1]), TrainSettings)
 
 
 def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:

@@ -72,6 +72,21 @@ def without_corpora(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
+def also_logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], None]]:
+    """Have caplog hear a logger by name, as commands remove its handler from the root. Undone after the test: the
+    handler is one for all tests, so that later ones would hear each message twice."""
+    loggers: list[logging.Logger] = []
+
+    def add(name: str) -> None:
+        loggers.append(logging.getLogger(name))
+        loggers[-1].addHandler(caplog.handler)
+
+    yield add
+    for logger in loggers:
+        logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture
 def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings draw their curves where matplotlib is installed, as for a user."""
     from lmtool.plots import can_plot
@@ -110,12 +125,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
     """What the words of a command line compose to, without Hydra's part."""
-    from lmtool.cli.arguments import CommandLine
+    from lmtool.cli.arguments import split_line
     from lmtool.cli.running import composed
     from lmtool.cli.words import requested
     from lmtool.config.compose import own_part
 
-    return own_part(composed(requested(CommandLine(verb, list(flags), list(words))))[1])
+    return own_part(composed(requested(split_line([verb, *flags, *words])))[1])
 
 
 NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]

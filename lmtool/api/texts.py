@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +35,15 @@ def score_texts(
     options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
     a non-string item when it is reached.
     """
-    from lmtool.commands._score_texts import scorer_of
-    from lmtool.evaluation.text_scores import scores_of
+    from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, scores_of
 
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     given = [run] if run_out is None else [run, run_out]
     models = [model_of(each, device, options) for each in given]
-    return scores_of(_checked(texts), scorer_of(models, across=across_sentences))
+    scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
+    return scores_of(_checked(texts), TextsScorer(*scoring, across=across_sentences))
 
 
 def _checked(texts: Iterable[Any]) -> Iterator[str]:
@@ -102,8 +101,7 @@ def surprisal(
     def scored(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)
         named = config.word_column, config.item_column, config.sentence_column
-        rows = rows_of_table(columns, "text", *named, config.sentences)
-        return score_rows(config, session, [replace(rows, spaces=spaces)])
+        return score_rows(config, session, [rows_of_table(columns, "text", *named, config.sentences, spaces=spaces)])
 
     found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):

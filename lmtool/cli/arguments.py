@@ -9,59 +9,44 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
+from pathlib import Path
 
-from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, keys_of
-from lmtool.commands import bare_setting, verbs
+from lmtool.commands import bare_setting, top_level_keys, verbs
 from lmtool.config.grammar import key_of, quoted
 from lmtool.errors import UserError
 from lmtool.system.terminal import close_words, nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
-INFO = ("--info", "-i")  # flags whose value may be left out: the first of its choices
-# Hydra flags that take the next argument as their value, with the choices if there are few.
-FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(INFO, ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
-    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
-    **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
-    "--experimental-rerun": (),
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+# Hydra's flags: None without a value, else the values that they allow, empty for any. --info may stand alone.
+FLAGS: dict[str, tuple[str, ...] | None] = {
+    **dict.fromkeys(("--multirun", "--help", "--version", "--resolve")),
+    **{"--cfg": ("job", "hydra", "all"), "--info": INFO, "--package": (), "--config-dir": (), "--config-name": ()},
 }
+SHORT = {"-m": "--multirun", "-h": "--help", "-c": "--cfg", "-i": "--info", "-p": "--package"}
+SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 USUAL_FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir", "--version")
-RARE_FLAGS = ("-h", "--hydra-help", "--resolve", "--run", "-r", "--shell-completion", "-sc")
-FLAGS = {*FLAGS_WITH_VALUE, *USUAL_FLAGS, *RARE_FLAGS}
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A line without the program's name. flags: Hydra flags with values."""
+    """A line without the program's name. flags: Hydra's flags by their long names, with their values or ""."""
 
     verb: str | None
-    flags: list[str]
+    flags: dict[str, str]
     overrides: list[str]
-
-    @property
-    def words(self) -> list[str]:
-        """The arguments for Hydra: flags first, the only order its parser accepts."""
-        return [*self.flags, *self.overrides]
 
     @property
     def multirun(self) -> bool:
         """Whether the line asks for a sweep."""
-        return any(flag in MULTIRUN for flag in self.flags) or "hydra.mode=MULTIRUN" in self.overrides
+        return "--multirun" in self.flags or "hydra.mode=MULTIRUN" in self.overrides
 
-    def flag(self, *names: str) -> str | None:
-        """Return the value of the first of these flags, which may be the next word; None if none is given."""
-        for flag, after in zip_longest(self.flags, self.flags[1:], fillvalue=""):
-            name, equals, value = flag.partition("=")
-            if name in names:
-                return value if equals else after
-        return None
-
-    def has_flag(self, name: str) -> bool:
-        """Return whether a flag is given, and is not the value of another."""
-        pairs = pairwise(["", *self.flags])
-        return any(flag.partition("=")[0] == name for before, flag in pairs if before not in FLAGS_WITH_VALUE)
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of --config-dir, if there is one."""
+        return [Path(folder)] if (folder := self.flags.get("--config-dir")) else []
 
     def given(self, key: str) -> str | None:
         """Return a line's last override of a key."""
@@ -74,23 +59,24 @@ def split_line(words: list[str]) -> CommandLine:
     Raises UserError for an unknown verb or flag, for a second text and for text that is not UTF-8.
     """
     verb: str | None = None
-    flags: list[str] = []
+    flags: dict[str, str] = {}
     overrides: list[str] = []
     waiting: str | None = None  # a flag whose value comes next
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if waiting is not None:
             if is_flag(word):
                 raise UserError(f"{waiting} needs a value after it; is {word} one? write {waiting}={word}")
-            flags.append(_flag_value(waiting, word))
+            flags[waiting] = _flag_value(waiting, word)
             waiting = None
         elif is_flag(word):
-            flag, equals, value = word.partition("=")
+            name, equals, value = word.partition("=")
+            flag = SHORT.get(name, name)
             if flag not in FLAGS:
-                raise UserError(f"no flag {flag}{_instead_of(word, after)}{_as_text(word, verb)}")
-            takes_value = flag in FLAGS_WITH_VALUE
-            if flag in INFO and not equals and after not in FLAGS_WITH_VALUE[flag]:
-                word, equals, value = f"{flag}=all", "=", "all"  # else Hydra's parser would take the next word
-            flags.append(f"{flag}={_flag_value(flag, value)}" if equals and takes_value else word)
+                raise UserError(f"no flag {name}{_instead_of(word, after)}{_as_text(word, verb)}")
+            if flag == "--info" and not equals and after not in INFO:
+                equals, value = "=", "all"
+            takes_value = FLAGS[flag] is not None
+            flags[flag] = _flag_value(flag, value) if equals and takes_value else ""
             waiting = flag if takes_value and not equals else None
         elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
             verb = word
@@ -106,10 +92,10 @@ def split_line(words: list[str]) -> CommandLine:
 
 def _flag_value(flag: str, value: str) -> str:
     """Return a flag's value; `~/` is the home folder. Raises UserError for an invalid one."""
-    choices = FLAGS_WITH_VALUE[flag]
+    choices = FLAGS[flag]
     if choices and value not in choices:
         raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
-    return os.path.expanduser(value) if flag in CONFIG_DIR else value
+    return os.path.expanduser(value) if flag == "--config-dir" else value
 
 
 def _instead_of(word: str, after: str) -> str:
@@ -140,7 +126,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     if bare is None:
         return words
     key, several = bare
-    known = keys_of(verb)
+    known = top_level_keys(verb)
     settings = [word for word in words if _is_setting(word, known)]
     free = [_as_utf8(word) for word in words if not _is_setting(word, known)]
     if not free:

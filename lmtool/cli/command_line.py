@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
@@ -69,18 +70,19 @@ def _dispatch(words: list[str]) -> int:
         return completion.run(words[words.index(verb) + 1 :])
     line = split_line(words)
     if line.verb is None:
-        if "--version" in line.words:
+        if "--version" in line.flags:
             print(help_pages.version_page())
-        elif not line.words or "--help" in line.flags or "-h" in line.flags:
+        elif not words or "--help" in line.flags:
             print(help_pages.overview())
         else:
-            raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(verbs())}")
+            raise UserError(f"no verb in {' '.join(words)!r}: choose one of {', '.join(verbs())}")
         return 0
     options = line.given("options")
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
-        if line.verb == "help" or "--help" in line.flags or "-h" in line.flags:
-            page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
-            print(for_terminal(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words)))
+        if line.verb == "help" and line.overrides:
+            line = replace(line, verb=line.overrides[0], flags={**line.flags, "--help": ""})
+        if line.verb == "help" or "--help" in line.flags:
+            print(for_terminal(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
             return 0
         from lmtool.cli.running import run_line
 

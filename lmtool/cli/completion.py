@@ -14,8 +14,8 @@ import sys
 from contextlib import suppress
 
 from lmtool.cli import help_pages
-from lmtool.cli.arguments import USUAL_FLAGS
-from lmtool.cli.help_pages import chosen_groups, folders_of, types_of_line
+from lmtool.cli.arguments import USUAL_FLAGS, CommandLine, split_line
+from lmtool.cli.help_pages import PLUGINS, chosen_groups, types_of_line
 from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
 from lmtool.config.request import HYDRA_TEXTS, OUT
@@ -62,6 +62,7 @@ NAMES = {
     **dict.fromkeys(("split", "fit_split", "tune_on"), ("train", "valid", "test")),
     "device": ("auto", "cpu", "cuda", "mps"),
 }
+CONFIG_DIR = ("--config-dir", "-cd")
 SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # characters escaped by a backslash in all three shells
 
 
@@ -106,50 +107,54 @@ def _last_word(line: str) -> str:
 
 
 def _whole_words(words: list[str], last: str) -> list[str]:
-    verb = next((word for word in words if word in verbs()), None)
     flag, equals, value = last.partition("=")
-    if words and words[-1] in help_pages.CONFIG_DIR:
+    if words and words[-1] in CONFIG_DIR:
         return _paths(last)
-    if flag in help_pages.CONFIG_DIR and equals:
+    if flag in CONFIG_DIR and equals:
         return [f"{flag}={path}" for path in _paths(value)]
     if last.startswith("-"):
         return list(USUAL_FLAGS)
-    if verb is None:
+    try:
+        line = split_line(words)
+    except UserError:  # a mistake earlier on the line, which running it will report
+        line = CommandLine(next((word for word in words if word in verbs()), None), {}, [])
+    if line.verb is None:
         return [*verbs(), "completion"]
-    options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
+    options = (line.given("options") or "").partition("=")[2]
     groups: dict[str, str] = {}
     with suppress(UserError), folder_in_use(options or None):
-        with suppress(UserError):  # a mistake earlier on the line, which running it will report
-            groups = chosen_groups(verb, words)
-        return (_values if equals else _keys)(verb, groups, words, last)
+        with suppress(UserError):
+            groups = chosen_groups(line)
+        return (_values if equals else _keys)(line, groups, last)
     return []
 
 
-def _keys(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
+def _keys(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
+    verb = str(line.verb)
     names = [f"{OUT}=", *(name for group in groups for name in (f"{group}=", f"{group}."))]
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
-    names += [f"{key}=" for key in (*HYDRA_TEXTS, *help_pages.PLUGINS)] if last.startswith("h") else []
+    names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
     files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
     inside = [group for group in groups if last.startswith(f"{group}.")]
-    files += [(f"{group}.", option_file(group, groups[group], folders_of(words))) for group in inside]
+    files += [(f"{group}.", option_file(group, groups[group], line.folders)) for group in inside]
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
     return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
-def _values(verb: str, groups: dict[str, str], words: list[str], last: str) -> list[str]:
+def _values(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
     """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
-    name, folders = key.lstrip("+"), folders_of(words)
+    name = key.lstrip("+")
     own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
-    type_ = types_of_line(verb, own, folders).below(name.split(".")) or SettingType()
-    several = value.startswith("[") or type_.item is not None or any(flag in words for flag in help_pages.MULTIRUN)
+    type_ = types_of_line(str(line.verb), own, line.folders).below(name.split(".")) or SettingType()
+    several = value.startswith("[") or type_.item is not None or line.multirun
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
     group = next((group for group, setting in CHOSEN.items() if setting == name), name)
     known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
-    found = list(help_pages.PLUGINS.get(group) or yaml_files(group, folders) or known)
+    found = list(PLUGINS.get(group) or yaml_files(group, line.folders) or known)
     if not found and (type_.may_be_text or name in (OUT, *HYDRA_TEXTS)):
         found = _paths(value[start:])
     return [f"{key}={value[:start]}{each}" for each in found]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from lmtool import __version__
+from lmtool.cli.arguments import CommandLine
 from lmtool.commands import bare_setting, own_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
@@ -31,31 +31,14 @@ PLUGINS: dict[str, dict[str, str | None]] = {
     "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},
     "hydra/sweeper": {"basic": None, "optuna": "optuna"},
 }
-CONFIG_DIR = ("--config-dir", "-cd")
-MULTIRUN = ("-m", "--multirun")
 
 
-def folders_of(words: list[str]) -> list[Path]:
-    """Return the folder of --config-dir on a line, if there is one."""
-    for word, after in pairwise([*words, ""]):
-        flag, equals, value = word.partition("=")
-        if flag in CONFIG_DIR and (folder := value if equals else after):
-            return [Path(folder)]
-    return []
-
-
-def keys_of(verb: str) -> set[str]:
-    """Return a verb's top-level keys, including `hydra` and groups."""
-    texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
-    return {"hydra"}.union(*({setting.path[0] for setting in text.settings} | text.groups.keys() for text in texts))
-
-
-def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
+def chosen_groups(line: CommandLine) -> dict[str, str]:
     """Return the option of each group of a line, in a sweep the first of several. Raises UserError as `chosen`."""
-    given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
-    if any(flag in MULTIRUN for flag in words):
-        given = {key: value.partition(",")[0] for key, value in given.items()}
-    return chosen(verb, {key: value.strip("'\"") for key, value in given.items()}, folders_of(words))
+    assert line.verb is not None, "groups are those of a verb"
+    given = dict(word.split("=", 1) for word in line.overrides if "=" in word)
+    given = {key: (value.partition(",")[0] if line.multirun else value).strip("'\"") for key, value in given.items()}
+    return chosen(line.verb, given, line.folders)
 
 
 def types_of_line(verb: str, groups: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
@@ -117,13 +100,14 @@ Examples:
   lmtool completion fish | source        # in ~/.config/fish/config.fish"""
 
 
-def verb_page(verb: str, words: list[str]) -> str:
+def verb_page(line: CommandLine) -> str:
     """Return the `lmtool <verb> --help` page; overrides on the line choose the options shown in full."""
+    verb = line.verb or "help"
     if verb == "completion":
         return completion_page()
     if verb not in verbs():
         raise UserError(f"no verb {verb!r}{nearest(verb, verbs())}")
-    groups, folders = chosen_groups(verb, words), folders_of(words)
+    groups, folders = chosen_groups(line), line.folders
     types, bare = types_of_line(verb, groups, folders), bare_setting(verb)
     file = read(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")

@@ -213,7 +213,7 @@ def placed(message: str, key: str, composition: Composition) -> str:
 def _place_of(key: str, composition: Composition) -> str | None:
     """Return FILE:LINE of a setting that is taken from a YAML file, the last one merged first."""
     request, key = composition.request, key.partition("[")[0]
-    folders, folder = request.folders, Path(request.config_path or conf_dir())
+    folders = request.folders
     experiments = yaml_files(EXPERIMENT, folders)
     name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
     files = [(experiments[name], "")] if name in experiments else []
@@ -223,7 +223,7 @@ def _place_of(key: str, composition: Composition) -> str | None:
             if each in of_group:
                 files.append((of_group[each], f"{group}."))
                 names += [base for base in read(of_group[each]).bases if base not in names]
-    files += [(folder / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
+    files += [(conf_dir() / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
     for path, prefix in files:
         line = line_of(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
         if line is not None:

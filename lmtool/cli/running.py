@@ -29,7 +29,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import jobs_of
 from lmtool.cli.unknown_keys import unknown_key
 from lmtool.cli.values import read_text
-from lmtool.cli.words import flags_of, requested, with_parameters
+from lmtool.cli.words import requested, with_parameters
 from lmtool.commands import own_types, run_command, settings_of
 from lmtool.config.compose import BASE, OPTIONAL, Composition, choices_of, hydra_state, hydra_words, own_part
 from lmtool.config.grammar import as_text, escaped, key_of, parsed, quoted, swept
@@ -45,8 +45,6 @@ from lmtool.sweeps import job, restart, sweep
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
-BY_HYDRA = ("--info", "-i", "--hydra-help", "--shell-completion", "-sc", "--experimental-rerun")
-
 
 def run_line(line: CommandLine) -> int:
     """Run a command line and return its exit code.
@@ -56,18 +54,18 @@ def run_line(line: CommandLine) -> int:
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
     request = only_the_first_writes(requested(line))
-    shown = [flag for flag in (*BY_HYDRA, "--cfg", "-c") if line.has_flag(flag)]
-    if len(shown) > 1 or (shown and line.multirun and shown[0] in BY_HYDRA):
-        raise UserError(f"{' and '.join(shown)}: show one thing at a time, and without -m")
-    if any(line.has_flag(flag) for flag in BY_HYDRA):
+    part, info = line.flags.get("--cfg"), line.flags.get("--info")
+    if info is not None:
+        if part is not None or line.multirun:
+            raise UserError("--info: show one thing at a time, and without -m")
         composed(request)  # which checks what Hydra will read
         try:
-            by_hydra(request, line.flags, hydra_words(request), lambda _: None)
+            by_hydra(request, [f"--info={info}"], hydra_words(request), lambda _: None)
         except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-            raise UserError(f"{shown[0]}: {first_line(error)}") from error
+            raise UserError(f"--info: {first_line(error)}") from error
         return 0
-    if (part := line.flag("--cfg", "-c")) is not None:
-        return _show(request, part, line.flag("--package", "-p"), resolve=line.has_flag("--resolve"))
+    if part is not None:
+        return _show(request, part, line.flags.get("--package"), resolve="--resolve" in line.flags)
     if request.sweep:
         return run_sweep(request)
     run_once(request)
@@ -142,10 +140,10 @@ def run_once(request: Request) -> Any:
                 _save(request, settings, Path(folder, of_hydra.output_subdir))
         except OSError as error:
             raise mistakes.of_folder(error) from error
-        except ValueError as error:  # of logging, e.g. for its file
+        except (ValueError, KeyError) as error:  # of logging, e.g. for its file
             if isinstance(error.__cause__, OSError):
                 raise mistakes.of_folder(error.__cause__) from error
-            raise UserError(f"hydra.job_logging: {first_line(error)}") from error
+            raise UserError(f"hydra.job_logging: {first_line(error)} ({type(error).__name__})") from error
         keeps = folder == os.path.join(started_in, of_hydra.run.dir)
         with env_override(of_hydra.job.env_set):
             return run_command_of(composition, settings, Path(folder), progress=on_terminal(), keeps=keeps)
@@ -191,6 +189,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             raise UserError(unknown_key(key, str(asked.values[key]), jobs, python=request.python))
         optional = {key for key in names if any(lacking[key])}
         optional |= {group for group in unused if any(group not in job.groups for job in jobs)}
+        compares = bool(optional) and restart.is_grid(of_hydra)  # jobs, which may be equal
         if request.is_guarded:
             optional = {*names, *(group for group in asked.choices if not group.startswith("hydra/"))}
         with sweep.started(asked, of_hydra) as state:
@@ -200,7 +199,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             words += [f"hydra.sweep.dir={quoted(of_hydra.sweep.dir)}"]
             words += ["hydra.sweeper.params=null"] if asked != request else []
             about: dict[str, Any] = {"quiet": quiet, "progress": on_terminal() if progress is None else progress}
-            folder = Path(of_hydra.sweep.dir) if optional and is_grid else None
+            folder = Path(of_hydra.sweep.dir) if compares else None
             name = request.verb if request.is_guarded else request.config_name
             try:
                 told = replace(asked, config_name=name)
@@ -251,11 +250,13 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
         result = run_command_of(composition, settings, folder, launcher=of_hydra.launcher, **about)
         return result.metric if isinstance(result, Result) else None
 
+    places = {"--config-dir": asked.config_dir, "--config-name": asked.config_name}
+    flags = {name: value for name, value in places.items() if value is not None}
     mistake: UserError | None = None
     options = asked.values.get("options")
     with folder_in_use(None if options is None else str(read_text(str(options)))):
         try:
-            request = replace(requested(CommandLine(asked.verb, flags_of(asked), words), optional), typed=asked.typed)
+            request = replace(requested(CommandLine(asked.verb, flags, words), optional), typed=asked.typed)
         except UserError as error:
             request = Request(asked.verb, values={key_of(word): word.partition("=")[2] for word in words})
             mistake = error
@@ -266,7 +267,7 @@ def _job(asked: Request, optional: set[str], seeds: list[Any], sweep: Path | Non
 
 def by_hydra(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
     """Run Hydra's own application with these flags and overrides, and the folders of a request."""
-    folder = str(Path(request.config_path or conf_dir()).absolute())
+    folder = str(conf_dir().absolute())
     argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["lmtool", *flags, *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised instead of printed

@@ -26,7 +26,7 @@ from lmtool.runs.resume import saved_request
 from lmtool.sweeps.restart import saved_sweep
 
 RESUME = "resume"
-ONE_JOB = ("--cfg", "-c", "--info", "-i")  # flags that show the settings of one job
+ONE_JOB = {"--cfg", "--info"}  # flags that show the settings of one job
 
 
 def requested(line: CommandLine, optional: Collection[str] | None = None) -> Request:
@@ -46,7 +46,7 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     words = [word for word in words if earlier is None or word.key != RESUME]
     groups = [word for word in words if is_group(word.key, own, folders) and not word.text.startswith("{")]
     _require_search_path(words)
-    if line.multirun and any(line.has_flag(flag) for flag in ONE_JOB):
+    if line.multirun and ONE_JOB & line.flags.keys():
         for word in words:
             if swept(word.key, word.text, folders):
                 raise UserError(f"{word.written}: --cfg and --info show one job: choose one value")
@@ -96,22 +96,15 @@ def with_parameters(request: Request, parameters: Mapping[str, Any], own: Mappin
     return replace(request, choices=choices, values=values | request.values)
 
 
-def flags_of(request: Request) -> list[str]:
-    """Return the flags of a request."""
-    names = ("config_dir", "config_name", "config_path")
-    return [f"--{name.replace('_', '-')}={value}" for name in names if (value := getattr(request, name))]
-
-
 def _places_of(line: CommandLine) -> dict[str, Any]:
-    """Return the folders and the name that the flags of a line give. Raises UserError for a missing folder."""
-    beside, folder = line.flag("--config-dir", "-cd"), line.flag("--config-path", "-cp")
+    """Return the folder and the name that the flags of a line give. Raises UserError for a missing folder."""
+    beside = line.flags.get("--config-dir")
     if beside is not None:
         require_folder("--config-dir", beside)
         if not Path(beside).is_dir():
             raise UserError(f"--config-dir {beside}: no such folder; name one that holds GROUP/NAME.yaml")
-    named = {"config_dir": beside, "config_path": folder}
-    found = {key: None if value is None else os.path.abspath(value) for key, value in named.items()}
-    return found | {"config_name": line.flag("--config-name", "-cn")}
+        beside = os.path.abspath(beside)
+    return {"config_dir": beside, "config_name": line.flags.get("--config-name")}
 
 
 def _require_search_path(words: list[Word]) -> None:
@@ -159,7 +152,7 @@ def earlier_run(folder: Path, request: Request) -> Request:
 
 
 def _of_somebody(earlier: Request, folder: str, typed: Collection[str]) -> Request:
-    earlier = replace(earlier, config_name=None, config_path=None, typed=frozenset())  # its --config-dir is used again
+    earlier = replace(earlier, config_name=None, typed=frozenset())  # its --config-dir is used again
     earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
     require_allowed_request(earlier, typed)
     return earlier.updated(Request(earlier.verb, values={OUT: escaped(folder)}))

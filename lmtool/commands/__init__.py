@@ -13,6 +13,7 @@ from typing import Any
 
 from lmtool.config.options import HOMES, conf_dir
 from lmtool.config.types import TRAINING, SettingType, types_of
+from lmtool.config.yaml_files import read
 from lmtool.system.terminal import first_use_announced, only_table
 
 FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in this order
@@ -47,6 +48,12 @@ def bare_setting(verb: str) -> tuple[str, bool] | None:
         if "rule" in field.metadata and field.metadata["rule"].bare:
             return field.name, str(field.type).startswith("list")
     return None
+
+
+def top_level_keys(verb: str) -> set[str]:
+    """Return a verb's top-level keys, including `hydra` and groups."""
+    texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
+    return {"hydra"}.union(*({setting.path[0] for setting in text.settings} | text.groups.keys() for text in texts))
 
 
 def settings_for(verb: str, **arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import __version__
-from lmtool.commands._score_outputs import Part, taken_names
+from lmtool.commands._score_outputs import ScoredBlock, taken_names
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
 from lmtool.config.rules import as_written
@@ -35,9 +35,7 @@ from lmtool.text_model import TextModel
 
 
 def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts; for target= no
-    models, and the scorer by its n-grams and those of the texts, which are read for them.
-    """
+    """Return the models of the runs and their scorer of texts; for target= no models, and a scorer by n-grams."""
     if settings.target is not None:
         session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
         target = text_files(settings.target, "target")
@@ -56,7 +54,8 @@ def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tu
         models.append(load(settings.run_out, settings.device))
     models = [model.reading(settings.blank_lines) for model in models]
     one_text = settings.across_sentences and settings.column is None  # all lines; scores depend on those before
-    scorer = scorer_of(models, across=settings.across_sentences, one_text=one_text)
+    scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
+    scorer = TextsScorer(*scoring, across=settings.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
         session.note(READ_ALONE)
     if settings.normalize is Normalize.ccnet:
@@ -73,18 +72,12 @@ def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tu
     return models, scorer
 
 
-def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
-    """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
-    named = (ScoringModel(each.model, each.form, each.name) for each in models)
-    return TextsScorer(*named, across=across, one_text=one_text)
-
-
 def identity_of(settings: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Return plain values that are equal if and only if the scores of texts are."""
-    given = (
-        [text_file(settings.arpa, "arpa")] if settings.arpa else [] if settings.target else [run_folder(settings.run)]
-    )
-    runs = [_run_identity(Path(name)) for name in (*given, settings.run_out) if name is not None]
+    given = [settings.run_out]
+    if settings.target is None:
+        given.append(text_file(settings.arpa, "arpa") if settings.arpa else str(run_folder(settings.run)))
+    runs = [_run_identity(Path(name)) for name in given if name is not None]
     named = ("column", "columns", "across_sentences", "device", "on_error", "normalize", "blank_lines")
     values: dict[str, Any] = {name: as_written(getattr(settings, name)) for name in named}
     files = {"tokenizer": settings.tokenizer, "target": settings.target}
@@ -109,7 +102,7 @@ def score_blocks(
     result: ScoredTexts,
     *,
     progress: bool,
-) -> Iterator[Part]:
+) -> Iterator[ScoredBlock]:
     """Score the texts that the journal does not have yet; yield each block with its rows. Time is added to `result`."""
     if journal.complete:
         return
@@ -122,7 +115,7 @@ def score_blocks(
         for block, texts, faults in _read(settings, blocks, taken):
             rows, others = scorer.each(texts, progress=progress)
             for k, fault in others.items():
-                faults.setdefault(k, f"{block.place(k)}: {fault}")
+                faults.setdefault(k, f"{block.records()[k][0]}: {fault}")
                 if not passed:
                     raise RecordError(faults[k])
             journal.add(rows, faults)

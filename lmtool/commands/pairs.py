@@ -74,9 +74,9 @@ def run(settings: Settings, session: Session) -> Result:
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
     from lmtool.data.readers import JSON_LINES, form_of
+    from lmtool.data.table_writer import require_table, write_table
     from lmtool.data.text_records import require_separate
     from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
-    from lmtool.evaluation.score_table import require_table, write_columns
     from lmtool.runs.load import load_each
 
     if settings.to is not None:
@@ -121,11 +121,11 @@ def run(settings: Settings, session: Session) -> Result:
     about = settings.text, settings.criterion, len(pairs), runs
     result = Result(*about, header=list(columns), table=table, notes=session.notes)
     if settings.to is not None:
-        write_columns({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
+        write_table({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
-        write_columns(given | items, settings.items)
+        write_table(given | items, settings.items)
     session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", settings.to, settings.items)
     return result
 

@@ -13,7 +13,6 @@ from lmtool.config.rules import require
 from lmtool.errors import UserError
 from lmtool.results.scores import ScoredTexts, perplexity_of
 from lmtool.session import Session
-from lmtool.system.terminal import table_output
 
 
 class Settings(ScoreConfig):
@@ -80,13 +79,14 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     from lmtool.data.text_records import STANDARD, record_blocks
     from lmtool.evaluation.text_scores import ScoreJournal
 
-    out = table_output() if STANDARD in (settings.to, settings.filter) else None
     names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")
     require_outputs(settings, names)
     models, scorer = load_scorer(settings, names, session)
-    target = session.out / "scores" if out is not None else Path(str(settings.to or settings.filter))
+    writes_standard = STANDARD in (settings.to, settings.filter)
+    target = session.out / "scores" if writes_standard else Path(str(settings.to or settings.filter))
     # Not resumed; each block is written once it is scored.
-    once = STANDARD in (settings.text, settings.to, settings.filter)
+    passed = settings.on_error != STOP
+    once = writes_standard or settings.text == STANDARD
     streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
     identity = None if once or scorer.one_text else identity_of(settings, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
@@ -96,17 +96,16 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
         result.across_sentences, result.max_oov = scorer.across_sentences, settings.max_oov
         result.resumed, result.target = journal.rows, settings.target
-        pairs = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
+        blocks = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:
-            deque(pairs, maxlen=0)
-            pairs = ((None, *part) for part in journal.parts())
+            deque(blocks, maxlen=0)
+            blocks = ((None, *part) for part in journal.parts())
             if carries(settings):  # the table has some of the fields, which are read a second time
-                passed = settings.on_error != STOP
-                pairs = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
+                blocks = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
         if settings.to is not None:
-            write_scores(settings, models, journal, pairs, out if settings.to == STANDARD else None, result, session)
+            write_scores(settings, models, journal, blocks, result, session)
         elif streams:
-            write_filtered(settings, pairs, out, journal, result)
+            write_filtered(settings, blocks, journal, result)
         for rows, _ in journal.parts():
             result.texts += len(rows)
             result.empty += int((rows["tokens"] == 0).sum())
@@ -120,8 +119,8 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         for model in models[:1]:
             session.warn(*text_warning(settings.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if settings.filter is not None and result.kept is None:
-            blocks = record_blocks(names, settings.column, passed=settings.on_error != STOP)
-            write_filtered(settings, journal.of_blocks(blocks), out, journal, result)
+            again = record_blocks(names, settings.column, passed=passed)
+            write_filtered(settings, journal.of_blocks(again), journal, result)
     result.notes = session.notes
     session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -120,12 +121,11 @@ def score_rows(
     parts: Iterable[WordRows],
     models: list[tuple[str, TextModel]] | None = None,
 ) -> Surprisals:
-    """Score words in rows by each model, and write the table, part by part to standard output."""
+    """Score words in rows by each model, and write the table, part by part."""
     import numpy as np
 
-    from lmtool.data.readers import form_of
-    from lmtool.data.text_records import STANDARD
-    from lmtool.evaluation.score_table import require_table, write_columns
+    from lmtool.data.readers import TABLES
+    from lmtool.data.table_writer import Part, require_table, table_form, write_table
     from lmtool.evaluation.surprisal import score_words
     from lmtool.evaluation.text_scores import ScoringModel
     from lmtool.runs.load import load_each
@@ -133,69 +133,73 @@ def score_rows(
     if settings.to is not None:
         require_table(settings.to, bom=settings.bom)
     models = models or list(load_each(settings))
+    for _, model in models:
+        if settings.entropy and not model.normalized:
+            remedy = "scores that do not sum to one, and no entropy: leave it out"
+            raise UserError(f"entropy=true: {model.name} has {remedy}")
     forms = {
         (model.vocabulary.fingerprint(), model.form.rules, model.form.unit, subwords and subwords.json)
         for model, subwords in ((model, model.form.subwords) for _, model in models)
     }
     scores: dict[str, list[WordScores]] = {name: [] for name, _ in models}
     table: dict[str, list[Any]] = {}
-    sentences, means = 0, []
-    for rows in parts:
-        session.warn(*rows.warnings)
-        session.note(*rows.notes)
-        shown = {}
-        for name, model in models:
-            if settings.entropy and not model.normalized:
-                raise UserError(
-                    f"entropy=true: {model.name} has scores that do not sum to one, and no entropy: leave it out"
+    sentences = items = 0
+
+    def scored() -> Iterator[Part]:
+        nonlocal sentences, items
+        for rows in parts:
+            session.warn(*rows.warnings)
+            session.note(*rows.notes)
+            shown = {}
+            for name, model in models:
+                found = score_words(
+                    ScoringModel(model.model, model.form, model.name),
+                    rows,
+                    settings.words,
+                    keep_punctuation=settings.keep_punctuation,
+                    entropy=settings.entropy,
+                    add_end=settings.end_of_sentence == "add_to_last",
+                    across=settings.across_sentences,
+                    progress=session.progress,
                 )
-            found = score_words(
-                ScoringModel(model.model, model.form, model.name),
-                rows,
-                settings.words,
-                keep_punctuation=settings.keep_punctuation,
-                entropy=settings.entropy,
-                add_end=settings.end_of_sentence == "add_to_last",
-                across=settings.across_sentences,
-                progress=session.progress,
-            )
-            scores[name].append(found)
-            shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
-        part = _table(settings, rows, shown, same_tokens=len(forms) == 1)
-        if settings.to == STANDARD:
-            write_columns(part | rows.cells, STANDARD, bom=settings.bom and not table, header=not table)
-        for key, values in part.items():
-            table.setdefault(key, []).extend(values)
-        sentences += len(rows.starts) - 1
+                scores[name].append(found)
+                shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
+            part = _table(settings, rows, shown, same_tokens=len(forms) == 1)
+            for key, values in part.items():
+                table.setdefault(key, []).extend(values)
+            sentences, items = sentences + len(rows.starts) - 1, len(rows.item_starts) - 1
+            yield None, part | (rows.cells if table_form(str(settings.to)) in TABLES else {})
+
+    rows_of_table = scored()
+    _, first = next(rows_of_table)
+    if settings.to is None:
+        deque(rows_of_table, maxlen=0)
+    else:
+        write_table(first, settings.to, rows_of_table, bom=settings.bom)
+    means = []
     for name, model in models:
         nats = np.concatenate([found.surprisal for found in scores[name]])
-        means.append({"run": name, "mean_surprisal": float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])})
-        means[-1] |= _report(settings, model, scores[name], sentences, session)
+        mean = float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])
+        oov = sum(int(found.oov.sum()) for found in scores[name])
+        means.append({"run": name, "mean_surprisal": mean, "oov": oov})
+        _report(settings, model, scores[name], sentences, session)
     lines = [list(row) for row in zip(*table.values(), strict=True)]
-    about = settings.text, sentences, len(rows.item_starts) - 1, settings.unit, means, settings.to
+    about = settings.text, sentences, items, settings.unit, means, settings.to
     result = Surprisals(*about, header=list(table), table=lines, notes=session.notes)
-    if settings.to not in (None, STANDARD):
-        write_columns(table | (rows.cells if form_of(settings.to) is None else {}), settings.to, bom=settings.bom)
     session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result
 
 
-def _report(
-    settings: Settings, model: TextModel, scores: list[WordScores], sentences: int, session: Session
-) -> dict[str, int]:
-    """Print the warnings and notes on the scores of a text's parts; return the number of OOVs."""
+def _report(settings: Settings, model: TextModel, scores: list[WordScores], sentences: int, session: Session) -> None:
+    """Print the warnings and notes on the scores of a text's parts."""
     import numpy as np
 
     from lmtool.data.oov import text_warning
 
-    words = [word for found in scores for word in found.tokens]
-    unknown = [token for word in words for token in word if token not in model.vocabulary.ids]
-    tokens = sum(map(len, words))
-    session.warn(
-        *text_warning(
-            settings.text, len(unknown), tokens, unknown, model.vocabulary, keep_punctuation=settings.keep_punctuation
-        )
-    )
+    tokens = [token for found in scores for word in found.tokens for token in word]
+    unknown = [token for token in tokens if token not in model.vocabulary.ids]
+    oov = len(unknown), len(tokens), unknown, model.vocabulary
+    session.warn(*text_warning(settings.text, *oov, keep_punctuation=settings.keep_punctuation))
     if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
             f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
@@ -207,15 +211,12 @@ def _report(
         session.note(f"{model.name} has scores that do not sum to one: {NOT_COMPARABLE}")
     if infinite := sum(int(np.isinf(found.surprisal).sum()) for found in scores):
         session.note(f"{model.name} gives {infinite:,} words probability 0: their surprisal is infinite")
-    return {"oov": sum(int(found.oov.sum()) for found in scores)}
 
 
 def _table(
     settings: Settings, rows: WordRows, scores: dict[str, WordScores], *, same_tokens: bool
 ) -> dict[str, list[Any]]:
-    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models. Raises
-    UserError if the table has one of the models' columns already.
-    """
+    """Return the columns. same_tokens: whether the tokens and their frequencies are the same for all models."""
     import numpy as np
 
     from lmtool.data.printed_words import INVISIBLE

@@ -84,7 +84,7 @@ class Composition:
             if key not in (SEARCH_PATH, OUT):
                 try:
                     _set(settings, key, value)
-                except (ConfigAttributeError, ConfigKeyError) as error:
+                except (ConfigAttributeError, ConfigKeyError, ValueError) as error:  # ValueError: of a list
                     raise UnknownKeyError(key) from error
         of_hydra = settings.hydra
         of_hydra.mode = of_hydra.mode or RunMode.RUN
@@ -127,7 +127,7 @@ def _options_of(request: Request) -> DictConfig:
     """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
     words = [f"{group}={option}" for group, option in request.choices.items()]
     words += [f"~{key}" for key in request.removed]
-    folder, search = Path(request.config_path or conf_dir()).absolute(), _search_path(request)
+    folder, search = conf_dir().absolute(), _search_path(request)
     name = request.config_name or request.verb
     for other in request.folders if not (folder / f"{name.removesuffix('.yaml')}.yaml").is_file() else []:
         search = [f"file://{folder}", *search]  # Hydra looks for the primary file in the first folder alone

@@ -32,7 +32,7 @@ class Request:
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
-    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name, config_path: of Hydra's flags, None if not given.
+    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name: of Hydra's flags, None if not given.
     order: keys of choices and values as they were typed, by which a sweep numbers its jobs. started_in: the folder to
     which relative paths of a saved request refer. python: whether it is worded as Python's arguments. typed: keys of
     values that the user has given, if others are from a saved request, which somebody else may have written; None: all.
@@ -44,7 +44,6 @@ class Request:
     removed: list[str] = field(default_factory=list)
     config_dir: str | None = None
     config_name: str | None = None
-    config_path: str | None = None
     sweep: bool = False
     order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
@@ -93,7 +92,7 @@ class Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
         removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
         order = [*self.order, *(key for key in new.order if key not in self.order)]
-        names = ("config_dir", "config_name", "config_path")
+        names = ("config_dir", "config_name")
         of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
         typed = None if self.typed is None else self.typed | new.values.keys()
         merged = replace(self, removed=removed, order=order, typed=typed, **of_flags)

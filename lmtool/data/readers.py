@@ -47,27 +47,24 @@ def read_blocks(
     its files, in the order of their names. faults: gets those of lines, documents and the rest of a damaged file, which
     are left out. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
     """
-    what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
-    rules = column, setting, at_once, tables, faults
-    return _not_empty((block for name in names for block in _file_blocks(name, *rules)), what)
 
+    def blocks() -> Iterator[bytes]:
+        for name in names:
+            path, _, member = name.partition(MEMBER)
+            with read_errors(name, faults):
+                for handle in open_files(path, member):
+                    called = name_of(handle, name)
+                    require_column(called, column, setting, tables=tables)
+                    if column is None:
+                        yield from checked_blocks(handle, called, faults)
+                        continue
+                    if form_of(called) == PARQUET:
+                        documents = parquet_texts(handle, called, column, setting, faults)
+                    else:
+                        documents = json_texts(whole_lines(handle, called, faults), called, column, setting, faults)
+                    yield from blocks_of_documents(documents, called, at_once)
 
-def _file_blocks(
-    name: str, column: str | None, setting: str, at_once: int, tables: bool, faults: Faults
-) -> Iterator[bytes]:
-    path, _, member = name.partition(MEMBER)
-    with read_errors(name, faults):
-        for handle in open_files(path, member):
-            called = name_of(handle, name)
-            require_column(called, column, setting, tables=tables)
-            if column is None:
-                yield from checked_blocks(handle, called, faults)
-                continue
-            if form_of(called) == PARQUET:
-                documents = parquet_texts(handle, called, column, setting, faults)
-            else:
-                documents = json_texts(whole_lines(handle, called, faults), called, column, setting, faults)
-            yield from blocks_of_documents(documents, called, at_once)
+    return _not_empty(blocks(), names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on")
 
 
 def name_of(handle: IO[bytes], name: str) -> str:
@@ -86,8 +83,8 @@ def require_column(name: str, column: str | None, setting: str, *, tables: bool 
 
 @contextmanager
 def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
-    """Raise UserError, naming the file, for errors in the block, which reads a file of text. faults: gets those of its
-    data, by which the block ends.
+    """Raise UserError for errors in the block, which reads a file of text. faults: gets those of its data, by which
+    the block ends.
     """
     with faults:
         try:
@@ -105,16 +102,14 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
 
 
 def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it.
-
-    faults: gets those of its data, which are left out. Raises UserError as stream_blocks does, and if the text is
-    empty.
-    """
+    """Yield what stream_blocks does. Raises UserError if the text is empty, too."""
     return _not_empty(stream_blocks(handle, name, faults), name)
 
 
 def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield what read_stream does. Raises UserError if the text is not UTF-8, and if it cannot be unpacked."""
+    """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it. faults: gets
+    those of its data, which are left out.
+    """
     with read_errors(name, faults):
         yield from checked_blocks(handle, name, faults)
 
@@ -207,19 +202,14 @@ def is_kenlm_binary(path: Path) -> bool:
 
 
 def read_bytes(name: str) -> bytes:
-    """Read a small file, on this machine or at an address, unpacked.
-
-    Raises UserError if it cannot be read.
-    """
+    """Read a small file, on this machine or at an address, unpacked."""
     path, _, member = name.partition(MEMBER)
-    try:
+    with read_errors(name):
         return b"".join(handle.read() for handle in open_files(path, member))
-    except (OSError, *DAMAGES) as error:
-        raise UserError(f"cannot read {name}: {error}") from error
 
 
 def read_text(name: str) -> str:
-    """Read a small text file, such as a word list; "\\r\\n" becomes "\\n". Raises UserError as read_blocks does."""
+    """Read a small text file, such as a word list; "\\r\\n" becomes "\\n"."""
     return b"".join(read_blocks(name, tables=True)).decode("utf-8").replace("\r\n", "\n")
 
 

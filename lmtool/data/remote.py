@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -75,17 +76,21 @@ def _info(files: Any, path: str) -> dict[str, Any] | None:
 
 
 def _answer(name: str, question: Callable[[Any, str], Answer]) -> Answer:
-    """Return the answer to a question about a path of an address's file system; failed requests are retried.
-
-    Raises UserError if the file system cannot be used or does not answer.
-    """
+    """Return the answer to a question about a path of an address's file system."""
     files, path = _system(name)
+    return _retried(lambda: question(files, path), lambda: f"{name} cannot be reached")
+
+
+def _retried(request: Callable[[], Answer], failure: Callable[[], str]) -> Answer:
+    """Return the result of a request, made up to TRIES times. Raises UserError, which begins with the failure."""
     for attempt in range(TRIES):
         try:
-            return question(files, path)
+            return request()
+        except UserError:
+            raise
         except Exception as error:  # each file system has its own
             if attempt == TRIES - 1:
-                raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
+                raise UserError(f"{failure()}: {first_line(error)}") from error
             time.sleep(WAIT * 2**attempt)
     raise AssertionError("unreachable")
 
@@ -96,6 +101,10 @@ def _is_missing(error: Exception) -> bool:
         return False
     cause = error.__cause__
     return isinstance(cause, FileNotFoundError | None) or getattr(cause, "status", None) in NOT_FOUND
+
+
+def _no_file(address: str) -> UserError:
+    return UserError(f"no file at {address}: check the address")
 
 
 def absolute(path: Path) -> str:
@@ -111,8 +120,6 @@ def escaped(address: str) -> str:
 def find_addresses(name: str) -> list[str]:
     """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name,
     without hidden ones.
-
-    Raises UserError if the address's file system cannot be used or does not answer.
     """
 
     def found(files: Any, path: str) -> list[str]:
@@ -129,20 +136,17 @@ def find_addresses(name: str) -> list[str]:
 
 def stamp_of(name: str) -> list[object]:
     """Return plain values that differ if the file at an address may have changed: its size and its server's
-    metadata. Raises UserError if the file is missing or cannot be reached.
+    metadata.
     """
     info = _answer(name, _info)
     if info is None:
-        raise UserError(f"no file at {name}: check the address")
+        raise _no_file(name)
     known = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5Hash", "sha256", "generation")
     return [name, info.get("size"), *(str(info[key]) for key in known if info.get(key) is not None)]
 
 
 def open_address(name: str) -> io.BufferedReader:
-    """Open an address to be read from its start; a failed read is retried from the same position.
-
-    Raises UserError if the address cannot be opened, also when it is read.
-    """
+    """Open an address to be read from its start; a failed read is retried from the same position."""
     files, path = _system(name)
     return io.BufferedReader(_Retried(files, path, name), READ)
 
@@ -158,38 +162,22 @@ _copying = threading.Lock()  # threads of a process would write to one temporary
 
 
 def local_copy(address: str) -> Path:
-    """Return the path of a copy of the file at an address in the cache folder; make it unless it is there and current.
-
-    Raises UserError if the address cannot be read or the copy cannot be written.
-    """
+    """Return the path of a current copy of the file at an address in the cache folder; make it unless it is there."""
     try:
         folder = cache_dir()
     except ImportError:
         raise UserError(f'{address} must be copied, which needs pooch: pip install "lmtool[remote]"') from None
     with _copying, open_address(address) as file:
-        stamp = stamp_of(address)
-        try:
-            block = file.read(HEAD)
-            mark = hashlib.sha256(json.dumps(stamp).encode() + block).hexdigest()[:12]
-            copy = folder / f"{mark}-{address.rsplit('/', 1)[-1]}"
-            if copy.is_file():
-                return copy
+        stamp, head = stamp_of(address), file.read(HEAD)
+        mark = hashlib.sha256(json.dumps(stamp).encode() + head).hexdigest()[:12]
+        copy = folder / f"{mark}-{address.rsplit('/', 1)[-1]}"
+        if not copy.is_file():
             with atomic_write(copy) as temporary, temporary.open("wb") as written:
-                while block:
-                    written.write(block)
-                    block = _read(file, address)
+                written.write(head)
+                shutil.copyfileobj(file, written, READ)
                 if stamp_of(address) != stamp or stamp[1] not in (None, written.tell()):
                     raise UserError(f"{address} changed or ended while it was copied: try again")
-        except FileNotFoundError as error:
-            raise UserError(f"no file at {address}: check the address") from error
     return copy
-
-
-def _read(file: io.BufferedReader, address: str) -> bytes:
-    try:
-        return file.read(READ)
-    except FileNotFoundError as error:  # here, so that it is not taken for an error of the copy
-        raise UserError(f"no file at {address}: check the address") from error
 
 
 _making = threading.RLock()  # of file systems: hooks and filters of warnings are the process's
@@ -237,24 +225,21 @@ class _Retried(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)
-        for attempt in range(TRIES):
-            try:
-                if self._handle is None:
-                    self._handle = self._opened()
-                block = self._handle.read(len(view))
-                view[: len(block)] = block
-                self._at += len(block)
-                return len(block)
-            except Exception as error:  # each file system has its own
-                if _is_missing(error):
-                    raise
-                self._drop()
-                if attempt == TRIES - 1:
-                    reason = f"after {TRIES} tries, at byte {self._at:,}: {first_line(error)}"
-                    raise UserError(f"cannot read {self._name}: {reason}") from error
-                time.sleep(WAIT * 2**attempt)
-        raise AssertionError("unreachable")
+        failure = f"cannot read {self._name}: after {TRIES} tries, at byte"
+        block = _retried(lambda: self._read(len(buffer)), lambda: f"{failure} {self._at:,}")
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            self._handle = self._handle or self._opened()
+            return bytes(self._handle.read(size))
+        except Exception as error:  # each file system has its own
+            self._drop()
+            if _is_missing(error):
+                raise _no_file(self._name) from error
+            raise
 
     def _opened(self) -> Any:
         handle = self._files.open(self._path, "rb")

@@ -39,10 +39,7 @@ def also_below(folder: str) -> Iterator[None]:
 
 
 def text_files(name: str, key: str) -> list[str]:
-    """Return the files that a setting names (see `find_files`), with a note if they are not in the working folder.
-
-    Raises UserError, naming the key, if there are none.
-    """
+    """Return the files that a setting names (see `find_files`), with a note if they are not in the working folder."""
     files = find_files(name)
     if not files:
         raise UserError(no_file(name, key))
@@ -51,7 +48,7 @@ def text_files(name: str, key: str) -> list[str]:
 
 
 def text_file(name: str, key: str) -> str:
-    """Return the file that a setting names. Raises UserError, naming the key, if there is none or there are several."""
+    """Return the file that a setting names."""
     file, *others = text_files(name, key)
     if others:
         raise UserError(f"{key}={name} names {len(others) + 1:,} files: name one")
@@ -64,7 +61,7 @@ def find_files(name: str) -> list[str]:
     name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
     of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
     looked for below the folder of also_below, the working folder and, unless it is_explicit, LMTOOL_DATA; `~` is the
-    home folder. Raises UserError if a folder cannot be read.
+    home folder.
     """
     return _find(name)[1]
 
@@ -135,15 +132,12 @@ def _data_folder() -> list[Path]:
 
 def _files_below(root: Path, path: str) -> list[Path]:
     whole = root / path
-    if not path:
-        return []
-    if whole.is_dir():
+    if whole.is_dir() and path:
         return sorted(file for file in whole.iterdir() if file.is_file() and not file.name.startswith("."))
-    if whole.exists():
+    if whole.exists() and path:
         return [whole]
-    return [
-        root / match for match in sorted(glob.glob(path, root_dir=root, recursive=True)) if (root / match).is_file()
-    ]
+    matches = (root / match for match in sorted(glob.glob(path, root_dir=root, recursive=True)))
+    return [match for match in matches if match.is_file()]
 
 
 def file_stamps(names: list[str]) -> list[list[object]]:
@@ -188,9 +182,8 @@ def file_identity(name: str) -> dict[str, object]:
 
 @dataclass(slots=True)
 class DownloadConfig:
-    """The source of a file that is not below LMTOOL_DATA.
-
-    checksum: `md5:...` or `sha256:...`. member: the file in a .zip; None for the file itself.
+    """The source of a file that is not below LMTOOL_DATA: its checksum, `md5:...` or `sha256:...`, and its member of a
+    .zip, if it is one.
     """
 
     url: str = MISSING
@@ -211,10 +204,7 @@ def _file_name(download: DownloadConfig) -> str:
 
 
 def fetch(download: DownloadConfig, *, progress: bool) -> Path:
-    """Return the local path of a download; fetch and verify it if it is not in the cache.
-
-    Raises UserError if it cannot be fetched, is cut off, or does not have the checksum.
-    """
+    """Return the local path of a download; fetch and verify it if it is not in the cache."""
     try:
         import pooch
         import requests
@@ -233,17 +223,14 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
             path=folder,
             downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
         )
-    except requests.exceptions.RequestException as error:
-        reason = f"the connection failed ({type(error).__name__})"
-        if error.response is not None:
-            reason = f"the server answered {error.response.status_code}"
-        raise _failed(download, reason) from error
-    except ValueError as error:
-        raise _failed(download, "its checksum differs: the file was changed or cut off") from error
+    except (requests.exceptions.RequestException, ValueError) as error:
+        reason = "its checksum differs: the file was changed or cut off"
+        if isinstance(error, requests.exceptions.RequestException):
+            reason = f"the connection failed ({type(error).__name__})"
+            if error.response is not None:
+                reason = f"the server answered {error.response.status_code}"
+        remedy = "try again, or fetch it yourself and set LMTOOL_DATA"
+        raise UserError(f"cannot download {download.url}: {reason}; {remedy}") from error
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; set LMTOOL_CACHE to another") from error
     return Path(path)
-
-
-def _failed(download: DownloadConfig, reason: str) -> UserError:
-    return UserError(f"cannot download {download.url}: {reason}; try again, or fetch it yourself and set LMTOOL_DATA")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -34,8 +34,7 @@ from lmtool.data.remote import is_address
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
-from lmtool.errors import RecordError, UserError, first_line
-from lmtool.system.files import cannot_write, packed_file
+from lmtool.errors import RecordError, UserError
 
 BLOCK_BYTES = 1 << 22  # of text per block, about
 SETTING = "column"
@@ -61,19 +60,16 @@ class RecordBlock:
     setting: str = SETTING
     fault: str = ""
 
-    def lines(self) -> list[tuple[int, bytes]]:
-        """Return the lines that are records, with their numbers: without empty ones if they are JSON."""
-        numbered = enumerate(io.BytesIO(self.content), self.first)
-        return [(number, line) for number, line in numbered if self.column is None or line.strip()]
+    def records(self) -> list[tuple[str, Any]]:
+        """Return the place of each record, and its line, or the value of its column: not of empty lines of JSON."""
+        if self.rows is not None:
+            values = enumerate(column_values(self.rows, self.column or "", self.name), self.first)
+            return [(f"{self.name}, row {number}", value) for number, value in values]
+        lines = enumerate(io.BytesIO(self.content), self.first)
+        return [(f"{self.name}, line {k}", line) for k, line in lines if self.column is None or line.strip()]
 
     def __len__(self) -> int:
-        return 1 if self.fault else len(self.lines()) if self.rows is None else int(self.rows.num_rows)
-
-    def place(self, k: int) -> str:
-        """Return the file and the line or row of a record."""
-        if self.rows is not None:
-            return f"{self.name}, row {self.first + k}"
-        return f"{self.name}, line {self.lines()[k][0]}"
+        return 1 if self.fault else len(self.records()) if self.rows is None else int(self.rows.num_rows)
 
     def texts(self, *, passed: bool = False, taken: Sequence[str] = ()) -> tuple[TextBlock, dict[int, str]]:
         """Return the texts, and the faults of records, whose text is empty, by their places.
@@ -88,31 +84,29 @@ class RecordBlock:
                 check_text(self.content, self.name, self.first)
                 return TextBlock(self.content, line_ends(self.content)), {}
         texts: list[str] = []
-        found: dict[int, str] = {}
-        column = self.column or ""
-        what, records = "line", iter(self.lines() if self.rows is None else [])
-        if self.rows is not None:
-            what, records = "row", enumerate(column_values(self.rows, column, self.name), self.first)
-        for number, record in records:
-            where, text = f"{self.name}, {what} {number}", ""
-            value: Any = record
+        faults: dict[int, str] = {}
+        for where, record in self.records():
             try:
-                if self.column is None:
-                    check_text(record, self.name, number)
-                    value = record.decode().removesuffix("\n")
-                elif self.rows is None:
-                    value = json_value(record, where, column, self.setting, () if passed else self.others, taken)
-                else:
-                    require_new_names(self.rows.schema.names, taken, where)
-                if passed and value is None:
-                    raise RecordError(f"{where}: {column!r} is null")
-                text = text_of(value, where, column, self.setting)
+                texts.append(self._text(where, record, () if passed else self.others, taken, null=not passed))
             except RecordError as error:
                 if not passed:
                     raise
-                found[len(texts)] = str(error)
-            texts.append(text)
-        return block_of(texts, self.name), found
+                faults[len(texts)] = str(error)
+                texts.append("")
+        return block_of(texts, self.name), faults
+
+    def _text(self, where: str, record: Any, others: Sequence[str], taken: Sequence[str], *, null: bool) -> str:
+        value = record
+        if self.column is None:
+            check_text(record, where)
+            return str(record.decode().removesuffix("\n"))
+        if self.rows is None:
+            value = json_value(record, where, self.column, self.setting, others, taken)
+        else:
+            require_new_names(self.rows.schema.names, taken, where)
+        if value is None and not null:
+            raise RecordError(f"{where}: {self.column!r} is null")
+        return text_of(value, where, self.column, self.setting)
 
     def where(self, flags: npt.NDArray[np.bool_]) -> RecordBlock:
         """Return the records with a flag, `[M]`, as they stand."""
@@ -122,8 +116,8 @@ class RecordBlock:
             import pyarrow as pa
 
             return replace(self, rows=self.rows.filter(pa.array(flags)))
-        lines = self.lines()
-        return replace(self, fault="", content=b"".join([lines[k][1] for k in np.flatnonzero(flags).tolist()]))
+        lines = [line for (_, line), flag in zip(self.records(), flags.tolist(), strict=False) if flag]
+        return replace(self, fault="", content=b"".join(lines))
 
     def fields(self, names: list[str] | None = None) -> Any:
         """Return fields of the records, all by default: a pyarrow.RecordBatch of rows, else dicts.
@@ -135,8 +129,8 @@ class RecordBlock:
         if self.fault:
             return [dict.fromkeys(names or ())]
         if self.column is None:
-            return [{"text": line.decode(errors="replace").rstrip("\r\n")} for _, line in self.lines()]
-        objects = [_object(line) for _, line in self.lines()]
+            return [{"text": line.decode(errors="replace").rstrip("\r\n")} for _, line in self.records()]
+        objects = [_object(line) for _, line in self.records()]
         return objects if names is None else [{name: found.get(name) for name in names} for found in objects]
 
 
@@ -240,53 +234,12 @@ def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> 
             raise UserError(f"{key}={name} is a file of the run in {path.parent}: choose another")
 
 
-def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:
+def require_writable(names: list[str], column: str | None, to: str) -> None:
     """Raise UserError if the records of files cannot be written unchanged to a file of this name."""
-    in_parquet = [form_of(name) == PARQUET for name in names]
-    if column is None or not any(in_parquet):
-        if form_of(to) == PARQUET:
-            raise UserError(
-                f"{setting}={to}: the texts are lines, which cannot be written to Parquet: name a text file"
-            )
-    elif not all(in_parquet):
-        raise UserError(f"{setting}={to}: Parquet and other files cannot be written to one file: score them separately")
-    elif form_of(to) != PARQUET:
-        raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
-
-
-def write_records(blocks: Iterable[RecordBlock], to: Path | IO[bytes], called: str) -> None:
-    """Write records as they stand. to: the file, or standard output. called: its final name, whose suffix says how it
-    is packed.
-    """
-    opened = packed_file(to, called) if isinstance(to, Path) else nullcontext(to)
-    with ExitStack() as files:
-        writer: Any = None
-        for block in blocks:
-            with _write_errors(called):
-                if block.rows is not None:
-                    import pyarrow.parquet as pq
-
-                    writer = writer or files.enter_context(pq.ParquetWriter(to, block.rows.schema))
-                    writer.write_batch(block.rows)
-                else:
-                    writer = writer or files.enter_context(opened)
-                    writer.write(block.content)
-                    if not isinstance(to, Path):  # the reader of standard output may wait
-                        writer.flush()
-        if writer is None:  # there are no records
-            files.enter_context(opened)
-
-
-@contextmanager
-def _write_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the file, if it cannot be written in the block."""
-    try:
-        yield
-    except BrokenPipeError:  # of standard output, whose reader has enough
-        raise
-    except OSError as error:
-        raise cannot_write(Path(name), error) from error
-    except ValueError as error:  # pyarrow's, of another schema
-        raise UserError(
-            f"{name}: the files have different columns: score them separately ({first_line(error)})"
-        ) from error
+    kinds = {column is not None and form_of(name) == PARQUET for name in names}
+    if len(kinds) > 1:
+        raise UserError(f"filter={to}: Parquet and other files cannot be written to one file: score them separately")
+    if kinds != {form_of(to) == PARQUET}:
+        lines = "lines, which cannot be written to Parquet: name a text file"
+        what = "rows of Parquet: name a file that ends in .parquet" if True in kinds else lines
+        raise UserError(f"filter={to}: the texts are {what}")

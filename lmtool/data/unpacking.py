@@ -51,14 +51,14 @@ def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io
         match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
                 with gzip.open(packed) as handle:
-                    yield _limited(handle, packed, path)
+                    yield _limited(_pieces(handle), packed, path)
             case ".xz":
-                stream = partial(lzma.LZMADecompressor, memlimit=DICTIONARY)
-                yield _limited(_Streams(packed, stream, padding=4), packed, path)
+                pieces = _streams(packed, partial(lzma.LZMADecompressor, memlimit=DICTIONARY), padding=4)
+                yield _limited(pieces, packed, path)
             case ".bz2":
-                yield _limited(_Streams(packed, bz2.BZ2Decompressor), packed, path)
+                yield _limited(_streams(packed, bz2.BZ2Decompressor), packed, path)
             case ".zst":
-                yield _limited(_zstandard(packed), packed, path)
+                yield _limited(_pieces(_zstandard(packed)), packed, path)
             case ".zip":
                 yield from _members(packed, path, member)
             case _:
@@ -86,68 +86,57 @@ class _Counted(io.BufferedReader):
         return block
 
 
-class _Streams(io.RawIOBase):
-    """The streams of a .xz or .bz2 file, one after the other.
+def _pieces(file: Any) -> Iterator[bytes]:
+    return iter(partial(file.read1, READ), b"")
 
-    lzma.open and bz2.open silently stop before bytes that do not begin a stream.
+
+def _streams(file: IO[bytes], new_stream: Callable[[], Any], padding: int = 0) -> Iterator[bytes]:
+    """Yield the content of the streams of a .xz or .bz2 file, one after the other.
+
+    lzma.open and bz2.open silently stop before bytes that do not begin a stream. padding: number of which the zeros
+    between streams are a multiple; 0 if zeros are not allowed.
     """
-
-    def __init__(self, file: IO[bytes], new_stream: Callable[[], Any], padding: int = 0) -> None:
-        """padding: number of which the zeros between streams are a multiple; 0 if zeros are not allowed."""
-        self._file, self._new_stream, self._padding = file, new_stream, padding
-        self._stream = new_stream()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while True:
+    packed = file.read(READ)
+    while True:
+        stream = new_stream()
+        while not stream.eof:
+            if stream.needs_input and not (packed := packed or file.read(READ)):
+                raise EOFError("it ends within a stream")
+            yield stream.decompress(packed, READ)
             packed = b""
-            if self._stream.eof:
-                packed = self._next_stream()
-                if not packed:
-                    return 0
-            elif self._stream.needs_input:
-                packed = self._file.read(READ)
-                if not packed:
-                    raise EOFError("it ends within a stream")
-            unpacked = self._stream.decompress(packed, len(buffer))
-            if unpacked:
-                buffer[: len(unpacked)] = unpacked
-                return len(unpacked)
-
-    def _next_stream(self) -> bytes:
-        """Start the next stream and return its first bytes, or b"" at the end of the file."""
-        rest: bytes = self._stream.unused_data
-        zeros = 0
-        while not (begin := rest.lstrip(b"\0") if self._padding else rest):
-            zeros += len(rest)
-            rest = self._file.read(READ)
-            if not rest:
-                break
-        zeros += len(rest) - len(begin)
-        if zeros and zeros % self._padding:
+        rest, zeros = stream.unused_data or file.read(READ), 0
+        while padding and rest.startswith(b"\0"):
+            packed = rest.lstrip(b"\0")
+            zeros += len(rest) - len(packed)
+            rest = packed or file.read(READ)
+        if padding and zeros % padding:
             raise EOFError("there is an incomplete stream after the last one")
-        if begin:
-            self._stream = self._new_stream()
-        return begin
+        if not rest:
+            return
+        packed = rest
 
 
 class _Limited(io.RawIOBase):
     """The unpacked bytes of a file; reading raises RecordError if they are too many for its size."""
 
-    def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
+    def __init__(self, pieces: Iterator[bytes], packed: _Counted, name: str, before: int) -> None:
         """before: unpacked bytes of the file's other members."""
-        self._readinto = getattr(file, "readinto1", file.readinto)  # the former does not wait for a full buffer
-        self._packed, self.name = packed, name
-        self.size = before
+        self._pieces, self._piece = pieces, memoryview(b"")
+        self._packed, self.name, self.size = packed, name, before
         self._ratio = _ratio()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = int(self._readinto(memoryview(buffer)[:READ]))  # pyarrow loses what a damage ends
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._piece = memoryview(piece)
+        size = min(len(buffer), len(self._piece))
+        buffer[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
         self.size += size
         if self.size > FLOOR and self.size > self._ratio * self._packed.count:
             raise RecordError(
@@ -157,17 +146,16 @@ class _Limited(io.RawIOBase):
         return size
 
 
-def _limited(file: Any, packed: _Counted, name: str) -> io.BufferedReader:
-    return io.BufferedReader(_Limited(file, packed, name, 0), BUFFER)
+def _limited(pieces: Iterator[bytes], packed: _Counted, name: str) -> io.BufferedReader:
+    return io.BufferedReader(_Limited(pieces, packed, name, 0), BUFFER)
 
 
 def _ratio() -> float:
-    """Return RATIO, or the value of the environment variable. Raises UserError if it is not a number above 0."""
+    """Return RATIO, or the value of the environment variable."""
+    from lmtool.system.arrays import decimal  # numpy, for which composing settings would wait
+
     value = os.environ.get(RATIO_VARIABLE) or str(RATIO)
-    try:
-        ratio = float(value)
-    except ValueError:
-        ratio = 0.0
+    ratio = decimal(value)
     if not ratio > 0:
         raise UserError(
             f"{RATIO_VARIABLE}={value}: must be a number above 0, the maximum ratio of unpacked to packed size"
@@ -184,34 +172,26 @@ def _zstandard(file: _Counted) -> Any:
 
 
 def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedReader]:
-    archive = _archive(file, path)
-    with archive:
-        files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-        chosen = [name for name in files if _is_chosen(name, member)]
-        if not chosen:
-            shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
-            raise UserError(f"{path} has no member {member!r}: it has {shown}")
-        size = 0
-        for name in chosen:
-            try:
-                opened = archive.open(name)
-            except (RuntimeError, struct.error, ValueError) as error:  # with a password, or packed in an unusual way
-                raise UserError(f"{path}: {name} cannot be unpacked ({error}): pack it without") from error
-            with opened:
-                limited = _Limited(opened, file, f"{path}::{name}", size)
-                yield io.BufferedReader(limited, BUFFER)
-                size = limited.size
+    where, size = path, 0
+    try:
+        with zipfile.ZipFile(file) as archive:
+            files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+            chosen = [name for name in files if _is_chosen(name, member)]
+            if not chosen:
+                shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
+                raise UserError(f"{path} has no member {member!r}: it has {shown}")
+            for name in chosen:
+                where = f"{path}: {name}"
+                with archive.open(name) as opened:
+                    limited = _Limited(_pieces(opened), file, f"{path}::{name}", size)
+                    yield io.BufferedReader(limited, BUFFER)
+                    size = limited.size
+    except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:  # zipfile has all of these
+        remedy = "fetch it again, or pack it without a password, as .zip usually is"
+        raise UserError(f"{where} cannot be unpacked ({error}): {remedy}") from error
 
 
 def _is_chosen(name: str, member: str) -> bool:
     """Return whether a pattern, "" for all, has a file of an archive; hidden ones and macOS's only by their name."""
     hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in name.split("/"))
     return name == member or (not hidden and fnmatch.fnmatchcase(name, member or "*"))
-
-
-def _archive(file: _Counted, path: str) -> zipfile.ZipFile:
-    """Open an archive. Raises UserError if its list of members is damaged, for which zipfile has many exceptions."""
-    try:
-        return zipfile.ZipFile(file)
-    except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:
-        raise UserError(f"{path} cannot be unpacked ({error}): fetch it again") from error

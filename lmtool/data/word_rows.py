@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -72,18 +72,16 @@ def read_word_rows(
     item whose rows are not together, or are several conditions.
     """
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
+    rules = word, item, sentence, sentences
     if not tables:
         faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line has no row of its own
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
         columns, spaces = columns_of_sentences((_lines(name, faults) for name in files), sentences)
-        return replace(rows_of_table(columns, name, word, item, sentence, sentences), spaces=spaces)
+        return rows_of_table(columns, name, *rules, spaces=spaces)
     if len(files) > 1:
         raise UserError(f"{len(files):,} files are named, but {tables[0]} is a table: name one table, or files of text")
     columns, cells = _read_table(files[0], word or WORD, faults)
-    kept, errors = _checked_rows(columns.get(word or WORD, []), files[0], faults)
-    columns, cells = ({key: [col[k] for k in kept] for key, col in each.items()} for each in (columns, cells))
-    found = rows_of_table(columns, files[0], word, item, sentence, sentences, checked=True)
-    return replace(found, cells=cells, errors=errors)
+    return rows_of_table(columns, files[0], *rules, cells=cells, faults=faults)
 
 
 def columns_of_sentences(
@@ -106,7 +104,7 @@ def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> 
     for block in blocks:
         if lines := list(filter(split_words, block.decode("utf-8").split("\n"))):
             columns, spaces = columns_of_sentences([lines], sentences, first)
-            yield replace(rows_of_table(columns, name, sentences=sentences), spaces=spaces)
+            yield rows_of_table(columns, name, sentences=sentences, spaces=spaces)
             first += len(lines)
 
 
@@ -132,22 +130,23 @@ def rows_of_table(
     sentence: str | None = None,
     sentences: str | None = None,
     *,
-    checked: bool = False,
+    spaces: list[tuple[str, str]] | None = None,
+    cells: dict[str, list[str]] | None = None,
+    faults: Faults = NONE_PASSED,
 ) -> WordRows:
-    """Return the rows of a table with a word in each. name: of the table, for errors. checked: whether values that are
-    not words have been passed over. Other arguments and errors: as in read_word_rows.
+    """Return the rows of a table with a word in each. name: of the table, for errors. spaces, cells: as in WordRows.
+    Other arguments and errors: as in read_word_rows.
     """
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
         if column is not None and column not in list(columns):
             named = ", ".join(map(str, columns))
             raise UserError(f"{setting}_column={column}: {name} has no such column, but {named}: name one of these")
-    given_words = columns[word or WORD]
-    faults = Faults(NULL) if checked else NONE_PASSED
-    kept, errors = _checked_rows(given_words, name, faults)
-    words = [given_words[k] if error is None else "" for k, error in zip(kept, errors, strict=True)]
-    if not words:
+    kept, errors = _checked_rows(columns[word or WORD], name, faults)
+    if not kept:
         raise UserError(f"{name} has no rows: give a table with a word in each")
+    columns, cells = ({key: [col[k] for k in kept] for key, col in each.items()} for each in (columns, cells or {}))
+    words = ["" if error else text for text, error in zip(columns[word or WORD], errors, strict=True)]
     keys = [key for key in [ITEM] if key in columns] if item is None else list(item)
     given = None if sentences is not None else columns.get(sentence or SENTENCE)
     for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, given or ())):
@@ -179,7 +178,7 @@ def rows_of_table(
     own |= {sentence or SENTENCE: numbers, "position": position.tolist()}
     others = {key: columns[key] for key in columns if key not in (word or WORD, sentence or SENTENCE, *keys)}
     whole = columns | {key: values for key, values in own.items() if key not in columns}
-    found = WordRows(name, whole, words, starts, item_starts)
+    found = WordRows(name, whole, words, starts, item_starts, cells=cells, spaces=spaces, errors=errors)
     found.warnings.extend(_several_texts(found, keys, items, others))
     if ends:
         _report_sentences(found, ends)
@@ -272,7 +271,7 @@ def _lines(name: str, faults: Faults) -> Iterator[str]:
 
 
 def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
-    """Return the columns of a table, and, if they are text, as they are written. Raises UserError as read_word_rows."""
+    """Return the columns of a table, and, if they are text, as they are written."""
     if form_of(name) is not None:
         records: list[dict[str, Any]] = []
         passed = faults.on_error != STOP
@@ -292,18 +291,16 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
 
 def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[int], list[str | None]]:
     """Return which rows are kept, given what they have as words, and the fault of each of them, if it has one."""
-    kept: list[int] = []
-    errors: list[str | None] = []
-    for row, value in enumerate(values, 1):
+    found: dict[int, str | None] = {}
+    for row, value in enumerate(values):
         error = None
         if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
-            error = f"{name}, row {row}: {value!r} is not a word: give one, or remove the row"
+            error = f"{name}, row {row + 1}: {value!r} is not a word: give one, or remove the row"
             with faults:
                 raise RecordError(error)
         if error is None or faults.on_error == NULL:
-            kept.append(row - 1)
-            errors.append(error)
-    return kept, errors
+            found[row] = error
+    return list(found), list(found.values())
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:

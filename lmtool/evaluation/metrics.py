@@ -16,12 +16,12 @@ import numpy as np
 from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
+from lmtool.data.table_writer import write_table
 from lmtool.data.vocabulary import UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import LN10, FloatArray, IntArray, in_chunks, rows_at_once
-from lmtool.system.files import atomic_write
 from lmtool.system.terminal import token_bar
 
 CLOZE_FILE = "cloze.csv"
@@ -217,7 +217,5 @@ def save_cloze(path: Path, log_prob: FloatArray) -> None:
     log_prob: `[Q, K]`. Raises UserError if the file cannot be written.
     """
     p = np.exp(log_softmax(log_prob))
-    rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
-    header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
-    with atomic_write(path) as temporary:
-        temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    classes = {f"Class{k}": [f"{value:.9g}" for value in of_all] for k, of_all in enumerate(p.T.tolist(), start=1)}
+    write_table({"ID": range(1, len(p) + 1), **classes}, str(path))

@@ -95,10 +95,10 @@ def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
     if block.rows is not None:
         for number, record in enumerate(block.rows.to_pylist(), block.first):
             yield f"{block.name}, row {number}", {key: decoded(value) for key, value in record.items()}
-    for number, line in block.lines():
-        yield f"{block.name}, line {number}", line
-    if block.fault:
+    elif block.fault:
         yield block.fault, None
+    else:
+        yield from block.records()
 
 
 def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:

@@ -12,7 +12,6 @@ sums to one over all words and the end of the text (Pimentel & Meister 2024, arX
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -123,15 +122,8 @@ def _text(
     ids[~is_end] = vocabulary.encode(flat)
     unknown = np.array([token not in vocabulary.ids for token in flat])
     offsets, documents = (np.unique(np.append(first, len(ids))) for first in (segments, items))
-    return Split(
-        ids,
-        offsets,
-        np.flatnonzero(~is_end)[unknown],
-        0,
-        vocabulary.bos,
-        independent_sentences=not across,
-        documents=documents,
-    )
+    oov = np.flatnonzero(~is_end)[unknown]
+    return Split(ids, offsets, oov, 0, vocabulary.bos, independent_sentences=not across, documents=documents)
 
 
 def _tokens(form: TextForm, rows: WordRows, rule: WordRule, keep_punctuation: bool) -> list[list[str]]:
@@ -194,24 +186,19 @@ def _of_distributions(
     fresh: `[P]`, where a text begins: the second mask holds there.
     """
     entropy, mass = np.empty(len(places)), np.zeros(len(places))
-    for part, log_dist in _distributions(model, text, places):
+    for part in in_chunks(len(places), max(1, SAMPLED_PER_CHUNK // model.vocabulary_size)):
+        here = places[part]
+        if model.in_order:
+            first = int(here[0])
+            log_dist = model.log_dist_text(text, first, int(here[-1]) + 1)[here - first]
+        else:
+            log_dist = model.log_dist(model.contexts_of(text, here)[0])
         p = np.exp(log_dist)
         with np.errstate(invalid="ignore", divide="ignore"):
             entropy[part] = 0.0 - np.nansum(p * log_dist, axis=1)  # 0 times -inf is nan
             if masks is not None:
                 mass[part] = np.log(np.where(fresh[part], p @ masks[1], p @ masks[0]))
     return entropy, mass
-
-
-def _distributions(model: LanguageModel, text: Split, places: IntArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield log p of all words before tokens `places`, ascending, part by part, `[part, V]`."""
-    for part in in_chunks(len(places), max(1, SAMPLED_PER_CHUNK // model.vocabulary_size)):
-        here = places[part]
-        if model.in_order:
-            first = int(here[0])
-            yield part, model.log_dist_text(text, first, int(here[-1]) + 1)[here - first]
-        else:
-            yield part, model.log_dist(model.contexts_of(text, here)[0])
 
 
 def _log_frequency(form: TextForm, tokens: list[list[str]]) -> FloatArray:

@@ -79,47 +79,46 @@ class TextsScorer:
     outside the first model's vocabulary.
     """
 
-    def __init__(
-        self, model: ScoringModel, out: ScoringModel | None = None, *, across: bool = False, one_text: bool = False
-    ) -> None:
-        """out: the second model, of general text, if any. across: whether contexts cross the sentences of a text; if
+    def __init__(self, *models: ScoringModel, across: bool = False, one_text: bool = False) -> None:
+        """models: one, or two, the second of general text. across: whether contexts cross the sentences of a text; if
         not, each is read alone. one_text: whether they also cross the texts, of all blocks in their order.
 
         Raises UserError for a model with a cache, for two models that tokenize differently, and for `across` if each
         model reads single sentences.
         """
-        for each in [model] if out is None else [model, out]:
+        for each in models:
             require_no_cache(each.model, each.name)
-        if out is not None and _cut(model.form) != _cut(out.form):
-            raise UserError(f"{model.name} and {out.name} do not cut text into the same tokens: take two that do")
-        self.dtype = TEXT if out is None else TWO
-        self._models = (model,) if out is None else (model, out)
-        able = [each for each in self._models if each.model.across_sentences]
+        if len({_cut(each.form) for each in models}) > 1:
+            names = " and ".join(each.name for each in models)
+            raise UserError(f"{names} do not cut text into the same tokens: take two that do")
+        self.dtype = TEXT if len(models) == 1 else TWO
+        able = [each for each in models if each.model.across_sentences]
         if across:
-            first = (able or self._models)[0]
+            first = (able or models)[0]
             require_across(first.model, first.form.vocabulary.eos, first.name)
-        self._across, self.one_text = across, one_text
+        self._models, self._across, self.one_text = models, across, one_text
         self.unknown: list[str] = []
         self.across_sentences = across if able else None
         self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
-        self._encoders = [TextEncoder(each.form) for each in self._models]
-        forms = [each.form for each in self._models]
-        self.same_words = len({frozenset(form.vocabulary.words) for form in forms}) == 1
+        self._encoders = [TextEncoder(each.form) for each in models]
+        self.same_words = len({frozenset(each.form.vocabulary.words) for each in models}) == 1
         # The same ids for both: of words in the same order, which follows their counts in each model's train.
-        self._shared = len({(form.vocabulary.fingerprint(), form.rules) for form in forms}) == 1
+        self._shared = len({(each.form.vocabulary.fingerprint(), each.form.rules) for each in models}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """Return a row for each text, in order. progress: whether slow models show bars."""
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
-        rows["tokens"], rows["oov"] = np.diff(texts.documents), self._oov(0, texts)
+        for k, suffix in enumerate(("", "_out")[: len(self._models)]):
+            if k and not self._shared:
+                texts = self._encoders[k](block)
+            model, form, _ = self._models[k]
+            oov = with_unk_as_oov(texts.split, model, form.vocabulary).oov_positions
+            rows[f"oov{suffix}"] = np.diff(np.searchsorted(oov, texts.documents))
+            rows[f"log_prob{suffix}"] = self._log_probs(k, texts, progress)
+        rows["tokens"] = np.diff(texts.documents)
         if rows["oov"].any() and len(self.unknown) < MAX_EXAMPLES:
             self.unknown += unknown_words(block.content[:EXAMPLE_BYTES], self._models[0].form)
-        rows["log_prob"] = self._log_probs(0, texts, progress)
-        if len(self._models) == 2:
-            texts = texts if self._shared else self._encoders[1](block)
-            rows["oov_out"] = self._oov(1, texts)
-            rows["log_prob_out"] = self._log_probs(1, texts, progress)
         return rows
 
     def each(self, block: TextBlock, *, progress: bool = False) -> tuple[Rows, dict[int, str]]:
@@ -134,12 +133,6 @@ class TextsScorer:
             rows, faults = self.each(TextBlock(block.content[:cut], block.ends[:half]))
             more, others = self.each(TextBlock(block.content[cut:], block.ends[half:] - cut))
             return np.append(rows, more), faults | {half + k: fault for k, fault in others.items()}
-
-    def _oov(self, k: int, texts: EncodedTexts) -> IntArray:
-        """Return the number of OOVs of each text for model k, `[D]`."""
-        model, form, _ = self._models[k]
-        places = with_unk_as_oov(texts.split, model, form.vocabulary).oov_positions
-        return np.diff(np.searchsorted(places, texts.documents))
 
     def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
         """Return log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
@@ -224,11 +217,21 @@ class ScoreJournal:
     faults: of their records, which have no tokens and, unless they are skipped, an error.
     """
 
-    def __init__(self, folder: Path, files: list[IO[bytes]], identity: object, dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: Path, files: list[IO[bytes]], identity: object, dtype: np.dtype[Any], on_error: str):
         self._folder, self._files, self._identity, self.dtype = folder, files, identity, dtype
         self._saved = time.monotonic()
-        self.blocks, self.rows, self.complete = 0, 0, False
-        self.faults = Faults()
+        self.blocks, self.rows, self.complete, self.faults = 0, 0, False, Faults(on_error)
+        try:
+            known = read_json(folder / PROGRESS, "delete it", JOURNAL)
+        except UserError:  # interrupted before the first save
+            known = {"identity": None, "rows": 0, "errors": 0}
+        sizes = [known["rows"] * dtype.itemsize, known["errors"]]
+        found = [os.fstat(file.fileno()).st_size for file in files]
+        if identity is not None and known["identity"] == identity and all(map(operator.ge, found, sizes)):
+            self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
+            self.faults.count, self.faults.of_first = known["faults"], known["of_first"]
+        for file, size in zip(files, sizes, strict=True):
+            file.truncate(size if self.rows else 0)  # what was written after the last save goes
 
     @classmethod
     @contextmanager
@@ -237,50 +240,36 @@ class ScoreJournal:
         after an error, left unchanged if it has rows from which work can be resumed.
 
         identity: plain values that are equal if and only if the work can be resumed; None if it cannot. Rows of other
-        work are dropped. Raises UserError if another process holds the folder, or it cannot be written to.
+        work are dropped. Raises UserError if another process holds the folder.
         """
+        kept = True
         with folder_lock(folder):
             try:
                 with (folder / ROWS).open("ab+") as rows, (folder / ERRORS).open("ab+") as errors:
-                    journal = cls(folder, [rows, errors], identity, dtype)
-                    journal.faults.on_error = on_error
-                    journal._take_up()
+                    journal = cls(folder, [rows, errors], identity, dtype, on_error)
                     try:
                         yield journal
+                        kept = False
                     except BaseException:
                         journal.save()
-                        if not journal.blocks or identity is None:
-                            shutil.rmtree(folder, ignore_errors=True)
+                        kept = journal.blocks > 0 and identity is not None
                         raise
             except BrokenPipeError:  # of standard output, whose reader has enough
                 raise
             except OSError as error:
                 raise cannot_write(folder, error) from error
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _take_up(self) -> None:
-        try:
-            known = read_json(self._folder / PROGRESS, "delete it", JOURNAL)
-        except UserError:  # interrupted before the first save
-            known = {"identity": None, "rows": 0, "errors": 0}
-        is_same = self._identity is not None and known["identity"] == self._identity
-        sizes = [known["rows"] * self.dtype.itemsize, known["errors"]]
-        found = [os.fstat(file.fileno()).st_size for file in self._files]
-        if is_same and all(map(operator.ge, found, sizes)):
-            self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
-            self.faults.count, self.faults.of_first = known["faults"], known["of_first"]
-        for file, size in zip(self._files, sizes, strict=True):
-            file.truncate(size if self.rows else 0)  # what was written after the last save goes
+            finally:
+                if not kept:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def add(self, rows: Rows, faults: dict[int, str]) -> None:
-        """Add the rows of the next block. faults: of its records, by their places. Raises OSError if the disk is
-        full.
-        """
+        """Add the rows of the next block. faults: of its records, by their places."""
         rows[list(faults)] = 0  # also with blank_lines=sentence
         rows["tokens"][list(faults)] = FAULTY
+        messages = [faults[k] for k in sorted(faults)]
         self._files[0].write(rows.tobytes())
-        self._files[1].write("".join(f"{json.dumps(faults[k])}\n" for k in sorted(faults)).encode())
-        self.faults.add([faults[k] for k in sorted(faults)])
+        self._files[1].write("".join(f"{json.dumps(message)}\n" for message in messages).encode())
+        self.faults.add(messages)
         self.blocks += 1
         self.rows += len(rows)
         if time.monotonic() - self._saved > SAVE_SECONDS:
@@ -318,9 +307,8 @@ class ScoreJournal:
         with (self._folder / ROWS).open("rb") as file, (self._folder / ERRORS).open("rb") as errors:
             for size in sizes:
                 rows = np.fromfile(file, self.dtype, size)
-                places = np.flatnonzero(rows["tokens"] == FAULTY).tolist()
-                found = {k: str(json.loads(errors.readline())) for k in places}
-                yield self.kept(rows, list(map(found.get, range(len(rows)))))
+                faulty = (rows["tokens"] == FAULTY).tolist()
+                yield self.kept(rows, [str(json.loads(errors.readline())) if each else None for each in faulty])
 
     def parts(self) -> Iterator[tuple[Rows, list[str | None]]]:
         """Yield all rows that are kept, in order, in parts, with their errors."""

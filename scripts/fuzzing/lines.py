@@ -15,8 +15,7 @@ from fuzzing import commands
 from fuzzing.campaign import Fault, Generator
 from fuzzing.commands import NEURAL
 from fuzzing.damage import NUMBERS
-from lmtool.cli.help_pages import keys_of
-from lmtool.commands import own_types, verbs
+from lmtool.commands import own_types, top_level_keys, verbs
 from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.types import TRAINING, SettingType, option_types
 
@@ -41,6 +40,8 @@ RIGHT = {
     "neighbors": [["the", "cat", "run=net"]],
     "report": [["kn", "map=none"]],
     "verify": [["kn"], ["net", "mix"]],
+    "check": [["train.txt"], ["text=valid.txt"]],
+    "unlikely": [["run=kn", "text=valid.txt"], ["run=net", "text=valid.txt", "top=3"]],
     "export": [["run=kn", "to=a.arpa"], ["run=net", "to=v.txt"], ["run=net", "to=w.safetensors"]],
     "push": [["run=kn", "to=kn"]],
     "convert": [["run=kn", "to=b.arpa"], ["arpa=kn.arpa", "data=toy"], ["run=kn", "quantize=8"],
@@ -81,10 +82,10 @@ HYDRA = [
     "hydra.launcher._target_", "hydra.job.num", "hydra.runtime.cwd", "hydra.sweeper.params",
 ]
 FLAGS = [
-    "-m", "--multirun", "--help", "-h", "--hydra-help", "--cfg", "--cfg=job", "-c", "job", "--resolve", "--package",
-    "-p", "--run", "--config-dir", "--config-name", "-cn", "--config-path", "--info", "-i", "--version", "--nope", "-x",
-    "--", "-", "--info=all", "--config-dir=.", "--config-dir=nowhere", "--shell-completion", "-sc",
-    "--experimental-rerun", "--cfg=hydra", "--package=model",
+    "-m", "--multirun", "--help", "-h", "--cfg", "--cfg=job", "-c", "job", "--resolve", "--package",
+    "-p", "--config-dir", "--config-name", "-cn", "--info", "-i", "--version", "--nope", "-x",
+    "--", "-", "--info=all", "--config-dir=.", "--config-dir=nowhere",
+    "--cfg=hydra", "--package=model",
 ]
 OWNED = "owned"  # the file that hostile tags would make
 # Files that are right, each with a line that uses it.
@@ -188,7 +189,7 @@ def typed_keys(verb: str) -> dict[str, SettingType]:
     """Return the keys of a verb and of all options of its groups."""
     sources = [("", own_types(verb))]
     for group in (*HOMES, TRAINING):
-        if group in keys_of(verb) or verb == "train":
+        if group in top_level_keys(verb) or verb == "train":
             sources += [(f"{group}.", option_types(group, name)) for name in yaml_files(group)]
     keys = {}
     for prefix, types in sources:

@@ -41,6 +41,8 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "predict": ({"text": "the", "run": "RUN"}, ("run", "top", "oov", "out", "progress")),
     "generate": ({"text": "the", "run": "RUN"}, ("run", "count", "top_k", "seed", "out")),
     "neighbors": ({"words": ["the"], "run": "RUN"}, ("run", "words", "top", "by", "of")),
+    "check": ({"text": "n.txt"}, ("text", "column", "out")),
+    "unlikely": ({"run": "RUN", "text": "n.txt"}, ("run", "text", "words", "top", "out")),
     "verify": ({"paths": ["RUN"]}, ("paths", "out")),
     "score": ({"run": "RUN", "text": "n.txt", "to": "s.tsv"}, ("run", "text", "to", "out", "buckets")),
     "load": ({"path": "RUN"}, ("path", "device", "options")),

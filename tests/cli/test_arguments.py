@@ -41,7 +41,7 @@ def test_a_text_means_itself(text: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     line = split_line(["predict", text])
-    verb, (word,) = line.verb, line.words
+    verb, (word,) = line.verb, line.overrides
     override = OverridesParser.create().parse_override(word)
     assert verb == "predict" and override.key_or_group == "text" and not override.is_sweep_override()
     assert OmegaConf.create({"text": override.value()}).text == text
@@ -64,7 +64,7 @@ def test_what_is_a_setting_and_what_is_not() -> None:
     assert as_settings("neighbors", ["cat", "b,c", "top=3"]) == ["top=3", "words=['cat','b,c']"]
     assert as_settings("train", ["a b"]) == ["a b"]
     line = split_line(["predict", "- a", "--cfg", "job"])
-    assert (line.verb, line.words) == ("predict", ["--cfg", "job", "text='- a'"])
+    assert (line.verb, line.flags, line.overrides) == ("predict", {"--cfg": "job"}, ["text='- a'"])
     assert quoted("a\\") == "'a\\\\'"
     with pytest.raises(UserError, match="'a' and 'b' are two"):
         as_settings("predict", ["a", "b"])

@@ -93,16 +93,16 @@ def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: R
 
 
 def test_flags_may_stand_anywhere() -> None:
-    want = ("train", ["-m", "model=ngram", "model.order=1,2"])
+    want = ("train", {"--multirun": ""}, ["model=ngram", "model.order=1,2"])
     for words in (
         ["-m", "train", "model=ngram", "model.order=1,2"],
         ["train", "model=ngram", "-m", "model.order=1,2"],
         ["train", "model=ngram", "model.order=1,2", "-m"],
     ):
         line = split_line(words)
-        assert (line.verb, line.words, line.multirun) == (*want, True)
+        assert (line.verb, line.flags, line.overrides) == want and line.multirun
     line = split_line(["--cfg", "job", "train"])
-    assert (line.verb, line.words, line.multirun) == ("train", ["--cfg", "job"], False)
+    assert (line.verb, line.flags, line.multirun) == ("train", {"--cfg": "job"}, False)
     assert split_line(["train", "hydra.mode=MULTIRUN"]).multirun
     with pytest.raises(UserError, match="no verb 'evla'"):
         split_line(["evla"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import math
 import sys
 from collections.abc import Callable
@@ -72,10 +71,12 @@ def test_text_that_is_none(unigram: Run) -> None:
     assert "no file missing.txt" in unigram("eval", "run=one", "text=missing.txt", code=2)
 
 
-def test_marks_in_text_are_words_out_of_vocabulary(unigram: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_marks_in_text_are_words_out_of_vocabulary(
+    unigram: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
+) -> None:
     Path("marks.txt").write_text("<s> a </s>\n")
     Path("words.txt").write_text("zzz a zzz\n")
-    logging.getLogger("lmtool.system.terminal").addHandler(caplog.handler)  # the command has removed that of the root
+    also_logged("lmtool.system.terminal")
     for name in ("marks", "words"):
         unigram("eval", "run=one", f"text={name}.txt", f"hydra.run.dir={name}")
     assert "marks.txt: 2 words <s> or </s> count as OOV" in caplog.text and "words.txt" not in caplog.text

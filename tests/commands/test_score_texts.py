@@ -485,7 +485,7 @@ def test_other_text_is_scored_anew(files: Run, monkeypatch: pytest.MonkeyPatch) 
     words = ["score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv"]
     with monkeypatch.context() as patch:
         patch.setattr(
-            "lmtool.evaluation.score_table.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+            "lmtool.commands._score_outputs.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         files(*words, code=130)
     shutil.copytree("out.tsv.partial", "kept")
@@ -500,7 +500,7 @@ MISTAKES = [
     ("text=docs.jsonl column=text", ["give to=FILE.tsv", "filter=FILE"]),
     ("text=docs.jsonl to=out.tsv", ["docs.jsonl holds documents", "by column"]),
     ("text=docs.jsonl column=words to=out.tsv", ["docs.jsonl, line 1", "column names one of: n, text"]),
-    ("text=docs.jsonl column=text to=out.csv", ["to=out.csv", ".tsv", ".parquet"]),
+    ("text=docs.jsonl column=text to=out.txt", ["to=out.txt", ".tsv", ".parquet"]),
     (
         "text=docs.jsonl column=text filter=out.jsonl",
         ["filter=out.jsonl", "max_perplexity=, min_perplexity=, share= or max_oov="],

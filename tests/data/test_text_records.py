@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lmtool.data import documents, readers, text_records
-from lmtool.data.text_records import record_blocks, write_records
+from lmtool.data.table_writer import write_pieces
+from lmtool.data.text_records import record_blocks
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError
 
@@ -28,13 +29,12 @@ def texts_of(names: list[str], column: str | None, skipped: int = 0) -> list[byt
     ]
 
 
-def write_chosen(names: list[str], column: str | None, chosen: list[int], to: Path, called: str) -> None:
+def write_chosen(names: list[str], column: str | None, chosen: list[int], to: Path) -> None:
     """Write the records with a flag."""
     flags = iter(chosen)
     blocks = record_blocks(names, column)
-    write_records(
-        (block.where(np.array([next(flags) for _ in range(len(block))]) == 1) for block in blocks), to, called
-    )
+    kept = (block.where(np.array([next(flags) for _ in range(len(block))]) == 1) for block in blocks)
+    write_pieces((block.content if block.rows is None else block.rows for block in kept), str(to), "other columns")
 
 
 def test_lines_and_records_are_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_chosen_records_stand_as_they_were(suffix: str, tmp_path: Path, monkeypa
 
     def written(name: str, column: str | None, chosen: list[int]) -> bytes:
         to = tmp_path / f"out{suffix}"
-        write_chosen([f"{tmp_path}/{name}"], column, chosen, to, f"x{suffix}")
+        write_chosen([f"{tmp_path}/{name}"], column, chosen, to)
         (content,) = [handle.read() for handle in open_files(str(to), "")]
         return content
 
@@ -87,18 +87,18 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert texts_of(names, "text")[3:] == [b"t3\nx\n", b"t4\nx\n"] and texts_of(names, "text", 2) == [b"t4\nx\n"]
     monkeypatch.setattr(text_records, "BLOCK_BYTES", 8)  # less than one text needs: each is a block
     assert [(len(block), block.first) for block in record_blocks(names, "text")] == [(1, k) for k in range(1, 6)]
-    write_chosen(names * 2, "text", [int(k % 3 == 0) for k in range(10)], tmp_path / "b.parquet", "b.parquet")
+    write_chosen(names * 2, "text", [int(k % 3 == 0) for k in range(10)], tmp_path / "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == [rows[k] for k in (0, 3, 1, 4)]
-    write_chosen(names, "text", [0] * 5, tmp_path / "b.parquet", "b.parquet")
+    write_chosen(names, "text", [0] * 5, tmp_path / "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
-    write_chosen([f"{tmp_path}/b.parquet"], "text", [], tmp_path / "c.parquet", "c.parquet")
+    write_chosen([f"{tmp_path}/b.parquet"], "text", [], tmp_path / "c.parquet")
     assert pq.read_schema(tmp_path / "c.parquet") == pq.read_schema(tmp_path / "a.parquet"), (
         "also of a file without rows"
     )
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
-    with pytest.raises(UserError, match=r"c\.parquet: the files have different columns"):
+    with pytest.raises(UserError, match=r"c\.parquet: other columns"):
         others = [*names, f"{tmp_path}/other.parquet"]
-        write_chosen(others, "text", [1] * 6, tmp_path / "c", "c.parquet")
+        write_chosen(others, "text", [1] * 6, tmp_path / "c.parquet")
 
 
 def test_forms_that_do_not_fit() -> None:
@@ -108,7 +108,7 @@ def test_forms_that_do_not_fit() -> None:
         (["a.parquet", "b.jsonl"], "text", "c.parquet", "score them separately"),
     ):
         with pytest.raises(UserError, match=said):
-            text_records.require_writable(names, column, to, "filter")
+            text_records.require_writable(names, column, to)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,8 @@ LINES = [
     "predict the run={runs}/kn3",
     "generate run={runs}/kn3",
     "neighbors the run={runs}/nplm",
+    "unlikely run={runs}/kn3 text=text.txt",
+    "check text.txt",
     "report {runs}/kn3 map=none",
     "verify {runs}/kn3",
     "export run={runs}/nplm to=vectors.txt",

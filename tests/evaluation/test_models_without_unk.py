@@ -75,13 +75,15 @@ def test_the_floor_is_that_of_kenlm(arpa: Run, caplog: pytest.LogCaptureFixture)
     assert package.load("m.arpa").score("a zzz b")[1] == -np.inf, "in lmtool itself it is 0"
 
 
-def test_the_floor_of_other_models(runs: Path, lmtool: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_floor_of_other_models(
+    runs: Path, lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
+) -> None:
     """A mixture of models without <unk> has no back-off weights; a network and a smoothed model need no floor."""
     Path("a.arpa").write_text(FORMS["none"])
     Path("b.arpa").write_text(FORMS["-99"])
     Path("text").write_text("a b\n")
     lmtool("ensemble", "runs=[a.arpa,b.arpa]", "text=text", "weights=[0.5,0.5]", "hydra.run.dir=mix")
-    logging.getLogger("lmtool.kenlm").addHandler(caplog.handler)  # the command has removed that of the root
+    also_logged("lmtool.kenlm")
     with caplog.at_level(logging.WARNING):
         assert ours.Model("mix").score("a zzz b") == pytest.approx(KNOWN - 100)
         assert len(caplog.messages) == 1 and "mix gives OOVs probability 0" in caplog.text
@@ -91,7 +93,6 @@ def test_the_floor_of_other_models(runs: Path, lmtool: Run, caplog: pytest.LogCa
         # Of maximum likelihood, also a word of the vocabulary may have probability 0.
         words = package.load(runs / "mle").words
         assert ours.Model(runs / "mle", unk_log10=-50).score(f"{words[3]} zzz {words[3]}") <= -100
-    logging.getLogger("lmtool.kenlm").removeHandler(caplog.handler)
 
 
 def test_an_unk_of_the_text_is_an_oov(arpa: Run) -> None:

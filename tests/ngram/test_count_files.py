@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -181,14 +180,16 @@ def test_settings_that_are_refused(lmtool: Run, runs: Path) -> None:
     assert ".tsv.gz" in lmtool("export", f"run={runs}/kn3", "to=c.xyz", code=2)
 
 
-def test_n_grams_with_count_0_are_not_seen_types(lmtool: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_n_grams_with_count_0_are_not_seen_types(
+    lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
+) -> None:
     # Two sentences, "b a" and "b". Words before: b 1, a 1, </s> 2; D = 2 / (2 + 2 1) = 1/2. p(a) = .5/4 + (1.5/4)/4.
     # With "a a 0" and "b b 0" taken for types, a and b would stand after two words each.
     text = "b\t2\na\t1\n</s>\t2\n<s>\t2\nb a\t1\nb </s>\t1\na </s>\t1\n<s> b\t2\n"
     write("valid.txt", ["a"])
     Path("plain.tsv").write_text(text)
     Path("zeros.tsv").write_text(text + "a a\t0\nb b\t0\n")
-    logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
+    also_logged("lmtool.ngram.files.counts_read")
     for name in ("plain", "zeros"):
         lmtool("train", "model=ngram", "model.order=2", "smoother=kneser_ney", "counts=table", "data=text",
                "data.valid=valid.txt", f"counts.paths={name}.tsv", f"hydra.run.dir={name}")  # fmt: skip
@@ -203,10 +204,12 @@ def test_n_grams_with_count_0_are_not_seen_types(lmtool: Run, caplog: pytest.Log
     assert 10 ** p["a"] == pytest.approx(0.5 / 4 + 1.5 / 16, rel=1e-6)
 
 
-def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_counts_with_n_grams_left_out_say_so(
+    lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
+) -> None:
     write("valid.txt", ["a"])
     Path("c.tsv").write_text("a\t3\n</s>\t2\n<s>\t2\na </s>\t2\n<s> a\t2\n")
-    logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
+    also_logged("lmtool.ngram.files.counts_read")
     lmtool("train", "model=ngram", "model.order=2", "smoother=mle", "counts=table", "data=text",
            "data.valid=valid.txt", "counts.paths=c.tsv")  # fmt: skip
     assert "the 2-grams of counts.paths are 4 of 5 tokens" in caplog.text

@@ -36,7 +36,7 @@ def test_a_run(lmtool: Run) -> None:
     of_another_version(Path("kn/run.json"), format=1)
     for line in ("predict run=kn the", "eval run=kn", "eval run=mix", "compare runs=[kn,mix]", "train resume=kn"):
         refused(lmtool(*line.split(), code=2), "kn/run.json " + OTHER if "resume" not in line else "kn")
-    of_another_version(Path("kn/run.json"), "started_in", format=2)
+    of_another_version(Path("kn/run.json"), "started_in", format=3)
     refused(lmtool("eval", "run=kn", code=2), "kn/run.json is damaged ('started_in' is missing)", REMEDY)
 
 

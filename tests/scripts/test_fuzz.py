@@ -353,9 +353,9 @@ def test_lines_that_campaigns_found(words: list[str], said: list[str], lmtool: R
 
 def test_info_takes_only_one_of_its_own_words_after_it() -> None:
     """Hydra's own parser would take any next word as the flag's value."""
-    assert split_line(["train", "--info", "model=ngram"]).words == ["--info=all", "model=ngram"]
-    assert split_line(["train", "-i", "--info=config", "seed=1"]).words == ["-i=all", "--info=config", "seed=1"]
-    assert split_line(["train", "--info", "searchpath", "seed=1"]).words == ["--info", "searchpath", "seed=1"]
+    assert split_line(["train", "--info", "model=ngram"]).flags == {"--info": "all"}
+    assert split_line(["train", "-i", "--info=config", "seed=1"]).flags == {"--info": "config"}
+    assert split_line(["train", "--info", "searchpath", "seed=1"]).flags == {"--info": "searchpath"}
 
 
 # The contents of a YAML file, and what the error names beside the file.

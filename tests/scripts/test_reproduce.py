@@ -130,13 +130,13 @@ def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
         "| theirs | 6.5; 6.25 | | | |",
     ]
     assert "Not run: gone." in lines and "All commands together: 2.0 minutes." in lines
-    assert "lmtool eval run=a hydra.run.dir=a" in lines and not any("run=c" in line for line in lines)
+    assert "lmtool eval run=a out=a" in lines and not any("run=c" in line for line in lines)
 
 
 def test_a_recipe_that_was_not_run_shows_its_commands(script: Any, tmp_path: Path) -> None:
     recipe = {"title": "T", "about": "A.", "notes": "- N.", "row": [{"what": "x", "here": "c perplexity"}]}
     lines = script.page("hand", recipe | {"step": [{"name": "c", "command": "eval run=c"}]}, tmp_path).splitlines()
-    assert "None of these commands has been run." in lines and "lmtool eval run=c hydra.run.dir=c" in lines
+    assert "None of these commands has been run." in lines and "lmtool eval run=c out=c" in lines
 
 
 ARTICLE = """ 

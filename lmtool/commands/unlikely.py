@@ -1,0 +1,70 @@
+"""`lmtool unlikely`: run + text -> its least likely words in their contexts, e.g. to find misspellings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lmtool.config.data import WordRule
+from lmtool.config.rules import MISSING, setting
+from lmtool.config.verbs import ModelUserConfig
+from lmtool.results.base import TableResult
+from lmtool.session import Session
+from lmtool.system.terminal import Cell
+
+AROUND = 4  # number of words shown before and after
+
+
+@dataclass(slots=True)
+class Settings(ModelUserConfig):
+    """Settings of `lmtool unlikely`."""
+
+    text: str = MISSING
+    words: WordRule = MISSING
+    top: int = setting(min=1)
+
+
+@dataclass(repr=False)
+class Result(TableResult):
+    """The result of `unlikely`: a row per word, the least likely one first. run: the run or ARPA file."""
+
+    run: str
+    text: str
+
+    def heading(self) -> str:
+        """Return the text and the model."""
+        return f"words of {self.text} that {self.run} predicts least"
+
+
+def run(settings: Settings, session: Session) -> Result:
+    """Rank the words of a text by their surprisal per character, given the words before in the line."""
+    import numpy as np
+
+    from lmtool.data.text_files import text_files
+    from lmtool.data.text_form import visible
+    from lmtool.data.text_rules import graphemes
+    from lmtool.data.word_rows import read_word_rows
+    from lmtool.evaluation.surprisal import score_words
+    from lmtool.evaluation.text_scores import ScoringModel
+    from lmtool.runs.load import load_named
+
+    model = load_named(settings.run, settings.arpa, settings.device)
+    rows = read_word_rows(text_files(settings.text, "text"), None, None, None, None)
+    scoring = ScoringModel(model.model, model.form, model.name)
+    scores = score_words(scoring, rows, settings.words, progress=session.progress)
+    bits = scores.surprisal / math.log(2)
+    per_character = np.nan_to_num(bits / [len(graphemes(word)) for word in rows.words], nan=-1)
+    sentence_of = np.searchsorted(rows.starts, np.arange(len(bits)), side="right") - 1
+    table: list[list[Cell]] = []
+    for at in np.argsort(-per_character, kind="stable")[: settings.top].tolist():
+        first, end = rows.starts[sentence_of[at] : sentence_of[at] + 2]
+        before, after = rows.words[max(first, at - AROUND) : at], rows.words[at + 1 : min(end, at + 1 + AROUND)]
+        context = " ".join([*before, f"[{rows.words[at]}]", *after])
+        line = int(rows.columns["sentence"][at])
+        table.append([len(table) + 1, line, visible(rows.words[at]), float(bits[at]), float(per_character[at])])
+        table[-1] += [bool(scores.oov[at]), context]
+    header = ["rank", "line", "word", "bits", "bits_per_character", "oov", "context"]
+    result = Result(model.name, settings.text, header=header, table=table, notes=session.notes)
+    about = {"run": model.name, "text": settings.text, "words": result.rows}
+    session.finish(about, f"{result.heading()}\n\n{result.table_text()}")
+    return result
