@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import checked_sums, renormalized
-from lmtool.results import Written
+from lmtool.results.base import Written
 from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_neural, run_vocabulary
 from lmtool.runs.run import Run, text_key
@@ -38,7 +39,36 @@ WEIGHT_BITS = (8, 16)  # of the weights of neural models
 PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
 
 
-def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Written:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A member of a static mixture with its weight."""
+
+    run: str
+    weight: float
+
+
+@dataclass(repr=False)
+class Converted(Written):
+    """The result of `convert`. run: whose model was made smaller, to a number of bytes. arpa: the file that was read.
+    members: of a mixture. parameters, ngrams: number of weights or n-grams, and of n-grams by order. Others are the
+    settings.
+    """
+
+    run: Path | None = None
+    arpa: str | None = None
+    members: list[Share] | None = None
+    limit_vocabulary: str | None = None
+    renormalize: bool | None = None
+    prune_entropy: float | None = None
+    prune_to: Any = None
+    prune_method: str | None = None
+    quantize: int | None = None
+    parameters: int | None = None
+    ngrams: list[int] | None = None
+    bytes: int | None = None
+
+
+def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Converted:
     """Make a run of an ARPA file over the words of a data set, or over those of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
@@ -47,8 +77,11 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
     with Corpus.open(store) as corpus:
         text, tokenizer = run_over(data, corpus), tokenizer_of(corpus)
         model = _smaller(settings, session, NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary))
-    about = save_ngram_run(session, plain_values(settings), text, tokenizer, model, {"arpa": source})
-    return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
+    parameters, ngrams = sum(model.table.sizes), model.table.sizes
+    about = f"a run with the {parameters:,} n-grams of {source}"
+    result = Converted(session.out, about, arpa=source, parameters=parameters, ngrams=ngrams)
+    save_ngram_run(session, plain_values(settings), text, tokenizer, model, result)
+    return result
 
 
 def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) -> NgramModel:
@@ -68,18 +101,18 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
     return small
 
 
-def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Written:
+def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Converted:
     """Write a model, made smaller as the settings say, to the file to=."""
     to, small = str(settings.to), _smaller(settings, session, model)
     return written(to, write_model(small, Path(to), format_of(to), session, settings.symbol_table), session)
 
 
-def written(to: str, about: str, session: Session) -> Written:
+def written(to: str, about: str, session: Session) -> Converted:
     session.say(f"wrote {to}: {about}")
-    return Written(Path(to), about, notes=session.notes)
+    return Converted(Path(to), about)
 
 
-def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Written:
+def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Converted:
     """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights."""
     from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
 
@@ -114,16 +147,16 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
             save_tree(network.output.tree, session.out / TREE)
         name, parameters = CHECKPOINT, network.parameter_count
     size = (session.out / name).stat().st_size
-    result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
-    write_json(session.out / "result.json", result)
-    save_words(session.out, vocabulary, tokenizer_in(source.folder))
-    former = {name: None for name in PRUNING if pruned and name in source.config}
-    replace(source, folder=session.out, config=source.config | former | changes).save()
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in changes.items())
     about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
+    result = Converted(session.out, about, run=source.folder, parameters=parameters, bytes=size, **changes)
+    write_json(session.out / "result.json", result.as_json())
+    save_words(session.out, vocabulary, tokenizer_in(source.folder))
+    former = {name: None for name in PRUNING if pruned and name in source.config}
+    replace(source, folder=session.out, config=source.config | former | changes).save()
     session.say(f"{about}\nrun={session.out}")
-    return Written(session.out, about, notes=session.notes)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +169,7 @@ class _Member:
     run: Run | None
 
 
-def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Written:
+def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Converted:
     """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run."""
     settings = replace(settings, weights=shares(settings.weights, session))
     alone = len(runs) == 1
@@ -175,10 +208,13 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
         if evaluation_of(Path(name)).get("models"):  # a mixture of scores, of a split or of another text
             scores = TokenScores.open(Path(name) / SCORES_FILE)
             fits += [{key: list(scores.fitted)} for key in (scores.split, text_key(scores.tokens.fingerprint))]
-    mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
     small = _smaller(settings, session, model)
-    about = save_ngram_run(session, plain_values(settings), text, tokenizer, small, mixed, *fits)
-    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
+    parameters, ngrams = sum(small.table.sizes), small.table.sizes
+    about = f"a run with {parameters:,} n-grams, mixed from {len(members)} models"
+    mixed = [Share(member.name, member.weight) for member in members]
+    result = Converted(session.out, about, members=mixed, parameters=parameters, ngrams=ngrams)
+    save_ngram_run(session, plain_values(settings), text, tokenizer, small, result, *fits)
+    return result
 
 
 def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:

@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
+from lmtool.results.runs import Member
 from lmtool.runs.corpus import save_words, tokenizer_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
@@ -82,17 +82,24 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
         started_in=os.getcwd() if first is None else first.started_in,
     ).save()
-    how = {"method": settings.method.value, **fitted.result}
-    if settings.vocabulary is not None:
-        how |= {"vocabulary": UNION, "words": len(corpus.vocabulary) - 1}
     names = [str(Path(name)) for name in settings.runs]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if settings.cache is not None:
         names, perplexities = [*names, f"cache={settings.cache.value}"], [*perplexities, None]
     if evaluation.dynamic:
         session.note(DYNAMIC)
-    mixed = names, fitted.weights.tolist(), perplexities, evaluation, how
-    return MixedRun(*mixed, folder=out, store_dir=settings.store_dir, notes=session.notes)
+    weights, union = fitted.weights.tolist(), settings.vocabulary is not None
+    return MixedRun(
+        folder=out,
+        store_dir=settings.store_dir,
+        members=list(map(Member, names, weights, perplexities)),
+        weights=weights,
+        evaluation=evaluation,
+        method=settings.method.value,
+        vocabulary=UNION if union else None,
+        words=len(corpus.vocabulary) - 1 if union else None,
+        **fitted.result,
+    )
 
 
 def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
@@ -107,12 +114,12 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
     start = time.perf_counter()
     scores, _ = scores_of(settings, session)
     log_prob = np.stack([each.log_prob for each in scores])
-    how: dict[str, Any] = {"models": [model_behind(Path(name)) for name in settings.runs]}
+    models, record = [model_behind(Path(name)) for name in settings.runs], None
     if settings.weights is not None:
         weights, own = np.array(settings.weights), []
     else:
         fit = fit_weights(log_prob)
-        how["fit"] = fit_record(settings, fit.iterations, fit.gap) | {"split": scores[0].split}
+        record = fit_record(settings, fit.iterations, fit.gap) | {"split": scores[0].split}
         weights, own = fit.weights, ["weights"]
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     by_name = list(zip(settings.runs, scores, strict=True))
@@ -122,13 +129,14 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
     mixed.save(session.out / SCORES_FILE)
     one_model = f"; if all are n-gram models, lmtool convert 'runs=[{session.out}]' makes one of them"
     session.note(
-        "a mixture of scores is not a run; its scores.h5 can be compared and mixed"
-        + (one_model if all(how["models"]) else "")
+        "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
     session.note(*[f"{name}: {DYNAMIC}" for name, each in by_name if each.dynamic])
-    unknown = [name for name, each in by_name if each.normalized is None]
-    session.note(*[f"{name}: {SUM_UNKNOWN}" for name in unknown])
+    session.note(*[f"{name}: {SUM_UNKNOWN}" for name, each in by_name if each.normalized is None])
     evaluation = Evaluation.of(str(session.out), mixed, seconds=time.perf_counter() - start)
-    alone: list[float | None] = [perplexity(each.log_prob) for each in scores]
-    weighted = settings.runs, weights.tolist(), alone, evaluation, how, unknown
-    return MixedRun(*weighted, folder=session.out, notes=session.notes)
+    members = [
+        Member(name, weight, perplexity(each.log_prob), each.normalized is None)
+        for (name, each), weight in zip(by_name, weights.tolist(), strict=True)
+    ]
+    of_scores = members, weights.tolist(), evaluation
+    return MixedRun(*of_scores, folder=session.out, fit=record, models=models)

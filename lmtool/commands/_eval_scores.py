@@ -43,7 +43,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
-            return Evaluation(run, name, cloze=cloze, normalized=model.normalized, notes=session.notes)
+            return Evaluation(run, name, cloze=cloze, normalized=model.normalized)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
     loaded = TextModel(model, TextForm(corpus.vocabulary), run)
@@ -182,7 +182,6 @@ def evaluate_split(
         cloze=cloze,
         log_z=metrics.log_z(model, split) if dynamic is None else None,
         across_sentences=across,
-        notes=session.notes,
     )
     if evaluation.dynamic:
         session.note(metrics.DYNAMIC)
@@ -248,8 +247,8 @@ def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, sess
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
     files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
     about = loaded.name, nbest_file, seconds, len(lists.lists), len(lists.texts), weight, list(files), tuned
-    rescored = Rescored(*about, None if given is None else penalty, **rates, notes=session.notes)
-    session.finish(rescored.as_json(), f"{rescored.heading()}\n{rescored.table_text()}")
+    rescored = Rescored(*about, None if given is None else penalty, **rates)
+    session.finish(rescored, f"{rescored.heading()}\n{rescored.table_text()}")
     if tuned:
         used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
         session.note(f"tuned on these lists themselves; for other lists, use {used}")

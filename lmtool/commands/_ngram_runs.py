@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.results import sizes_text
+from lmtool.results.base import Result, sizes_text
 from lmtool.runs.corpus import save_words
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Fits, Run, all_fitted
@@ -39,20 +39,20 @@ def save_ngram_run(
     text: Run,
     tokenizer: str | None,
     model: NgramModel,
-    result: dict[str, Any],
+    result: Result,
     *fits: Fits,
-) -> str:
-    """Write an n-gram model as a run into the session's folder, its run.json last; return its size in words.
+) -> None:
+    """Write an n-gram model as a run into the session's folder, its run.json last.
 
     settings: of the verb, in plain values. text: the run whose text the new one is evaluated on. tokenizer: of text in
-    pieces of words, as JSON. result: entries of result.json besides the number of n-grams. fits: what was fitted in the
-    models from which it is made, as in Run.fitted_on.
+    pieces of words, as JSON. fits: what was fitted in the models from which it is made, as in
+    Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
     session.begin_writing()
     model.save(out / NGRAM_FILE)
     save_words(out, model.vocabulary, tokenizer)
-    write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})
+    write_json(out / "result.json", result.as_json())
     about = {"data": text.config["data"], "model": {"kind": "ngram", "order": model.table.order}}
     replace(
         text,
@@ -64,7 +64,6 @@ def save_ngram_run(
         fitted_on=all_fitted(*fits),
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
-    return f"{sum(sizes):,} n-grams"
 
 
 def load_ngram_model(run: Run, vocabulary: Vocabulary | None, refusal: str) -> NgramModel:

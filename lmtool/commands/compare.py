@@ -8,8 +8,9 @@ from typing import Any
 
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
-from lmtool.results.base import SUM_UNKNOWN, UNSAVED, Table, as_json, figure, table_of
+from lmtool.results.base import SUM_UNKNOWN, UNSAVED, Table, as_json, table_of
 from lmtool.results.base import Result as BaseResult
+from lmtool.results.scores import Compared
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import csv_text, markdown_table
@@ -27,33 +28,6 @@ class Settings(MembersConfig, ResamplingConfig):
             raise UserError(f"runs={self.runs}: name two or more that differ, as runs=A,B")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A model; the first one has no difference. from_, to: the 95 % confidence interval of the difference. block: mean
-    number of units drawn together. fitted: what was fitted or chosen on the text.
-    """
-
-    run: str = field(metadata=figure("run"))
-    perplexity: float = field(metadata=figure("perplexity"))
-    difference: float | None = field(metadata=figure("difference"))
-    from_: float | None = field(metadata=figure("95 % CI, lower"))
-    to: float | None = field(metadata=figure("upper"))
-    p_bootstrap: float | None = field(metadata=figure("p (bootstrap)"))
-    p_randomization: float | None = field(metadata=figure("p (randomization)"))
-    block: int | None = field(metadata=figure("block"))
-    dynamic: bool
-    split: str
-    normalized: bool | None
-    fitted_on_this_text: bool
-    fitted: list[str]
-    across_sentences: bool | None
-
-    @property
-    def label(self) -> str:
-        """The name, and what is special about the scores."""
-        return self.run + ", dynamic" * self.dynamic + ", sum unknown" * (self.normalized is None)
-
-
 @dataclass(repr=False)
 class Result(BaseResult):
     """The result of `compare`: one row per model, the first one without tests.
@@ -69,7 +43,7 @@ class Result(BaseResult):
     unit: str
     units: int
     resamples: int
-    members: list[Row]
+    members: list[Compared]
     resampled: str = field(metadata=UNSAVED)
 
     def _table(self) -> Table:
@@ -97,7 +71,7 @@ def run(settings: Settings, session: Session) -> Result:
             values.append(tested.block and tested.block * size)
         fitted = list(of_text.fitted)
         values += [of_text.dynamic, of_text.split, of_text.normalized, bool(fitted), fitted, of_text.across]
-        rows.append(Row(name, perplexity(of_text.log_prob), *values))
+        rows.append(Compared(name, perplexity(of_text.log_prob), *values))
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
     lengths = sorted({row.block for row in rows if row.block}) or [1]
@@ -109,7 +83,7 @@ def run(settings: Settings, session: Session) -> Result:
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
     resampled = f"{texts}: {tokens.count:,} tokens{within}; {drawn}"
     about_text = rows[0].split, tokens.count, unit, units
-    result = Result(*about_text, settings.resamples, rows, resampled, notes=session.notes)
+    result = Result(*about_text, settings.resamples, rows, resampled)
     header, lines = result._table()
     keys = list(as_json(rows[0]))[: len(header)]
     for name, text in (
@@ -118,7 +92,7 @@ def run(settings: Settings, session: Session) -> Result:
     ):
         with atomic_write(session.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}")
+    session.finish(result, f"{result.heading()}\n{result.table_text()}")
     if few:
         session.note(
             f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more "
@@ -128,7 +102,7 @@ def run(settings: Settings, session: Session) -> Result:
     return result
 
 
-def _note(rows: list[Row], zeros: list[int], session: Session) -> None:
+def _note(rows: list[Compared], zeros: list[int], session: Session) -> None:
     """Note what makes some of the figures not comparable. zeros: for each its number of tokens of
     probability 0."""
     from lmtool.evaluation.metrics import DYNAMIC

@@ -109,9 +109,8 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         seconds=seconds,
         options=session.choices,
         store_dir=settings.store_dir,
-        notes=session.notes,
     )
     text, fits = (like_run, tokenizer_in(like_run.folder)), (teacher_run.fitted_on, like_run.fitted_on)
-    save_ngram_run(session, plain_values(settings), *text, model, trained.as_json(), *fits)
+    save_ngram_run(session, plain_values(settings), *text, model, trained, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     return trained

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lmtool.commands._settings import EvaluationConfig
 from lmtool.config.rules import is_number, require
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
@@ -35,11 +33,9 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
         if settings.nbest is not None:
             return rescore(settings, settings.nbest, loaded, session)
         evaluation = evaluate_text(settings, loaded, session)
-    result = evaluation.as_json()
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
-        result["run"] = str(Path(evaluation.run).resolve())
-    session.finish(result, f"run {evaluation.run}\n{evaluation.table_text()}")
+    session.finish(evaluation, f"run {evaluation.run}\n{evaluation.table_text()}")
     if evaluation.normalized is False:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return evaluation

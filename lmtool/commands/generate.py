@@ -64,7 +64,7 @@ def run(settings: Settings, session: Session) -> Result:
         sentence_start=settings.sentence_start,
         oov=settings.oov.value,
     )
-    result = Result(model.name, seed, texts, notes=session.notes)
+    result = Result(model.name, seed, texts)
     session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
     write_json(session.out / "result.json", result.as_json())

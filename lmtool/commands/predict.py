@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import TableResult
+from lmtool.results.base import UNSAVED, Table
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
@@ -39,24 +40,52 @@ class Settings(ModelUserConfig):
     oov: Oov = MISSING
 
 
+@dataclass(frozen=True)
+class Word:
+    """A word that may follow a text."""
+
+    word: str
+    probability: float
+    log10: float
+
+
+@dataclass(frozen=True)
+class Context:
+    """A text and its most probable next words. codes: with paths=true, each code of these with its decisions."""
+
+    text: str
+    words: list[Word]
+    codes: list[WordPath] = field(metadata=UNSAVED, default_factory=list)
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(BaseResult):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts.
 
-    run: the model's. codes: with paths=true, each code of these words with its decisions.
+    run: the model's.
     """
 
     title = "run {0.run}"
 
     run: str
-    codes: list[WordPath] = field(default_factory=list)
+    contexts: list[Context]
+
+    def _table(self) -> Table:
+        rows: list[list[Cell]] = [
+            [rank, each.word, each.probability, each.log10]
+            for context in self.contexts
+            for rank, each in enumerate(context.words, 1)
+        ]
+        return ["rank", "word", "probability", "log10 p"], rows
 
     def table_text(self) -> str:
         """Return the words, and then their codes, in plain text."""
         from lmtool.data.text_form import visible
 
-        words = text_table(self.header, [[rank, visible(str(word)), *others] for rank, word, *others in self.table])
-        return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
+        header, rows = self._table()
+        words = text_table(header, [[rank, visible(str(word)), *others] for rank, word, *others in rows])
+        codes = [code for context in self.contexts for code in context.codes]
+        return f"{words}\n\n{_paths_text(codes)}" if codes else words
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -72,8 +101,7 @@ def run(settings: Settings, session: Session) -> Result:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
     model = load_named(settings.run, settings.arpa, settings.device)
     session.say(f"run {model.name}")
-    result = Result(model.name, header=["rank", "word", "probability", "log10 p"], table=[], notes=session.notes)
-    answers = []
+    result = Result(model.name, [])
     for number, text in enumerate(texts, start=1):
         try:
             start, oov = settings.sentence_start, settings.oov.value
@@ -82,23 +110,20 @@ def run(settings: Settings, session: Session) -> Result:
             raise UserError(f"line {number}: {error}" if settings.text is None else str(error)) from None
         if settings.text is None:
             session.say(f"\n{text}")
-        words: list[list[Cell]] = [[k, word, p, math.log10(p)] for k, (word, p) in enumerate(predicted, 1)]
         codes = []
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
-        session.say(replace(result, table=words, codes=codes).table_text())
+        found = Context(text, [Word(word, p, math.log10(p)) for word, p in predicted], codes)
+        session.say(Result(model.name, [found]).table_text())
         if codes and session.keeps and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
             save_png(tree_figure(_drawn(codes)), picture)
             session.say(f"\ndrawn in {picture}")
-        result.table += words
-        result.codes += codes
-        named = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
-        answers.append({"text": text, "words": named})
+        result.contexts.append(found)
     if not model.model.normalized:
         session.note("these scores do not sum to one")
-    write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
+    write_json(session.out / "result.json", result.as_json())
     return result
 
 

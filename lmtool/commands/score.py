@@ -121,6 +121,5 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         if settings.filter is not None and result.kept is None:
             again = record_blocks(names, settings.column, passed=passed)
             write_filtered(settings, journal.of_blocks(again), journal, result)
-    result.notes = session.notes
-    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
+    session.finish(result, f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

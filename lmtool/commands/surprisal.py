@@ -185,8 +185,8 @@ def score_rows(
         _report(settings, model, scores[name], sentences, session)
     lines = [list(row) for row in zip(*table.values(), strict=True)]
     about = settings.text, sentences, items, settings.unit, means, settings.to
-    result = Surprisals(*about, header=list(table), table=lines, notes=session.notes)
-    session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
+    result = Surprisals(*about, header=list(table), table=lines)
+    session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmtool.config.data import DataConfig
 from lmtool.config.groups import TreeConfig
@@ -13,8 +13,8 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
+from lmtool.results.base import MERGED, UNSAVED
 from lmtool.results.base import Result as BaseResult
-from lmtool.results.base import Table
 from lmtool.session import Session
 from lmtool.system.terminal import nearest
 
@@ -44,12 +44,14 @@ class Result(BaseResult):
     seconds: time to build it, 0 for the tree of a run.
     """
 
+    listed = "words"
+
     kind: str
-    tree: Tree
-    analysis: TreeAnalysis
-    words: list[PathRow]
+    tree: Tree = field(metadata=UNSAVED)
+    analysis: TreeAnalysis = field(metadata=MERGED)
+    words: list[PathRow] = field(metadata=UNSAVED)
     top: DrawnNode
-    drawing: str
+    drawing: str = field(metadata=UNSAVED)
     seconds: float
 
     @property
@@ -67,13 +69,6 @@ class Result(BaseResult):
             f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
             f"{a.entropy:.3f} bits)"
         )
-
-    def _table(self) -> Table:
-        return ["word", "count", "share", "depth", "code"], [list(asdict(row).values()) for row in self.words]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json."""
-        return asdict(self.analysis) | {"seconds": self.seconds, "kind": self.kind, "top": asdict(self.top)}
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -104,13 +99,13 @@ def run(settings: Settings, session: Session) -> Result:
     analysis = analyze(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
     words_shown = path_rows(tree, labels, counts, shown)
-    built = Result(kind, tree, analysis, words_shown, top, tree_text(top), seconds, notes=session.notes)
+    built = Result(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:
         write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
-    session.finish(built.as_json(), f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
+    session.finish(built, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     if session.keeps and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if settings.to is not None:

@@ -68,7 +68,7 @@ def run(settings: Settings, session: Session) -> Result:
     files = [Row(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
-    result = Result([*map(str, paths)], files, notes=session.notes)
+    result = Result([*map(str, paths)], files)
     session.say(result.table_text())
     write_json(session.out / "result.json", result.as_json())
     if any(file.condition == "unverified" for file in files):

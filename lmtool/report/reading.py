@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +14,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.report.find import Kind, ReportFolder
+from lmtool.results.base import of_json
 from lmtool.results.summary import Summary, read_summary
 from lmtool.runs.run import RATES, RangeTest, Run
 from lmtool.system import schemas
@@ -161,7 +162,7 @@ def model_name(run: Run) -> str:
 def read_rates(folder: Path) -> RangeTest:
     """Read a learning-rate range test."""
     saved = read_json(folder / RATES, REMEDY, schemas.RATES)
-    test = RangeTest(**{each.name: saved[each.name] for each in fields(RangeTest) if each.name in saved})
+    test = of_json(RangeTest, saved)
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
         raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REMEDY}")
     return test

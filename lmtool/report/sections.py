@@ -28,7 +28,9 @@ from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
-from lmtool.results.base import CONTEXTS
+from lmtool.results.base import CONTEXTS, of_json
+from lmtool.results.runs import Member
+from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
 from lmtool.system import schemas
@@ -166,31 +168,25 @@ def comparison(source: ReportFolder, names: Names) -> Section:
     result = read_json(file, REMEDY, schemas.COMPARISON)
     section = Section(f"Comparison: {source.name}")
     try:
-        split = str(result["split"])
-        members = result["members"]
-        short = dict(zip((m["run"] for m in members), short_names([Path(m["run"]) for m in members]), strict=True))
+        split, members = result["split"], [of_json(Compared, each) for each in result["members"]]
+        short = dict(zip((m.run for m in members), short_names([Path(m.run) for m in members]), strict=True))
         rows: list[list[Cell]] = []
         unnormalized: list[list[Cell]] = []
         dots = []
         for member in members:
-            name, difference = short[member["run"]], member["difference"]
-            perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
-            interval = None if member["from"] is None else between(member["from"], member["to"])
-            p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomization")]
-            normalized = member.get("normalized", True)
-            name += ", sum unknown" * (normalized is None)
-            (rows if normalized else unnormalized).append(
-                [name, number(perplexity, 2), number(difference, 2), interval, *p]
-            )
-            if interval is not None and normalized:
-                ends = float(member["from"]), float(member["to"])
-                dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
+            name, difference = short[member.run] + ", sum unknown" * (member.normalized is None), member.difference
+            ends = None if member.from_ is None or member.to is None else (member.from_, member.to)
+            line: list[Cell] = [name, number(member.perplexity, 2), number(difference, 2), ends and between(*ends)]
+            line += [number(p, 4) for p in (member.p_bootstrap, member.p_randomization)]
+            (rows if member.normalized else unnormalized).append(line)
+            if ends is not None and difference is not None and member.normalized:
+                dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
         section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
-        if any(m["difference"] is not None and m["from"] is None for m in members):
+        if any(m.difference is not None and m.from_ is None for m in members):
             section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
-        section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
-        baseline = short[members[0]["run"]]
+        section.parts += fitted_note({short[m.run]: m.fitted for m in members}, split)
+        baseline = short[members[0].run]
         if dots:
             caption = f"Differences of perplexity from {baseline} on {split}, "
             caption += "with 95 % confidence intervals by the paired bootstrap."
@@ -281,8 +277,8 @@ def weights(entries: Sequence[Entry], names: Names) -> Section:
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
         try:
-            members = short_names([Path(member["run"]) for member in entry.result["members"]])
-            values = [float(weight) for weight in entry.result["weights"]]
+            of_runs = [of_json(Member, member) for member in entry.result["members"]]
+            members, values = short_names([Path(each.run) for each in of_runs]), [each.weight for each in of_runs]
             table = entry.result.get("class_weights")
             figure = class_bars(members, table) if table else weight_bars(members, values)
         except (KeyError, TypeError, ValueError, IndexError) as error:

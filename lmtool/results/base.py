@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lmtool.errors import UserError
 from lmtool.system.terminal import Cell, cell_text, html_table, text_table
@@ -22,6 +23,8 @@ NOT_COMPARABLE = "do not compare this perplexity with others"
 SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 UNSAVED = {"saved": False}  # metadata of a field that is not in result.json
+MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
+T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
@@ -31,41 +34,61 @@ def figure(heading: str) -> dict[str, str]:
 
 
 def as_json(value: Any) -> Any:
-    """Return what result.json has of a value: of a dataclass its fields, except those that are not set, that are None,
-    True or False by default, or nan, without the _ of names such as from_; of a path its text.
+    """Return what result.json has of a value: of a Result its `as_json`; of a dataclass its fields, except those that
+    are not set, that are None, True or False by default, or nan, without the _ of names such as from_; of a path its
+    text.
     """
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
-    if not is_dataclass(value):
-        return value
-    saved = {}
+    return value.as_json() if isinstance(value, Result) else _entries(value) if is_dataclass(value) else value
+
+
+def _entries(value: Any) -> dict[str, Any]:
+    saved: dict[str, Any] = {}
+    known = getattr(value, "__dict__", None)  # None with slots, all of which are set
     for each in fields(value):
-        if each.metadata.get("saved", True) and each.name in vars(value):
-            content = vars(value)[each.name]
+        if each.metadata.get("saved", True) and (known is None or each.name in known):
+            content = getattr(value, each.name)
             by_default = content is each.default and isinstance(content, bool | None)
-            if not by_default and content == content:
+            if each.metadata.get("merged"):
+                saved |= as_json(content)
+            elif not by_default and content == content:
                 saved[each.name.rstrip("_")] = as_json(content)
     return saved
 
 
+def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
+    """Return a dataclass with the values that `as_json` saved, and others; a number's null is inf.
+
+    Raises TypeError if one of its fields is missing, has no default, and is not among the others.
+    """
+    values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
+    known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}
+    return kind(**known | others)
+
+
 def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
-    """Return the header and the lines of rows, which are dataclasses of one type."""
-    columns = [each for each in fields(rows[0]) if each.metadata.get("heading")] if rows else []
-    header = [each.metadata["heading"] for each in columns]
-    return header, [[getattr(row, each.name) for each in columns] for row in rows]
+    """Return the header and the lines of rows, which are dataclasses of one type: of their fields with headings, or of
+    all of them under their names if none has one.
+    """
+    columns = {each.name: str(each.metadata.get("heading", "")) for each in fields(rows[0])} if rows else {}
+    columns = {name: heading for name, heading in columns.items() if heading} or {name: name for name in columns}
+    return list(columns.values()), [[getattr(row, name) for name in columns] for row in rows]
 
 
 @dataclass(repr=False, kw_only=True)
 class Result:
     """A result with a heading, a table and notes.
 
-    title: format of the heading. measure: name of the field that is the metric.
+    title: format of the heading. measure: name of the field that is the metric. listed: name of the field that has the
+    rows of the table, dataclasses whose fields with a heading are its columns.
     """
 
     title: ClassVar[str] = ""
     measure: ClassVar[str] = ""
+    listed: ClassVar[str] = ""
 
     notes: list[str] = field(metadata=UNSAVED, default_factory=list)
 
@@ -85,7 +108,7 @@ class Result:
         return text_table(header, rows) if rows else ""
 
     def _table(self) -> Table:
-        return [], []
+        return table_of(getattr(self, self.listed)) if self.listed else ([], [])
 
     @property
     def rows(self) -> list[dict[str, Cell]]:
@@ -95,8 +118,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of result.json."""
-        saved: dict[str, Any] = as_json(self)
-        return saved
+        return _entries(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame. Raises UserError if pandas is not installed."""
@@ -148,12 +170,14 @@ class Figures(Result):
 
 @dataclass(repr=False)
 class Written(Result):
-    """The result of `export`, `convert` and `report`. path: the file or folder. about: its content, in one line."""
+    """The result of `export`, `convert`, `push` and `report`. path: the file or folder. about: its content, in one
+    line.
+    """
 
     title = "{0.path}: {0.about}"
 
-    path: Path
-    about: str
+    path: Path = field(metadata=UNSAVED)
+    about: str = field(metadata=UNSAVED)
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import UNSAVED, Result, Table, TableResult
+from lmtool.results.base import MERGED, UNSAVED, Result, Table, TableResult, figure, table_of
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS, RangeTest, Run
 from lmtool.system import schemas
@@ -46,7 +45,9 @@ class TrainedRun(RunResult):
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
     or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
     predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
-    each group. normalized: whether the distributions sum to one.
+    each group. normalized: whether the distributions sum to one. Those of count-based models or of networks alone are
+    None for others: steps of the optimizer; training_seconds, without evaluations; precision of the matrix products,
+    bf16 or fp32; forms, names of the fast ones that were used; tied, whether the output vectors are the embeddings.
     """
 
     measure = "valid_perplexity"
@@ -64,16 +65,12 @@ class TrainedRun(RunResult):
     estimation_seconds: float | None = None
     source_weights: dict[str, float] | None = None
     discounts: list[list[float]] | None = None
-
-    @classmethod
-    def of(
-        cls, folder: Path, saved: Mapping[str, Any], store_dir: str | None = None, notes: list[str] | None = None
-    ) -> TrainedRun:
-        """Return the result of a finished training. saved: the content of result.json, where null stands for inf."""
-        known = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
-        if known.get("valid_perplexity", 0.0) is None:
-            known["valid_perplexity"] = math.inf
-        return cls(folder=folder, store_dir=store_dir, notes=notes or [], **known)
+    steps: int | None = None
+    training_seconds: float | None = None
+    precision: str | None = None
+    forms: list[str] | None = None
+    tied: bool | None = None
+    across_sentences: bool | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -126,29 +123,45 @@ class RateTest(RangeTest, Result):
         return ["optim.lr", "loss, smoothed"], rows
 
 
+@dataclass(frozen=True)
+class Member:
+    """A member of a mixture. perplexity: on the scored split; None if it is unknown. unknown: whether it is unknown
+    that its scores sum to one.
+    """
+
+    run: str = field(metadata=figure("run"))
+    weight: float = field(metadata=figure("weight"))
+    perplexity: float | None = field(metadata=figure("perplexity"))
+    unknown: bool = field(metadata=UNSAVED, default=False)
+
+
 @dataclass(repr=False)
 class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
-    folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
-    scored split, None if unknown. evaluation: evaluation of the mixture on this split. fitted: how the weights were
-    found, named as in result.json. unknown: the members of which it is unknown whether their scores sum to one.
+    folder: the run folder. members: the last one may be a cache. weights: of the members. evaluation: of the mixture
+    on the scored split. method: linear, classes or log_linear; None for a mixture of scores. fit: how the weights were
+    found. class_weights: by class of context. theta: fitted for a cache. vocabulary: union if it is one, of a number of
+    words. models: of a mixture of scores, the run or ARPA file of each member.
     """
 
     title = "mixture {0.folder} on {0.evaluation.split}"
 
-    names: list[str]
+    members: list[Member]
     weights: list[float]
-    perplexities: list[float | None]
-    evaluation: Evaluation
-    fitted: dict[str, Any]
-    unknown: list[str] = field(default_factory=list)
+    evaluation: Evaluation = field(metadata=MERGED)
+    method: str | None = None
+    fit: dict[str, Any] | None = None
+    class_weights: list[list[float]] | None = None
+    theta: float | None = None
+    vocabulary: str | None = None
+    words: int | None = None
+    models: list[str | None] | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json."""
-        members = zip(self.names, self.weights, self.perplexities, strict=True)
-        of_members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in members]
-        return self.evaluation.as_json() | self.fitted | {"weights": self.weights, "members": of_members}
+    @property
+    def perplexities(self) -> list[float | None]:
+        """The perplexity of each member on the scored split; None if it is unknown."""
+        return [member.perplexity for member in self.members]
 
     @property
     def metric(self) -> float | None:
@@ -162,9 +175,8 @@ class MixedRun(RunResult):
         return self.evaluation.perplexity
 
     def _table(self) -> Table:
-        names = [f"{name}, sum unknown" if name in self.unknown else name for name in self.names]
-        rows: list[list[Cell]] = [list(row) for row in zip(names, self.weights, self.perplexities, strict=True)]
-        return ["run", "weight", "perplexity"], [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
+        header, rows = table_of([replace(each, run=each.run + ", sum unknown" * each.unknown) for each in self.members])
+        return header, [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
 
 
 @dataclass(repr=False)

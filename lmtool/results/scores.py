@@ -1,4 +1,4 @@
-"""Results of `eval` and `score`: of one text, of n-best lists, of many texts."""
+"""Results of `eval`, `compare` and `score`: of one text, of n-best lists, of many texts."""
 
 from __future__ import annotations
 
@@ -146,8 +146,9 @@ class Evaluation(Figures):
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of result.json: for a split that has only cloze questions, its name and their results."""
-        saved = super().as_json()
-        return saved if self.scores is not None else {"split": self.split, "cloze": self.cloze}
+        if self.scores is None:
+            return {"split": self.split, "cloze": self.cloze}
+        return super().as_json() | {"run": str(Path(self.run).resolve())}
 
     def _figures(self) -> list[tuple[str, Cell]]:
         rows: list[tuple[str, Cell]] = []
@@ -179,6 +180,33 @@ class Evaluation(Figures):
             case "normalized":
                 return "unknown" if self.normalized is None else None
         return super()._cell(name)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of `compare`: a model; the first one has no difference. from_, to: the 95 % confidence interval of the
+    difference. block: mean number of units drawn together. fitted: what was fitted or chosen on the text.
+    """
+
+    run: str = field(metadata=figure("run"))
+    perplexity: float = field(metadata=figure("perplexity"))
+    difference: float | None = field(metadata=figure("difference"))
+    from_: float | None = field(metadata=figure("95 % CI, lower"))
+    to: float | None = field(metadata=figure("upper"))
+    p_bootstrap: float | None = field(metadata=figure("p (bootstrap)"))
+    p_randomization: float | None = field(metadata=figure("p (randomization)"))
+    block: int | None = field(metadata=figure("block"))
+    dynamic: bool
+    split: str
+    normalized: bool | None
+    fitted_on_this_text: bool
+    fitted: list[str]
+    across_sentences: bool | None
+
+    @property
+    def label(self) -> str:
+        """The name, and what is special about the scores."""
+        return self.run + ", dynamic" * self.dynamic + ", sum unknown" * (self.normalized is None)
 
 
 @dataclass(repr=False)

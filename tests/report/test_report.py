@@ -345,9 +345,13 @@ def test_a_page_of_every_part() -> None:
     assert Page(page("t", "i", [Section("A"), Section("B")])).sources == ["#section-1", "#section-2"]
 
 
+OF_TEXT = {"block": 1, "dynamic": False, "split": "test", "fitted_on_this_text": False, "fitted": []}
+OF_TEXT |= {"normalized": True, "across_sentences": None}  # a row's other entries
+
+
 def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomization"))
-    members = [{"run": name, "perplexity": value, **nothing} for name, value in (("a", 2.5), ("b", None))]
+    members = [{"run": name, "perplexity": value, **nothing, **OF_TEXT} for name, value in (("a", 2.5), ("b", None))]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     (table,) = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
     assert isinstance(table, Table) and [row[1] for row in table.rows] == ["2.50", "inf"]
@@ -420,9 +424,9 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
 def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
     ends = {"from": 0.5, "to": 1.5, "p_bootstrap": 0.01, "p_randomization": 0.02}
     members = [
-        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), "normalized": True},
-        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, "normalized": False},
-        {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends},
+        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), **OF_TEXT},
+        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, **OF_TEXT, "normalized": False},
+        {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends, **OF_TEXT},
     ]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     table, chart = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
