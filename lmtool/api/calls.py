@@ -24,6 +24,7 @@ from lmtool.api.running import (
 from lmtool.api.verbs import function_of
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
+from lmtool.commands.eval import Rescored
 from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import as_text, escaped
 from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
@@ -31,7 +32,7 @@ from lmtool.config.request import OUT, Request, plain_value
 from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
-from lmtool.results import Evaluation, RateTest, Rescored, SweepTable, TrainedRun, Written
+from lmtool.results import Evaluation, RateTest, SweepTable, TrainedRun, Written
 from lmtool.runs.resume import BEGUN
 from lmtool.session import Again, Session
 
@@ -163,6 +164,7 @@ def evaluate(
     require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
+    evaluation.notes = session.notes
     warn_once(session.warnings, loaded.name, stacklevel=3)
     return evaluation
 

@@ -1,4 +1,4 @@
-"""Evaluations: of a split of a run's data, of any text, of n-best lists."""
+"""Evaluations of a split of a run's data, and of any text."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from lmtool.data.split import Split
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm, split_of_text
-from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
-from lmtool.evaluation import metrics, nbest
+from lmtool.evaluation import metrics
 from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import tokens_of
-from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
-from lmtool.results import Evaluation, Rescored
+from lmtool.ngram.models.ngram_model import evenly, quantized_notes
+from lmtool.results.scores import Evaluation
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run, fitted_note, fitted_on
 from lmtool.session import Session
-from lmtool.system.arrays import LN10, FloatArray
+from lmtool.system.arrays import FloatArray
 from lmtool.text_model import TextModel
 
 
@@ -203,54 +202,3 @@ def _detail(loaded: TextModel, split: Split, log_prob: FloatArray) -> Part:
     model = loaded.model
     matched = None if model.context_classes is None else model.map_text(model.matched_lengths, split)
     return tokens_of(split, loaded.vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
-
-
-def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
-    """Score the hypotheses of n-best lists, choose the weight, write the lists best first."""
-    if loaded.dynamic:
-        raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
-    lists = nbest.read_nbest(nbest_file, settings.nbest_costs)
-    file = settings.nbest_reference
-    references = None if file is None else nbest.read_references(file, lists)
-    start = time.perf_counter()
-    log_prob = nbest.hypothesis_log_prob(lists, loaded.score)
-    seconds = time.perf_counter() - start
-    if zeros := int(np.isneginf(log_prob).sum()):
-        log10, model = -100.0 if settings.unk_log10 is None else settings.unk_log10, loaded.model
-        if isinstance(model, NgramModel):
-            loaded = replace(loaded, model=model.with_floor(log10 * LN10))
-        log_prob = nbest.hypothesis_log_prob(lists, loaded.score, log10 * LN10)
-        session.note(
-            f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
-            f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
-        )
-    rates: dict[str, Any] = {}
-    sizes = np.array([len(split_words(text)) for text in lists.texts])
-    given, weight, tuned = settings.nbest_word_penalty, settings.nbest_weight, False
-    penalty = None if given == "tuned" else float(given or 0)
-    if references is not None:
-        of_list = np.repeat(np.arange(len(references)), np.diff(lists.offsets))
-        errors = np.array(
-            [nbest.word_errors(w, references[k]) for w, k in zip(lists.texts, of_list.tolist(), strict=True)]
-        )
-        tuned = weight is None or penalty is None
-        weight, penalty = nbest.tuned_weights(lists.total, log_prob, sizes, errors, lists.offsets, weight, penalty)
-        reference_words = sum(len(split_words(line)) for line in references)
-        if reference_words == 0:
-            raise UserError(f"{file} has no words: give the right transcriptions")
-        both = (lists.total - penalty * sizes, weight), (lists.total, 0.0)
-        new, old = (errors[nbest.chosen(total, log_prob, lists.offsets, by)].sum() for total, by in both)
-        best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
-        names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
-        rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
-        rates["reference_words"] = reference_words
-    weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
-    files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
-    about = loaded.name, nbest_file, seconds, len(lists.lists), len(lists.texts), weight, list(files), tuned
-    rescored = Rescored(*about, None if given is None else penalty, **rates)
-    session.finish(rescored, f"{rescored.heading()}\n{rescored.table_text()}")
-    if tuned:
-        used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
-        session.note(f"tuned on these lists themselves; for other lists, use {used}")
-    session.say(f"wrote {', '.join(map(str, files))}")
-    return rescored

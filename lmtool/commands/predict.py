@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import UNSAVED, Table
+from lmtool.results.base import UNSAVED, figure, table_of
 from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -42,11 +42,12 @@ class Settings(ModelUserConfig):
 
 @dataclass(frozen=True)
 class Word:
-    """A word that may follow a text."""
+    """A word that may follow a text, of a rank from 1."""
 
-    word: str
-    probability: float
-    log10: float
+    rank: int = field(metadata=UNSAVED | figure("rank"))
+    word: str = field(metadata=figure("word"))
+    probability: float = field(metadata=figure("probability"))
+    log10: float = field(metadata=figure("log10 p"))
 
 
 @dataclass(frozen=True)
@@ -66,24 +67,21 @@ class Result(BaseResult):
     """
 
     title = "run {0.run}"
+    listed = "words"
 
     run: str
     contexts: list[Context]
 
-    def _table(self) -> Table:
-        rows: list[list[Cell]] = [
-            [rank, each.word, each.probability, each.log10]
-            for context in self.contexts
-            for rank, each in enumerate(context.words, 1)
-        ]
-        return ["rank", "word", "probability", "log10 p"], rows
+    @property
+    def words(self) -> list[Word]:
+        """The words after all texts."""
+        return [word for context in self.contexts for word in context.words]
 
     def table_text(self) -> str:
         """Return the words, and then their codes, in plain text."""
         from lmtool.data.text_form import visible
 
-        header, rows = self._table()
-        words = text_table(header, [[rank, visible(str(word)), *others] for rank, word, *others in rows])
+        words = text_table(*table_of([replace(each, word=visible(each.word)) for each in self.words]))
         codes = [code for context in self.contexts for code in context.codes]
         return f"{words}\n\n{_paths_text(codes)}" if codes else words
 
@@ -114,7 +112,7 @@ def run(settings: Settings, session: Session) -> Result:
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
-        found = Context(text, [Word(word, p, math.log10(p)) for word, p in predicted], codes)
+        found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
         session.say(Result(model.name, [found]).table_text())
         if codes and session.keeps and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lmtool.results.runs import SweepTable as SweepTable
     from lmtool.results.runs import TrainedRun as TrainedRun
     from lmtool.results.scores import Evaluation as Evaluation
-    from lmtool.results.scores import Rescored as Rescored
     from lmtool.results.scores import ScoredTexts as ScoredTexts
 
 # Imported on first use: help pages import the results of a verb, and must not wait for OmegaConf.
@@ -24,6 +23,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "base": "NOT_COMPARABLE SUM_UNKNOWN Result Written sizes_text",
         "runs": "MixedRun RateTest SweepTable TrainedRun",
-        "scores": "Evaluation Rescored ScoredTexts",
+        "scores": "Evaluation ScoredTexts",
     },
 )

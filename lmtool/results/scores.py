@@ -1,4 +1,4 @@
-"""Results of `eval`, `compare` and `score`: of one text, of n-best lists, of many texts."""
+"""Results of `eval`, `compare` and `score`: of one text, and of many."""
 
 from __future__ import annotations
 
@@ -207,34 +207,6 @@ class Compared:
     def label(self) -> str:
         """The name, and what is special about the scores."""
         return self.run + ", dynamic" * self.dynamic + ", sum unknown" * (self.normalized is None)
-
-
-@dataclass(repr=False)
-class Rescored(Figures):
-    """The result of `eval nbest=`: reordered n-best lists.
-
-    nbest: the file of lists. files: the written files. word_error_rate, also before reordering and of the best
-    hypotheses (oracle): shares of the reference words; None without references. tuned: whether the weight or the
-    penalty was fitted on these lists. word_penalty: subtracted per word; None without one.
-    """
-
-    title = "run {0.run}"
-    measure = "word_error_rate"
-    name_width = 24
-
-    run: str = field(metadata=UNSAVED)
-    nbest: str
-    seconds: float
-    lists: int = field(metadata=figure("lists"))
-    hypotheses: int = field(metadata=figure("hypotheses"))
-    weight: float = field(metadata=figure("weight"))
-    files: list[Path] = field(metadata=UNSAVED)
-    tuned: bool = False
-    word_penalty: float | None = field(metadata=figure("word penalty"), default=None)
-    word_error_rate: float | None = field(metadata=figure("word error rate"), default=None)
-    word_error_rate_before: float | None = field(metadata=figure("  before"), default=None)
-    word_error_rate_oracle: float | None = field(metadata=figure("  oracle"), default=None)
-    reference_words: int | None = None
 
 
 @dataclass(repr=False)
