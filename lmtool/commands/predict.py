@@ -52,7 +52,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Context:
-    """A text and its most probable next words. codes: with paths=true, each code of these with its decisions."""
+    """A text and its most probable next words, with their codes."""
 
     text: str
     words: list[Word]
@@ -77,13 +77,17 @@ class Result(BaseResult):
         """The words after all texts."""
         return [word for context in self.contexts for word in context.words]
 
+    @property
+    def codes(self) -> list[WordPath]:
+        """With paths=true, each code of these words with its decisions."""
+        return [code for context in self.contexts for code in context.codes]
+
     def table_text(self) -> str:
         """Return the words, and then their codes, in plain text."""
         from lmtool.data.text_form import visible
 
         words = text_table(*table_of([replace(each, word=visible(each.word)) for each in self.words]))
-        codes = [code for context in self.contexts for code in context.codes]
-        return f"{words}\n\n{_paths_text(codes)}" if codes else words
+        return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
 
 
 def run(settings: Settings, session: Session) -> Result:
