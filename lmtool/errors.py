@@ -16,6 +16,12 @@ class UserError(Exception):
     The message is one line: what is wrong, where, and the remedy. Line ends and other characters that cannot be
     printed, which come with what the user gave, are shown as escapes, and the middle of a long message is left out.
     The command line prints it without a traceback and exits with code 2.
+
+    >>> try:
+    ...     lmtool.load("nowhere")
+    ... except lmtool.UserError as error:
+    ...     print(error)
+    no run folder nowhere: check the path
     """
 
     def __str__(self) -> str:
@@ -67,9 +73,7 @@ _PATH_ERRORS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errn
 
 @contextmanager
 def of_paths() -> Iterator[None]:
-    """Raise UserError instead of OSError if a path cannot be examined: its name is too long, or a folder above it may
-    not be entered.
-    """
+    """Raise UserError instead of OSError for a path that is too long, or below a folder that may not be entered."""
     try:
         yield
     except OSError as error:

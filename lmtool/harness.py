@@ -73,9 +73,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         return found
 
     def _scores(self, requests: list[tuple[str, str]]) -> tuple[Split, list[float], list[list[int]]]:
-        """Return the text of contexts and continuations, and of each continuation log p and the places of its tokens.
-        Warns if many words are OOVs.
-        """
+        """Return contexts and continuations as a text, and of each continuation log p and the places of its tokens."""
         sentences: list[list[str]] = []
         scored: list[tuple[int, int, int]] = []  # request, and the limits of the scored tokens in its sentence
         for number, (context, continuation) in enumerate(requests):

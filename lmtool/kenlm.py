@@ -60,6 +60,13 @@ class FullScoreReturn(NamedTuple):
 
     log_prob: log10 p. ngram_length: the length of the longest n-gram of the model that ends in the word. oov: whether
     the word is outside the vocabulary.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from lmtool import kenlm
+    >>> model, state = kenlm.Model(run.folder), kenlm.State()
+    >>> model.BaseFullScore(state, "bird", state).oov
+    True
     """
 
     log_prob: float
@@ -71,6 +78,14 @@ class State(bytearray):
     """What a model has read, as far as it affects later words: states are equal if all further scores are.
 
     A new state has no words. Hashable; it must not be written to while it is a key.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from lmtool import kenlm
+    >>> model, before, after = kenlm.Model(run.folder), kenlm.State(), kenlm.State()
+    >>> model.BeginSentenceWrite(before)
+    >>> round(model.BaseScore(before, "the", after), 2)
+    -0.03
     """
 
     __slots__ = ()  # the bytes are the model's numbers, the length of the matched n-gram, and the number of the model
@@ -136,7 +151,17 @@ class _OtherStates:
 
 
 class Model:
-    """A language model: `kenlm.Model`."""
+    """A language model: `kenlm.Model`.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from lmtool import kenlm
+    >>> model = kenlm.Model(run.folder)
+    >>> round(model.score("the cat sat"), 2), round(model.perplexity("the cat sat"), 2)
+    (-0.48, 1.32)
+    >>> [(round(log10, 2), length, oov) for log10, length, oov in model.full_scores("the bird")]
+    [(-0.03, 2, False), (-2.51, 1, True), (-0.62, 1, False)]
+    """
 
     def __init__(
         self, path: str | bytes | os.PathLike[str], config: Config | None = None, *, unk_log10: float = -100.0

@@ -215,9 +215,7 @@ class LanguageModel(ABC):
         return log_prob
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
-        `[last - first, V]`.
-        """
+        """Return log p of all words before the tokens `first` to `last` - 1 of a text, `[last - first, V]`."""
         return self.log_dist(self.contexts_of(text, np.arange(first, last))[0])
 
     @property
@@ -314,9 +312,7 @@ class LanguageModel(ABC):
 
     def hidden_text(self, text: Split, first: int, last: int) -> npt.NDArray[np.float32]:
         """Return the hidden units before the tokens `first` to `last` - 1 of a text, `[last - first, D]`."""
-        index = np.arange(first, last)
-        chunks = in_chunks(len(index), TOKENS_PER_CHUNK)
-        return np.concatenate([self.hidden(self.contexts_of(text, index[rows])[0]) for rows in chunks])
+        return self.map_text(lambda contexts, _: self.hidden(contexts), text, first, last)
 
     def _score_by_states(self, text: Split) -> FloatArray:
         """Return log p of all tokens `[N]`, one word of each sentence (or stream) at a time."""

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
 from lmtool.system.terminal import write_out
-
-if TYPE_CHECKING:
-    from lmtool.config.request import Request
 
 # Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
 # GPUs they share.
@@ -37,12 +35,6 @@ class HasJson(Protocol):
         """Return the content of result.json."""
 
 
-def _no_request() -> Request:
-    from lmtool.config.request import Request
-
-    return Request("")
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
     """The environment of one command, everything but its settings.
@@ -56,7 +48,7 @@ class Session:
     """
 
     out: Path
-    request: Request = field(default_factory=_no_request)
+    request: Request = field(default_factory=lambda: Request(""))
     choices: dict[str, str] = field(default_factory=dict)
     launcher: Mapping[str, Any] | None = None
     progress: bool = False
@@ -103,9 +95,7 @@ class Session:
                 self.say(f"wrote {path}")
 
     def require_new(self) -> None:
-        """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training, unless it is
-        to be overwritten.
-        """
+        """Raise UserError for a run that would be overwritten, or, outside a sweep, an interrupted training."""
         from lmtool.runs.run import has_state
 
         if self.again == "overwrite":
@@ -137,7 +127,8 @@ class Session:
         jobs = at_once() if self.in_sweep else 1
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for parallel jobs.
-        given = threads or (threads_of_openmp() if here == at_once() == 1 else None)
+        openmp = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of the outer level of a list
+        given = threads or (int(openmp) if here == at_once() == 1 and openmp.isdecimal() else None)
         given = given or (self.launcher or {}).get("cpus_per_task")
         share = max(1, parallel.cores() // (jobs * here))
         count = parallel.use(given or share, follow=not given and processes_started() == 1)
@@ -175,11 +166,13 @@ def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> i
 
 @contextmanager
 def announced(jobs: int) -> Iterator[None]:
-    """Pass on the number of parallel jobs to those that are started in this block."""
+    """Pass on the number of parallel jobs, and the GPUs that they share, to those that are started in this block."""
     variables = {PARALLEL_JOBS_VAR: str(jobs)}
     if jobs > 1:  # a launcher may hide the GPUs from a job (submitit does), which then cannot list them itself
-        devices = 0 if DEVICES_VAR in os.environ else count_devices()
-        variables[SHARED_DEVICES_VAR] = ",".join(visible_devices(os.environ, devices))
+        chosen = os.environ.get(DEVICES_VAR)
+        names = map(str, range(count_devices())) if chosen is None else map(str.strip, chosen.split(","))
+        # As CUDA reads the list: whatever follows an invalid name is ignored.
+        variables[SHARED_DEVICES_VAR] = ",".join(itertools.takewhile(lambda name: name not in ("", "-1"), names))
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -196,35 +189,11 @@ def at_once() -> int:
     return int(os.environ.get(PARALLEL_JOBS_VAR, "1"))
 
 
-def threads_of_openmp() -> int | None:
-    """Return the number of threads in OMP_NUM_THREADS, of the outer level of a list; None if there is none."""
-    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(first) if first.isdecimal() and int(first) else None
-
-
-def visible_devices(environment: Mapping[str, str], devices: int) -> list[str]:
-    """Return the names of the GPUs that CUDA_VISIBLE_DEVICES leaves visible. devices: number of GPUs of the machine."""
-    chosen = environment.get(DEVICES_VAR)
-    if chosen is None:
-        return [str(device) for device in range(devices)]
-    # As CUDA reads the list: whatever follows an invalid name is ignored.
-    return list(itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, chosen.split(","))))
-
-
-def device_for(environment: Mapping[str, str], job: int, jobs: int, devices: int) -> str | None:
-    """Return CUDA_VISIBLE_DEVICES for job number `job` of `jobs` parallel ones; None to leave it unchanged.
-
-    devices: number of GPUs of the machine, for an environment that does not choose among them.
-    """
-    names = visible_devices(environment, devices)
-    return names[job % len(names)] if jobs > 1 and names else None
-
-
 def use_own_device(job: int) -> None:
     """Restrict this process to one GPU if other jobs run in parallel; call it before CUDA is used."""
-    device = device_for({DEVICES_VAR: os.environ.get(SHARED_DEVICES_VAR, "")}, job, at_once(), 0)
-    if device is not None:
-        os.environ[DEVICES_VAR] = device
+    names = os.environ.get(SHARED_DEVICES_VAR, "").split(",")
+    if at_once() > 1 and names[0]:
+        os.environ[DEVICES_VAR] = names[job % len(names)]
 
 
 def count_devices(driver: Path = Path("/proc/driver/nvidia/gpus")) -> int:

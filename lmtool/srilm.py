@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(command: str, words: list[str]) -> Options:
-    """Return the options on a line with their values, by their names with _ for -. Raises UserError for any other."""
+    """Return the options on a line with their values, by their names with _ for -."""
     parser = _Parser(prog=command, allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("-help", action="help")
     if command == "compute-best-mix":
@@ -149,7 +149,7 @@ def _named(vocabulary: Vocabulary, given: Options) -> Vocabulary:
 
 
 def ngram_count(given: Options) -> None:
-    """Count, and write what the options name. Raises UserError for a mistake in the line or a file."""
+    """Count, and write what the options name."""
     if ("text" in given) == ("read" in given) or not given.keys() & {"lm", "write", "write_vocab"}:
         raise UserError("ngram-count: give one of -text FILE and -read FILE, and -lm, -write or -write-vocab FILE")
     rules = TextRules(lowercase="tolower" in given)
@@ -204,7 +204,7 @@ def _read_counts(given: Options, rules: TextRules) -> tuple[Counts, Vocabulary, 
 
 
 def ngram(given: Options) -> None:
-    """Read, mix, prune and use models. Raises UserError for a mistake in the line or a file."""
+    """Read, mix, prune and use models."""
     require("lm" in given, "ngram -lm", "", "the name of an ARPA file")
     for name, values, text in (("debug", range(3), "0, 1 or 2"), ("bayes", range(1), "0")):
         require(given.get(name, 0) in values, f"ngram -{name}", given.get(name), text)
@@ -322,7 +322,7 @@ COMMANDS = {"ngram-count": ngram_count, "ngram": ngram, "compute-best-mix": comp
 
 def command(words: list[str]) -> int:
     """Run a command of SRILM, given its name and options, and return 0; or write executable files with the commands'
-    names into a folder. Raises UserError for a mistake in the line.
+    names into a folder.
     """
     name, *rest = words or [""]
     if name in COMMANDS:

@@ -18,6 +18,12 @@ class State:
     """One hypothesis: what a model has read, as far as it affects later words.
 
     Hashable; states are equal if all further log-probabilities are. numbers: a row of LanguageModel.advance, as bytes.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> model = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell").model
+    >>> log_p, after_the = model.advance(model.begin(), "the")
+    >>> round(log_p, 2), len(after_the)
+    (-0.07, 8)
     """
 
     numbers: bytes
@@ -33,6 +39,13 @@ class States:
     """N hypotheses. states[i] is one State; states[[2, 2, 0]] and slices are States.
 
     rows: int64 `[N, W]`, as in LanguageModel.advance.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> model = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell").model
+    >>> log_p, states = model.advance([model.begin(), model.begin()], ["cat", "dog"])
+    >>> log_p, states = model.advance(states, ["sat", "sat"])
+    >>> states.groups().tolist(), states[0] == states[1]  # a bigram model need not tell them apart
+    ([0, 0], True)
     """
 
     rows: IntArray

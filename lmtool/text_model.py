@@ -40,6 +40,15 @@ class TextModel:
     file that it was loaded from. In methods that take text, `oov` is the treatment of words outside the vocabulary:
     "error" raises a UserError that names the closest words, "unk" replaces them by `<unk>`. `sentence_start=False`: the
     text does not begin a sentence, and missing context is `<unk>` instead of `<s>`.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5)
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell", out="wb2")
+    >>> lmtool.load("wb2")
+    TextModel(wb2: NgramModel of 6 words, contexts of 1)
+    >>> run.model.score("the cat sat").round(2).tolist()  # natural log p of each word and of </s>
+    [-0.07, -0.82, -0.14, -0.07]
+    >>> [(word, round(p, 2)) for word, p in run.model.predict("the", top=2)]
+    [('cat', 0.44), ('dog', 0.44)]
     """
 
     model: LanguageModel
@@ -283,9 +292,7 @@ class TextModel:
         return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
-        """Return the state before the first word. sentence_start: see the class. Raises UserError for a model with a
-        cache.
-        """
+        """Return the state before the first word. Raises UserError for a model with a cache."""
         require_flags(sentence_start=sentence_start)
         state = self.model.begin(self.vocabulary.special_tokens, sentence_start=sentence_start)
         return State(state.tobytes(), self.model)

@@ -45,7 +45,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
-from lmtool.system import checksummed_file, parallel
+from lmtool.system import checksums, parallel
 
 COUNTED = """
 import json, sys
@@ -73,6 +73,7 @@ def smoothers() -> None:
     rows = ["modified_kneser_ney", "kneser_ney", "witten_bell", "good_turing", "absolute"]
     rows += [f"{name} smoother.interpolate=false" for name in rows if name != "good_turing"]
     rows += ["modified_kneser_ney smoother.kenlm_compatible=false", "absolute smoother.discounts=0.5"]
+    rows += ["pitman_yor", "pitman_yor smoother.tables=expected"]
     rows += ["jelinek_mercer", "stupid_backoff", *(f"laplace smoother.alpha={alpha}" for alpha in (1, 0.1, 0.01))]
     rows += [f"{name} smoother.discounts=tuned" for name in ("modified_kneser_ney", "kneser_ney", "absolute")]
     rows += ["laplace smoother.alpha=tuned", "modified_kneser_ney prune_counts=[0,0,1]"]
@@ -267,7 +268,7 @@ def opening() -> None:
     for path, again in calls.items():
 
         def first(again: Callable[[], object] = again) -> None:
-            checksummed_file._verified.clear()
+            checksums._known.clear()
             again()
 
         seconds = in_turns({"first": first, "again": again}, 7)

@@ -173,7 +173,7 @@ def draw(found: list[tuple[float, Gain]], path: Path) -> None:
 
     with new_figure(WIDTH, 4.2, ()) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", [perplexity for perplexity, _ in found], log=True)
+        number_axis(axes, "x", [perplexity for perplexity, _ in found], log_ratio=1)
         for perplexity, row in found:
             axes.errorbar(perplexity, row.mean, row.half, fmt="o", color=SERIES[0], capsize=2)
             at = (perplexity, row.mean - row.half)

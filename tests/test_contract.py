@@ -33,8 +33,10 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel, Units
 from lmtool.ngram.models.word_classes import learned_classes
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
-from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
+from lmtool.ngram.smoothers.base import Smoother
+from lmtool.ngram.smoothers.count_merging import MergingSmoother
 from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
+from lmtool.ngram.smoothers.pitman_yor import PitmanYor
 from lmtool.ngram.smoothers.relative_frequencies import GoodTuring, Laplace
 from lmtool.trees import Tree, from_codes, random_tree
 from tests.conftest import SOFTMAX, neural
@@ -164,6 +166,7 @@ MODELS = {
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),
     "witten_bell-backed_off": lambda corpus: ngram(corpus, 3, WittenBell(3, interpolate=False)),
     "count_merging": lambda corpus: ngram(corpus, 3, MergingSmoother(3)),
+    "pitman_yor": lambda corpus: ngram(corpus, 3, PitmanYor(3, strengths=[1.0] * 3)),
     "good_turing": lambda corpus: ngram(corpus, 3, GoodTuring(3, gt_max=7, gt_max_unigram=1)),
     "absolute": lambda corpus: ngram(corpus, 3, Absolute(3)),
     "kneser_ney": lambda corpus: ngram(corpus, 3, KneserNey(3)),

@@ -20,7 +20,7 @@ from lmtool.cli.command_line import main
 from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
-from lmtool.system.checksummed_file import seal
+from lmtool.system.checksums import seal
 from tests.forked import run_forked
 
 Run = Callable[..., str]

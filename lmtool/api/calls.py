@@ -104,6 +104,11 @@ def train(
 
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> round(run.valid_perplexity, 4), run.model.predict("the", 2)[0][0]
+    (1.3176, 'cat')
     """
     require_flags(overwrite=overwrite)
     again: Again = "overwrite" if overwrite else "resume" if resume is True else None
@@ -144,6 +149,13 @@ def evaluate(
     for result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, e.g.
     accuracy=True or across_sentences=True. Raises UserError for text given as a single string or
     together with a split, and for a mistake in a setting.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.evaluate(run).perplexity == run.valid_perplexity
+    True
+    >>> lmtool.evaluate(run, text=["the bird sat"]).oov
+    1
     """
     if isinstance(text, str):
         raise UserError(
@@ -175,6 +187,14 @@ def rescore(
     """Rescore n-best lists into the folder `out`, like `lmtool eval nbest=FILE`.
 
     settings: nbest_costs, nbest_weight, nbest_word_penalty, nbest_reference, device.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> _ = Path("lists.txt").write_text("0 ||| the sat dog ||| f= 1 ||| 1\\n0 ||| the dog sat ||| f= 1 ||| 1\\n")
+    >>> found = lmtool.rescore(run, "lists.txt", out="rescored")
+    >>> Path("rescored/best.txt").read_text().strip()
+    'the dog sat'
     """
     return call(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
 
@@ -184,6 +204,13 @@ def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **set
 
     runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
     settings: as in `convert`.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> other = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell")
+    >>> merged = lmtool.merge([run, other], [0.5, 0.5], out="merged")
+    >>> lmtool.load("merged").predict("the", 1)[0][0]
+    'cat'
     """
     merged: Written = function_of("convert", "convert")(runs=runs, weights=weights, **settings)
     return merged
@@ -202,6 +229,10 @@ def tree(
     given: the tree, then the data; either can be given by name. tree: an option of the group `tree`, e.g. "huffman", or
     its settings. data: an option, its settings, or a Corpus. out: a folder for result.json and the picture; None:
     nothing is written. settings: words, levels, to. Raises UserError for two trees or two data sets.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"])
+    >>> round(lmtool.tree("huffman", corpus).analysis.weighted_mean_depth, 3)
+    2.375
     """
     from lmtool.data.corpus import Corpus
 
@@ -231,6 +262,11 @@ def sweep(
     which is resumed if it was interrupted; None: a new one below ./multirun. launcher: a Hydra launcher, e.g. "joblib".
     verb: the command. progress: as in `preprocess`. settings: settings of the command, shared by all jobs. Raises
     UserError for a key without values, and for a mistake in a shared setting; a failed job is a row of the table.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> table = lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, smoother="witten_bell")
+    >>> [row["model.order"] for row in table.rows], table.best["model.order"]
+    ([2, 1], 2)
     """
     from lmtool.cli.running import run_sweep
     from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table

@@ -34,6 +34,11 @@ def score_texts(
     of a text, for networks trained this way; if False, each line is read separately. device: for neural models.
     options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
     a non-string item when it is reached.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> [(score.tokens, score.oov) for score in lmtool.score_texts(run, ["the cat sat", "the bird"])]
+    [(4, 0), (3, 1)]
     """
     from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, scores_of
 
@@ -69,6 +74,14 @@ def surprisal(
     out: a folder for result.json. progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g.
     words="ptb", spillover=1, entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string,
     for a row without a word, and if pandas is not installed.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.surprisal(run, ["the bird sat"])[["word", "oov"]]  # also surprisal, in bits, and more
+       word  oov
+    0   the    0
+    1  bird    1
+    2   sat    0
     """
     try:
         import pandas

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, getdoc
 from textwrap import fill
 from typing import Any
 
@@ -52,7 +52,8 @@ def function_of(verb: str, name: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "lmtool"
     about = fill(file.description, 116, break_on_hyphens=False)
-    function.__doc__ = "\n".join([f"lmtool {verb}: {file.title}", "", about, "", *lines])
+    example = [">>> " + each for each in (getdoc(module.run) or "").split(">>> ", 1)[1:]]
+    function.__doc__ = "\n".join([f"lmtool {verb}: {file.title}", "", about, "", *lines, "", *example]).rstrip()
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 

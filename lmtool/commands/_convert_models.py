@@ -29,7 +29,7 @@ from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_no
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.results.base import Written
 from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
-from lmtool.runs.load import load_neural, run_vocabulary
+from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -113,7 +113,11 @@ def written(to: str, about: str, session: Session) -> Converted:
 
 
 def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Converted:
-    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights."""
+    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
+
+    Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
+    """
+    from lmtool.neural.model import NeuralModel
     from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
 
     model = source.settings("model") if source.kind == "train" else None
@@ -140,7 +144,8 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Co
         if QUANTIZED in notes:
             given = f"{source.folder} is quantized already, to {notes[QUANTIZED]} bits"
             raise UserError(f"{given}: quantize the run before")
-        network = load_neural(source, model, vocabulary)
+        network = load_model(source, vocabulary)
+        assert isinstance(network, NeuralModel)
         session.begin_writing()
         save_weights(network, session.out / CHECKPOINT, notes, bits)
         if network.output.tree is not None:

@@ -119,7 +119,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
         weights, own = np.array(settings.weights), []
     else:
         fit = fit_weights(log_prob)
-        record = fit_record(settings, fit.iterations, fit.gap) | {"split": scores[0].split}
+        record = fit_record(settings, fit) | {"split": scores[0].split}
         weights, own = fit.weights, ["weights"]
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     by_name = list(zip(settings.runs, scores, strict=True))

@@ -48,7 +48,7 @@ from lmtool.training.optimizers import make_optimizers, range_test, use_gradient
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.reporting import Trackers, numbers_in
-from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
+from lmtool.training.state import State, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -67,7 +67,8 @@ def train_neural(settings: NetworkTrainingConfig, model: EncoderConfig, session:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     repeating = repeatable(device, settings.training is not None and settings.training.deterministic)
-    with random_states_restored(device), repeating, joined_processes(device) as processes:
+    own_random = torch.random.fork_rng([device] if device.type == "cuda" else [])  # in Python they are the user's
+    with own_random, repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with folder_lock(out) if processes.first else nullcontext():
             if processes.first:
@@ -186,7 +187,7 @@ def _run(
                 options=session.choices,
                 tied=is_tied(model, output),
                 across_sentences=model.across_sentences or None,
-                **vars(trained),
+                **asdict(trained),
             )
             if processes.first:
                 _save(run, settings, output, values, corpus, session)

@@ -98,7 +98,6 @@ def _estimate(
     from lmtool.ngram.counting.counts import count_sources
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
-    from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert settings.smoother is not None and settings.counts is not None, "each conf/model/*.yaml of counts has both"
     tuning_split = settings.smoother.tuning_split()
@@ -118,12 +117,10 @@ def _estimate(
         session.say(line)
     counted_corpus = units.corpus
     smoother = settings.smoother.build(model.order, counted_corpus.vocabulary)
-    if listed is not None and isinstance(smoother, MergingSmoother):
-        raise UserError(f"limit_vocabulary: must be null with smoother={settings.smoother.kind}, which keeps all words")
     chosen = time.perf_counter()
     merged: dict[str, Any] = {}
     counts = settings.counts.count(counted_corpus, model.order, storage)
-    if isinstance(smoother, MergingSmoother):
+    if smoother.by_source:
         if counted_corpus.train_counted_externally:
             raise UserError(
                 f"smoother={settings.smoother.kind}: {counted_corpus.path} has no text of train to count by sources: "
@@ -192,16 +189,14 @@ def _tune(
 ) -> dict[str, Any]:
     """Tune the smoother on a split; return the weights of sources and discounts of a TrainedRun, if any."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
-    from lmtool.ngram.smoothers.base import MergingSmoother
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)
     session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
     for k, row in enumerate(smoother.values.tolist(), start=1):
         session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
-    if not isinstance(smoother, MergingSmoother) or counts.sources is None:
+    if smoother.weights is None:
         return {}
-    names = counts.sources.names
-    weights = dict(zip(names, smoother.weights_of(names).tolist(), strict=True))
+    weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
     return {"source_weights": weights, "discounts": smoother.values.tolist()}

@@ -49,7 +49,14 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Read a text once, and print its properties, remarks on them, and a command with the settings that fit it."""
+    """Read a text once, and print its properties, remarks on them, and a command with the settings that fit it.
+
+    >>> from pathlib import Path
+    >>> _ = Path("mine.txt").write_text("the cat sat\\nthe dog sat\\n" * 20)
+    >>> found = lmtool.check("mine.txt")
+    >>> found.command
+    'lmtool train model=ngram data=text data.train=mine.txt data.split.valid=0.05'
+    """
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.readers import read_blocks
     from lmtool.data.text_files import text_files
@@ -76,7 +83,7 @@ def run(settings: Settings, session: Session) -> Result:
 def _advice(profile: TextProfile) -> tuple[list[str], list[str]]:
     """Return remarks on what was found in a text, and the settings that fit it."""
     from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
-    from lmtool.data.text_notes import unusual_spaces
+    from lmtool.data.text_rules import unusual_spaces
 
     remarks: list[str] = []
     settings: list[str] = []

@@ -52,7 +52,14 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Compare models that scored the same tokens with the first of them."""
+    """Compare models that scored the same tokens with the first of them.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> other = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell")
+    >>> [round(row["perplexity"], 3) for row in lmtool.compare([run, other]).rows]
+    [1.318, 4.849]
+    """
     import numpy as np
 
     from lmtool.commands._members import scores_of

@@ -35,7 +35,14 @@ class Settings(ConversionConfig):
 
 
 def run(settings: Settings, session: Session) -> Written:
-    """Read, mix, prune, quantize and write n-gram models; make networks smaller; write the counts of a run."""
+    """Read, mix, prune, quantize and write n-gram models; make networks smaller; write the counts of a run.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> written = lmtool.convert(run, to="small.arpa", prune_entropy=0.01)
+    >>> lmtool.load("small.arpa").predict("the", 1)[0][0]
+    'cat'
+    """
     from lmtool.commands._convert_models import mix_ngrams, read_into_run, smaller_run, write_smaller, written
     from lmtool.commands._formats import FST, OF_COUNTS, OF_MODELS, format_of, write_count_based
     from lmtool.commands._ngram_runs import load_ngram_model

@@ -34,7 +34,14 @@ class Settings(VerbConfig):
 
 
 def run(settings: Settings, session: Session) -> results.TrainedRun:
-    """Distil a model into the n-grams of another one, and score valid."""
+    """Distil a model into the n-grams of another one, and score valid.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> net = lmtool.train("nplm", corpus, training={"epochs": 1})
+    >>> ngrams = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.distill(net, ngrams_from=ngrams, out="distilled").folder.name
+    'distilled'
+    """
     import numpy as np
     import numpy.typing as npt
 

@@ -35,7 +35,15 @@ class Settings(MixtureConfig):
 
 
 def run(settings: Settings, session: Session) -> results.MixedRun:
-    """Mix finished runs with given or fitted weights, and score a split."""
+    """Mix finished runs with given or fitted weights, and score a split.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> other = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell")
+    >>> mixed = lmtool.ensemble([run, other], weights=[0.5, 0.5])
+    >>> mixed.weights
+    [0.5, 0.5]
+    """
     from lmtool.commands._ensemble_mixing import mix_runs, mix_scores
     from lmtool.commands._members import is_run, require_one_unit, shares
     from lmtool.evaluation.token_scores import SCORES_FILE

@@ -60,7 +60,15 @@ class Result(Written):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Write a run's model in the format that the file's suffix names."""
+    """Write a run's model in the format that the file's suffix names.
+
+    >>> from pathlib import Path
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> net = lmtool.train({"kind": "nplm", "embedding_dim": 4}, corpus, training={"epochs": 1})
+    >>> written = lmtool.export(net, to="vectors.txt")
+    >>> Path("vectors.txt").read_text().split("\\n")[0]  # number of words, and of dimensions
+    '7 4'
+    """
     from lmtool.commands import _formats
     from lmtool.runs.run import Run, run_folder
 

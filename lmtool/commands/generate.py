@@ -47,7 +47,13 @@ class Result(base.Result):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Sample texts from the model of a run, and print them."""
+    """Sample texts from the model of a run, and print them.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.generate("the", run, count=2, seed=1).texts
+    ['the cat', 'the cat sat']
+    """
     from lmtool.runs.load import load_named
     from lmtool.text_model import random_seed
 

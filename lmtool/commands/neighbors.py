@@ -81,7 +81,13 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Print the nearest neighbors of each word, by the vectors of a neural run."""
+    """Print the nearest neighbors of each word, by the vectors of a neural run.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> net = lmtool.train("nplm", corpus, training={"epochs": 1})
+    >>> len(lmtool.neighbors(["cat", "dog"], net, top=3).rows)
+    6
+    """
     from lmtool.runs.load import load
     from lmtool.runs.run import run_folder
 

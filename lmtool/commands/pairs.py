@@ -78,7 +78,15 @@ class Result(TableResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Score the sentences of all pairs with each run, and write the table of accuracies."""
+    """Score the sentences of all pairs with each run, and write the table of accuracies.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> _ = Path("pairs.jsonl").write_text('{"sentence_good": "the cat sat", "sentence_bad": "cat the sat"}')
+    >>> lmtool.pairs(run, "pairs.jsonl").rows[0]["accuracy"]
+    1.0
+    """
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
     from lmtool.data.readers import JSON_LINES, form_of

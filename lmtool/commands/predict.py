@@ -91,7 +91,13 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Print the most probable words after a text, or after each line of standard input."""
+    """Print the most probable words after a text, or after each line of standard input.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> [row["word"] for row in lmtool.predict("the", run, top=2).rows]
+    ['cat', 'dog']
+    """
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named

@@ -38,7 +38,13 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Corpus:
-    """Write the store of `data` unless it is up to date, and print its contents."""
+    """Write the store of `data` unless it is up to date, and print its contents.
+
+    >>> from pathlib import Path
+    >>> _ = Path("mine.txt").write_text("the cat sat\\nthe dog sat\\n" * 20)
+    >>> lmtool.preprocess({"kind": "text", "train": "mine.txt", "split": {"valid": 0.1}}).splits
+    ['train', 'valid', 'test']
+    """
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import text_warnings
     from lmtool.data.preprocess import preprocess

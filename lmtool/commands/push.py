@@ -34,7 +34,10 @@ class Result(Written):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Upload a run, with its card, which is written unless the folder has one."""
+    """Upload a run, with its card, which is written unless the folder has one.
+
+    >>> lmtool.push("runs/mine", to="me/mine")  # doctest: +SKIP
+    """
     from lmtool.commands._card import write_card
     from lmtool.runs.hub import CARD, upload
     from lmtool.runs.run import Run, run_folder

@@ -19,7 +19,6 @@ from lmtool.system.terminal import size_text
 if TYPE_CHECKING:
     from lmtool.report.find import ReportFolder
     from lmtool.report.page import Section
-    from lmtool.report.sections import Names
 
 PAGE = "report.html"
 
@@ -59,25 +58,31 @@ class Result(Written):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Write report.html, a page without references to other files, and its pictures as PNG."""
+    """Write report.html, a page without references to other files, and its pictures as PNG.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> written = lmtool.report_page([run], out="page")
+    >>> Path("page/report.html").is_file()
+    True
+    """
     from lmtool.plots.style import as_png
     from lmtool.report.find import find_folders
-    from lmtool.report.page import Picture, page
-    from lmtool.report.sections import unique_names
+    from lmtool.report.page import Picture, page, pictures_of
     from lmtool.runs.run import newest
 
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
     out = session.out
     folders, unfinished = find_folders([Path(path) for path in settings.paths] or [newest()])
-    names = unique_names()
-    sections = _sections(settings, folders, names)
+    sections = _sections(settings, folders)
     left_out = f" Not finished, and left out: {', '.join(map(str, unfinished))}." if unfinished else ""
     introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(settings.paths) or folders[0].folder}.{left_out}"
     title = f"lmtool report: {', '.join(Path(path).resolve().name for path in settings.paths) or folders[0].name}"
     # Everything is computed before anything is written, so that an error in one run leaves no partial report.
+    drawn = pictures_of(sections)
     html = page(title, introduction, sections)
-    drawn = [part for section in sections for part in section.parts if isinstance(part, Picture)]
     pictures = {f"{part.name}.png": as_png(part.figure) for part in drawn}
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with atomic_write(out / name) as temporary:
@@ -93,7 +98,7 @@ def run(settings: Settings, session: Session) -> Result:
     return result
 
 
-def _sections(settings: Settings, folders: list[ReportFolder], names: Names) -> list[Section]:
+def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
@@ -118,14 +123,14 @@ def _sections(settings: Settings, folders: list[ReportFolder], names: Names) -> 
     single = [entry for entry in entries if entry.source.sweep is None]
     neural = [entry for entry in single if entry.output is not None]
     parts = [sections.summary(entries)] if entries else []
-    parts.append(sections.intervals(entries, names))
-    parts += [sections.comparison(source, names) for source in kinds[Kind.compare]]
-    parts += [sections.sweep_section(source, sweeps[source.folder], names) for source in kinds[Kind.sweep]]
-    parts.append(sections.curves(entries, names))
-    parts.append(sections.weights(entries, names))
+    parts.append(sections.intervals(entries))
+    parts += [sections.comparison(source) for source in kinds[Kind.compare]]
+    parts += [sections.sweep_section(source, sweeps[source.folder]) for source in kinds[Kind.sweep]]
+    parts.append(sections.curves(entries))
+    parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
-    parts.append(sections.trees(tops, kinds[Kind.tree], names))
+    parts.append(sections.trees(tops, kinds[Kind.tree]))
     if neural and settings.map is not MapKind.none:
-        parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed, names))
-    parts.append(sections.range_tests(kinds[Kind.rates], names))
+        parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed))
+    parts.append(sections.range_tests(kinds[Kind.rates]))
     return [section for section in parts if section.parts]

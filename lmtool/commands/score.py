@@ -70,7 +70,15 @@ def _ascend(values: list[float] | None, count: int, above: float, below: float) 
 
 
 def run(settings: Settings, session: Session) -> ScoredTexts:
-    """Score each text of files, write the table of scores, and the texts that pass the limits."""
+    """Score each text of files, write the table of scores, and the texts that pass the limits.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> _ = Path("texts.txt").write_text("the cat sat\\nthe bird sat\\n")
+    >>> round(lmtool.score(run, "texts.txt", to="scores.tsv").perplexity, 2)
+    2.88
+    """
     from lmtool.commands._score_outputs import carries, require_outputs, write_filtered, write_scores
     from lmtool.commands._score_texts import identity_of, load_scorer, score_blocks
     from lmtool.data.faults import NULL, STOP

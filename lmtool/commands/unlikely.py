@@ -49,7 +49,15 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Rank the words of a text by their surprisal per character, given the words before in the line."""
+    """Rank the words of a text by their surprisal per character, given the words before in the line.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> from pathlib import Path
+    >>> _ = Path("texts.txt").write_text("the dog sat\\nthe dgo sat\\n")
+    >>> lmtool.unlikely(run, "texts.txt", top=1).rows[0]["context"]
+    'the [dgo] sat'
+    """
     import numpy as np
 
     from lmtool.data.text_files import text_files

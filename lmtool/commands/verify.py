@@ -16,8 +16,8 @@ from lmtool.errors import UserError, first_line
 from lmtool.results.base import UNSAVED, Table, figure, table_of
 from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
-from lmtool.system.checksummed_file import checksum_of
-from lmtool.system.files import has_checksum, read_json, write_json
+from lmtool.system.checksums import checksum_of, verify
+from lmtool.system.files import read_json, write_json
 
 if TYPE_CHECKING:
     from lmtool.runs.run import Run
@@ -61,7 +61,13 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
+    """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> {row["condition"] for row in lmtool.verify([run.folder]).rows}
+    {'whole'}
+    """
     from lmtool.runs.run import newest
 
     paths = [Path(path) for path in settings.paths] or [newest()]
@@ -126,32 +132,27 @@ def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
     """
     size = path.stat().st_size if path.is_file() else 0
     try:
-        has_any = _has_right_checksum(path)
-        if checksum is not None and checksum_of(path) != checksum:
+        if not verify(path):
+            _require_readable(path)
+            if checksum is None:
+                return size, "unverified", None
+        if checksum not in (None, checksum_of(path)):
             return size, "damaged", "its checksum is not the one in run.json"
     except Exception as error:  # each library has its own
         return size, "damaged", first_line(error)
-    return size, "whole" if has_any or checksum is not None else "unverified", None
+    return size, "whole", None
 
 
-def _has_right_checksum(path: Path) -> bool:
-    """Return whether a file contains a checksum, which is right. Raises an error of its library if it is wrong."""
-    from lmtool.runs.run import STATE, STATE_BEFORE
+def _require_readable(path: Path) -> None:
+    """Raise an error of its library for a file without a checksum that is not of its format."""
+    match path.suffix:
+        case ".json":
+            read_json(path, "make it again")
+        case ".safetensors":
+            from lmtool.runs.weights import read_tensors
 
-    if path.suffix == ".json":
-        read_json(path, "make it again")
-        return has_checksum(path)
-    if path.name in (STATE, STATE_BEFORE):
-        from lmtool.training.state import read_state
+            read_tensors(path)
+        case ".h5":
+            from lmtool.system.hdf5_files import open_hdf5
 
-        read_state(path)
-        return True
-    if path.suffix == ".safetensors":
-        from lmtool.runs.weights import read_tensors
-
-        return read_tensors(path)[2]
-    if path.suffix == ".h5":
-        from lmtool.system.hdf5_files import verify_hdf5
-
-        return verify_hdf5(path)
-    return False
+            open_hdf5(path).close()

@@ -8,7 +8,7 @@ abstract methods. Class attributes are further properties of an option, not sett
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.data import DataConfig as DataConfig
@@ -175,8 +175,9 @@ class SmootherConfig(Settings, ABC):
         """Build the smoother for n-grams of up to `order` words; its parameters are estimated or tuned later."""
 
     def tuning_split(self) -> str | None:
-        """Return the split that the parameters are tuned on, or None if they are given or estimated."""
-        return None
+        """Return the split that the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values["tune_on"] if "tuned" in values.values() else None
 
     def scores_candidates_alone(self) -> bool:
         """Return whether cloze questions are also scored by cloze_log_prob."""

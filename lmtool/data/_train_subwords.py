@@ -13,8 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, AnyStr
+from typing import Any, AnyStr, NamedTuple
 
 import numba
 import numpy as np
@@ -37,13 +36,16 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     """Learn `size` pieces, or fewer if the words do not have as many, from words and their counts `[W]`.
 
     The pieces consist of characters if enough letters are not Latin, else of bytes. The same words in the same order
-    give the same pieces. Raises UserError if the library is not installed.
+    give the same pieces.
     """
     try:
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
         raise UserError(INSTALL) from None
-    found = _character_counts(words, counts)
+    found = Counter({" ": int(counts.sum())})  # characters of words, and the space before each
+    for word, count in zip(words, counts.tolist(), strict=True):
+        for character in word:
+            found[character] += count
     letters = {c: count for c, count in found.items() if c.isalpha()}
     other = sum(count for c, count in letters.items() if not regex.match(r"\p{Latin}", c))
     share = other / max(1, sum(letters.values()))
@@ -93,15 +95,6 @@ def written(text: bytes | str) -> str:
     return text if isinstance(text, str) else "".join(LETTERS[byte] for byte in text)
 
 
-def _character_counts(words: Sequence[str], counts: IntArray) -> Counter[str]:
-    """Return the characters of words and the space before each, with their counts."""
-    found = Counter({" ": int(counts.sum())})
-    for word, count in zip(words, counts.tolist(), strict=True):
-        for character in word:
-            found[character] += count
-    return found
-
-
 def _alphabet(counts: Counter[str], size: int) -> list[str]:
     """Return the space and the most frequent characters that cover the text, at most `size`, without U+2581, which
     stands for the space in names of pieces.
@@ -146,19 +139,18 @@ MIN_EXPECTED = 0.5  # occurrences; a piece with fewer is left out, a single symb
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Lattices:
+class Lattices(NamedTuple):
     """The substrings of words that are pieces (arcs), sorted by word, end and start.
 
     first: int64 `[W + 1]`, where the arcs of each word begin. start, end: int32 `[A]`, in symbols of the word. piece:
-    int32 `[A]`. count: float64 `[W]`, of the words. longest: symbols of a word.
+    int32 `[A]`. counts: float64 `[W]`, of the words. longest: symbols of a word.
     """
 
     first: IntArray
     start: Array
     end: Array
     piece: Array
-    count: FloatArray
+    counts: FloatArray
     longest: int
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Lattices:
@@ -167,7 +159,7 @@ class Lattices:
         stay = kept[self.piece]
         before = np.concatenate([[0], np.cumsum(stay)])
         arrays = self.start[stay], self.end[stay], renumbered[self.piece[stay]]
-        return Lattices(before[self.first], *arrays, self.count, self.longest)
+        return Lattices(before[self.first], *arrays, self.counts, self.longest)
 
 
 def unigram_pieces(
@@ -207,20 +199,6 @@ def unigram_pieces(
     return [(pieces[k], float(log_p[k])) for k in best]
 
 
-def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
-    """Run the E step: return the expected number of uses of each piece `[P]`, over all cuts of the words."""
-    expected = np.zeros(len(log_p))
-    _expect(x.first, x.start, x.end, x.piece, x.count, log_p, expected, x.longest)
-    return expected
-
-
-def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return the approximate loss in log-likelihood without each piece `[P]`; 0 for a symbol."""
-    loss = np.zeros(len(log_p))
-    _losses(x.first, x.start, x.end, x.piece, log_p, expected, loss, x.longest)
-    return loss
-
-
 def _maximized(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
     """Run the M step: return log-probabilities from expected counts; pieces that always stay have more than -inf."""
     counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
@@ -234,12 +212,9 @@ def _seeds(
 ) -> tuple[Lattices, list[AnyStr], FloatArray]:
     """Return the initial pieces: all symbols, and the substrings with the largest count times length."""
     joined = words[0][:0].join(words)
-    if isinstance(joined, bytes):
-        text = np.frombuffer(joined, dtype=np.uint8).astype(np.uint32)
-        inside = (text & 0xC0) == 0x80
-    else:
-        text = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32)
-        inside = np.zeros(len(text), dtype=bool)
+    letters = joined.encode("utf-32-le") if isinstance(joined, str) else joined
+    text = np.frombuffer(letters, dtype=np.uint32 if isinstance(joined, str) else np.uint8).astype(np.uint32)
+    inside = ((text & 0xC0) == 0x80) & isinstance(joined, bytes)
     begins = np.cumsum([0, *map(len, words)])
     first = np.zeros(len(words) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
@@ -302,14 +277,17 @@ def _add(a: float, b: float) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _expect(first: Any, start: Any, end: Any, piece: Any, count: Any, log_p: Any, expected: Any, longest: int) -> None:
-    """Add the expected number of uses of each piece to `expected` `[P]`, by forward and backward sums over all cuts.
+def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
+    """Run the E step: return the expected number of uses of each piece `[P]`, by forward and backward sums over all
+    cuts of the words.
 
     The plain form enumerates the cuts of a word, which are exponentially many (tests/data/test_subwords.py ties them).
     Arcs are sorted by end, so that one pass in their order is a forward pass, and one in reverse a backward pass.
     """
-    forward, backward = np.empty(longest + 1), np.empty(longest + 1)
-    for word in range(len(count)):
+    first, start, end, piece = x.first, x.start, x.end, x.piece
+    expected = np.zeros(len(log_p))
+    forward, backward = np.empty(x.longest + 1), np.empty(x.longest + 1)
+    for word in range(len(x.counts)):
         a, b = first[word], first[word + 1]
         size = end[b - 1]
         forward[: size + 1], backward[: size + 1] = -math.inf, -math.inf
@@ -320,16 +298,20 @@ def _expect(first: Any, start: Any, end: Any, piece: Any, count: Any, log_p: Any
             backward[start[k]] = _add(backward[start[k]], backward[end[k]] + log_p[piece[k]])
         for k in range(a, b):
             log = forward[start[k]] + log_p[piece[k]] + backward[end[k]] - forward[size]
-            expected[piece[k]] += count[word] * math.exp(log)
+            expected[piece[k]] += x.counts[word] * math.exp(log)
+    return expected
 
 
 @numba.njit(cache=True, nogil=True)
-def _losses(first: Any, start: Any, end: Any, piece: Any, log_p: Any, expected: Any, loss: Any, longest: int) -> None:
-    """Write the loss without each piece `[P]`: its uses times log p(piece) minus log p of its best other cut.
+def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
+    """Return the approximate loss in log-likelihood without each piece `[P]`: its uses times log p(piece) minus log p
+    of its best other cut; 0 for a symbol.
 
     Each piece is looked at once, at its first occurrence: its other cuts are arcs of the same word, a contiguous range.
     """
-    best = np.empty(longest + 1)
+    first, start, end, piece = x.first, x.start, x.end, x.piece
+    loss = np.zeros(len(log_p))
+    best = np.empty(x.longest + 1)
     seen = np.zeros(len(loss), dtype=np.bool_)
     for word in range(len(first) - 1):
         a, b = first[word], first[word + 1]
@@ -348,3 +330,4 @@ def _losses(first: Any, start: Any, end: Any, piece: Any, log_p: Any, expected: 
                     break
                 best[high] = max(best[high], best[start[arc]] + log_p[piece[arc]])
             loss[number] = expected[number] * (log_p[number] - best[high])
+    return loss

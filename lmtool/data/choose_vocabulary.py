@@ -14,7 +14,7 @@ from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_files import text_file
 from lmtool.data.text_rules import UNCHANGED, TextRules
-from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, ends_in, line_ends, split_words
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, TextBlock, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -110,10 +110,8 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
     written. chars: whether they are characters, so that a tab alone ends a column.
 
     If the first columns are 1, 2, 3, ... throughout and not only numbers follow, they are ranks, and the second column
-    has the words (as in the lists of HW3: rank, word, count). Raises UserError, naming the lines, for a word that is
-    listed twice.
+    has the words (as in the lists of HW3: rank, word, count).
     """
-    words: list[str] = []
     line_of: dict[str, int] = {}
     lines = enumerate(read_text(path).split("\n"), start=1)
     cut = [(number, line.split("\t") if chars else split_words(line)) for number, line in lines]
@@ -125,28 +123,17 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
         if word in line_of:
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number
-        words.append(word)
-    _require_no_cells(words, path)
-    return words
+    _require_no_cells(list(line_of), path)
+    return list(line_of)
 
 
 SENTENCEPIECE = ".model"
-LINES_PER_CALL = 1 << 12  # of the library: bounds memory
-
-
-def require_words(source: Source, rules: VocabularyConfig) -> None:
-    """Raise UserError if a source has no text to cut into pieces."""
-    if rules.unit.is_subword and (source.drawn is not None or source.counted is not None):
-        what = "draws words" if source.drawn is not None else "counts words elsewhere"
-        raise UserError(
-            f"data.vocabulary.unit={rules.unit.value}: this source {what} and gives no text; take unit=word"
-        )
 
 
 def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: VocabularyConfig) -> Subwords:
     """Return the given tokenizer, or one learned from the words that have min_count.
 
-    types, counts `[T]`: by provisional id; counts are those in train. Raises UserError if a file is not a tokenizer.
+    types, counts `[T]`: by provisional id; counts are those in train.
     """
     if isinstance(source.word_list, str):
         return read_subwords(source.word_list, rules)
@@ -162,10 +149,7 @@ def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: Voc
 
 
 def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
-    """Read the tokenizer in a file: tokenizer.json of the library tokenizers, or a .model of SentencePiece.
-
-    Raises UserError for another file, and for a tokenizer of another unit.
-    """
+    """Read the tokenizer in a file: tokenizer.json of the library tokenizers, or a .model of SentencePiece."""
     raw = read_bytes(path)
     if path.endswith(SENTENCEPIECE):
         from lmtool.data._sentencepiece_model import subwords_of_model
@@ -183,7 +167,7 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
 def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
     """Return a function that writes the lines of texts as pieces with spaces between them, as `spm_encode` does.
 
-    path: a .model of SentencePiece. Raises UserError if it is not one.
+    path: a .model of SentencePiece.
     """
     from lmtool.data._sentencepiece_model import piece_lines
 
@@ -191,18 +175,14 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
     def written(block: TextBlock) -> TextBlock:
         lines = [line.removesuffix("\r") for line in block.content.decode("utf-8", "replace").split("\n")[:-1]]
-        parts = [in_pieces(lines[at : at + LINES_PER_CALL]) for at in range(0, len(lines), LINES_PER_CALL)]
-        content = "".join(f"{line}\n" for part in parts for line in part).encode()
-        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
+        return block.rewritten("".join(f"{line}\n" for line in in_pieces(lines)).encode())
 
     return written
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of words by provisional id; reserved words take the first numbers; `</s>` has one piece, and so
-    has a mark in the text, UNK_ID.
-
-    types `[T]`: all types so far. Raises UserError for a word that cannot be written in pieces.
+    """Return the pieces of types `[T]` by provisional id; reserved words take the first numbers; `</s>` has one piece,
+    and so has a mark in the text, UNK_ID.
     """
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
@@ -217,7 +197,7 @@ def vocabulary_of_pieces(
 ) -> tuple[Vocabulary, PieceTable]:
     """Return the vocabulary of all pieces, and the final ids of the pieces of each provisional word.
 
-    types, counts `[T]`: as in choose_pieces. Raises UserError for a word that cannot be written in pieces.
+    types, counts `[T]`: as in choose_pieces.
     """
     table = pieces_of_types(subwords, types)
     names = [*RESERVED, *subwords.names]

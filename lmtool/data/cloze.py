@@ -58,10 +58,7 @@ def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
 
 
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, rules: TextRules = UNCHANGED) -> Cloze:
-    """Read a file of questions; if there is a file of answers too, check that they agree. rules: of the text.
-
-    Raises UserError, naming file and line, for a line in another format.
-    """
+    """Read a file of questions; if there is a file of answers too, check that they agree. rules: of the text."""
     lines = rules(read_text(questions).removesuffix("\n")).split("\n")
     contexts: list[IntArray] = []
     candidates: list[IntArray] = []
@@ -86,9 +83,8 @@ def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, rule
     if len(contexts) != len(candidates) or not contexts:
         raise UserError(f"{questions} ends after a Q line: the file is cut off")
     if answers is None:
-        places = [
-            -1 if BLANK.fullmatch(word) else words.index(word) for word, words in zip(answered, choices, strict=True)
-        ]
+        pairs = zip(answered, choices, strict=True)
+        places = [-1 if BLANK.fullmatch(word) else words.index(word) for word, words in pairs]
     else:
         places = _read_answers(answers, len(contexts), len(candidates[0]))
         for number, (word, words, place) in enumerate(zip(answered, choices, places, strict=True), start=2):

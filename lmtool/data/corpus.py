@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from functools import cached_property
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
 from lmtool.config.rules import require, require_path
@@ -28,7 +29,12 @@ Sentence = str | Sequence[str]
 
 
 class Corpus(Store):
-    """The arrays, words and questions of a store that is open for reading; a context manager."""
+    """The arrays, words and questions of a store that is open for reading; a context manager.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "a dog sat"], valid=["the dog sat"])
+    >>> corpus.tokens("valid"), len(corpus.vocabulary.words)
+    (4, 8)
+    """
 
     def __init__(self, store: Store) -> None:
         """store: open; it is closed with the corpus."""
@@ -87,15 +93,13 @@ class Corpus(Store):
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
 
-        kinds: list[tuple[str, object, type]] = [("name", name, str), ("sentences", sentences, bool)]
-        kinds += [("min_count", min_count, int)]
-        kinds += [("size", size, int)] if size is not None else []
-        for key, value, kind in kinds:
-            require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
+        kinds: dict[str, tuple[object, type]] = {"name": (name, str), "sentences": (sentences, bool)}
+        kinds |= {"min_count": (min_count, int)} | ({} if size is None else {"size": (size, int)})
+        for key, (given, kind) in kinds.items():
+            require(isinstance(given, kind), key, repr(given), f"of type {kind.__name__}")
         require_path("store_dir", store_dir, null=False)
-        choices: list[tuple[str, object, type[Enum]]]
-        choices = [("unit", unit, Unit), ("normalize", normalize, Normalize), ("spaces", spaces, Spaces)]
-        for key, value, members in choices:
+        choices = {"unit": (unit, Unit), "normalize": (normalize, Normalize), "spaces": (spaces, Spaces)}
+        for key, (value, members) in choices.items():
             require(value in list(members.__members__), key, repr(value), f"one of {', '.join(members.__members__)}")
         require_lowercase(lowercase, "lowercase")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
@@ -103,8 +107,7 @@ class Corpus(Store):
         data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, on_error=on_error, digest=None)
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the place of the store, which is opened again."""
+    def __reduce__(self) -> tuple[Any, ...]:  # the store is opened again
         return Corpus.open, (str(self.path if self.folder is None else self.path.resolve()),)
 
     def _repr_html_(self) -> str:
@@ -141,23 +144,20 @@ class Corpus(Store):
 
     @cached_property
     def subwords(self) -> Subwords | None:
-        """The tokenizer whose pieces are the vocabulary; None if the vocabulary has words or characters.
-
-        Raises UserError without the library tokenizers.
-        """
+        """The tokenizer whose pieces are the vocabulary; None if the vocabulary has words or characters."""
         if not self.unit.is_subword:
             return None
         return Subwords.parse(self.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
 
     def knows(self, name: str) -> bool:
         """Return whether the split is in the store or was counted externally."""
-        return name in self.splits or self._counts(name)
+        return name in self.splits or self._is_counted(name)
 
-    def _counts(self, name: str) -> bool:
+    def _is_counted(self, name: str) -> bool:
         return self.train_counted_externally and name == "train"
 
     def split(self, name: str) -> Split:
-        """Read a split. Raises UserError, listing the available splits, if it is missing, and if it is damaged."""
+        """Read a split. Raises UserError, listing the available splits, if it is missing."""
         self._require(name)
         group = self.group(f"splits/{name}")
         try:
@@ -175,7 +175,7 @@ class Corpus(Store):
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece; the store must stay open. Raises UserError if it is missing."""
+        """Return a split to be read piece by piece; the store must stay open."""
         self._require(name)
         return super().text(name)
 
@@ -183,8 +183,7 @@ class Corpus(Store):
         """Return a split to be read piece by piece, with contexts that cross sentences or not; the store must stay
         open.
 
-        reset_share: share of the sentences whose context is reset if contexts cross sentences. Raises UserError,
-        listing the available splits, if the split is missing.
+        reset_share: share of the sentences whose context is reset if contexts cross sentences.
         """
         self._require(name)
         vocabulary = self.vocabulary
@@ -192,38 +191,32 @@ class Corpus(Store):
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
-        """Return the bytes for training on a split in memory: its ids twice, positions, and the order of the
-        examples.
-        """
+        """Return the bytes for training on a split in memory: ids twice, positions, and the order of the examples."""
         ids = self.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
-        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`.
-
-        `<unk>` in the text itself is a word of the vocabulary and does not count.
+        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`, without `<unk>` in
+        the text itself, which is a word of the vocabulary.
         """
-        if self._counts(name):
-            return float(self.provenance["rows"][0]["OOV %"]) / 100
+        if self._is_counted(name):
+            return float(self.rows[0]["OOV %"] or 0) / 100
         return len(self.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
     @property
     def first_places(self) -> IntArray:
         """The first occurrence of each word, int64 `[V]`, if train was counted externally, as ExternalCounts has it."""
-        places: IntArray = self.group("vocabulary")["first_places"][:]
-        return places
+        return np.asarray(self.group("vocabulary")["first_places"])
 
     def tokens(self, name: str) -> int:
         """Return the number of tokens of a split, without reading it."""
-        if self._counts(name):
-            return int(self.provenance["rows"][0]["tokens"])
+        if self._is_counted(name):
+            return int(self.rows[0]["tokens"] or 0)
         return len(self.group(f"splits/{name}")["ids"])
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """Where the tokens of each source of train begin and end; empty if train is one text or was counted
-        externally.
-        """
+        """Where the tokens of each source of train begin and end; empty if train is one text or counted externally."""
         if "train" not in self.splits:
             return {}
         said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")

@@ -37,21 +37,13 @@ class MappedIds:
 
 
 class DerivedCorpus(Corpus):
-    """A corpus made from another one, which must stay open, or from a text.
+    """A corpus made from another one, which must stay open, or from a text; pickled as what it is made of."""
 
-    `folder` is None, so that counts are not kept beside the store.
-    """
-
+    folder = None  # counts are not kept beside the store
     _made_of: tuple[Any, ...]  # the constructor's arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it is made of."""
         return type(self), self._made_of
-
-    @property
-    def folder(self) -> Path | None:
-        """None."""
-        return None
 
 
 class MappedCorpus(DerivedCorpus):
@@ -74,29 +66,25 @@ class MappedCorpus(DerivedCorpus):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The units."""
         return self._units
 
     def split(self, name: str) -> Split:
-        """Read a split, as units. Raises UserError, listing the available splits, if it is missing."""
-        split = Corpus.split(self, name)
+        split = super().split(name)
         oov = np.union1d(split.oov_positions, np.flatnonzero(self.oov[split.ids]))
         return replace(split, ids=self._unit_of[split.ids], oov_positions=oov)
 
     def oov_share(self, name: str) -> float:
         """Return the OOV rate of a split, from 0 to 1; that of train comes from the counts of words."""
         if name == "train":
-            return Corpus.oov_share(self, name) + self._oov_of_train
+            return super().oov_share(name) + self._oov_of_train
         return len(self.split(name).oov_positions) / self.tokens(name)
 
     def cloze(self, name: str) -> Cloze | None:
-        """Return the cloze questions of a split, in units, or None if it has none."""
-        words, unit_of = Corpus.cloze(self, name), self._unit_of.astype(np.int64)
+        words, unit_of = super().cloze(name), self._unit_of.astype(np.int64)
         return words and replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece, as units. Raises UserError if it is missing."""
-        stored = Corpus.text(self, name)
+        stored = super().text(name)
         return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
 
 
@@ -110,11 +98,9 @@ class TextCorpus(DerivedCorpus):
         self.vocabulary, self.subwords = form.vocabulary, form.subwords
 
     def split(self, name: str) -> Split:
-        """Return the text."""
         return self._text
 
     def cloze(self, name: str) -> Cloze | None:
-        """Return None."""
         return None
 
 
@@ -143,15 +129,13 @@ class SkipCorpus(DerivedCorpus):
     """
 
     def __init__(self, corpus: Corpus, step: int) -> None:
-        """step: s, 1 or more."""
         super().__init__(corpus)
         self._made_of = corpus, step
         self._step = step
         self.fingerprint = f"{self.fingerprint}, every {step}"
 
     def split(self, name: str) -> Split:
-        """Read a split, with skipped words. Raises UserError, listing the available splits, if it is missing."""
-        split = Corpus.split(self, name)
+        split = super().split(name)
         places, offsets = every(self._step, split.offsets)
         position = np.empty(len(places), dtype=np.int64)  # in the cut text, of each token of the text
         position[places] = np.arange(len(places))
@@ -160,17 +144,12 @@ class SkipCorpus(DerivedCorpus):
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """The token ranges of the sources of train, unchanged as sentences stay in place. Raises UserError for a
-        stream.
-        """
-        found = super().sources
+        found = super().sources  # the token ranges are unchanged as sentences stay in place
         if found and not self.sentences:
-            raise UserError(
-                "data.sentences=false: skipped words of a stream do not belong to one source; give data.train a list"
-            )
+            stream = "skipped words of a stream do not belong to one source"
+            raise UserError(f"data.sentences=false: {stream}; give data.train a list")
         return found
 
     def text(self, name: str) -> StoredText:
-        """Return the ids and offsets of a split. Raises UserError if it is missing."""
         split = self.split(name)
         return StoredText(split.ids, split.offsets)

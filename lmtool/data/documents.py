@@ -29,7 +29,6 @@ def json_texts(
 
 
 def json_document(line: bytes, where: str, setting: str) -> Any:
-    """Return a line of JSON as a value. Raises RecordError, naming the place, if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -41,14 +40,11 @@ def json_value(
 ) -> Any:
     """Return the value of a column of a JSON object. others: further columns that it must have. taken: as in
     require_new_names.
-
-    Raises RecordError, naming the place, if the line is anything other than an object with these columns.
     """
     document = json_document(line, where, setting)
     if not isinstance(document, dict):
-        raise RecordError(
-            f"{where}: not a JSON object but a {type(document).__name__}: {setting} names a key of objects"
-        )
+        kind = type(document).__name__
+        raise RecordError(f"{where}: not a JSON object but a {kind}: {setting} names a key of objects")
     for key, name in ((setting, column), *((f"{setting}s", other) for other in others)):
         if name not in document:
             raise RecordError(f"{where}: it has no {name!r}: {key} names one of: {', '.join(sorted(document))}")
@@ -65,9 +61,7 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
 def parquet_texts(
     handle: IO[bytes], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
 ) -> Iterator[tuple[str, str]]:
-    """Yield the place and text of each row; those that are not text are faults. Raises UserError as parquet_columns
-    does.
-    """
+    """Yield the place and text of each row; those that are not text are faults."""
     values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
@@ -82,7 +76,6 @@ def texts_of_rows(
 
 
 def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
-    """Yield the values of columns of a Parquet file, some rows at a time. Raises UserError as parquet_batches does."""
     for batch in parquet_batches(handle, name, columns, remedy):
         yield [column_values(batch, column, name) for column in columns]
 
@@ -92,10 +85,8 @@ def parquet_batches(
 ) -> Iterator[Any]:
     """Yield columns of a Parquet file as pyarrow.RecordBatch of at most ROWS rows; an empty one if it has no rows.
 
-    whole: read all columns. remedy: what the error for a missing column says before the names of the columns.
-
-    A file that cannot be read at any place, such as a packed one, is held in memory. Raises UserError if a column is
-    missing, the file is not a Parquet file, or pyarrow is not installed.
+    whole: read all columns. remedy: what the error for a missing column says before the names of the columns. A file
+    that cannot be read at any place, such as a packed one, is held in memory.
     """
     try:
         import pyarrow as pa
@@ -146,7 +137,7 @@ def _parquet_errors(name: str) -> Iterator[None]:
 
 
 def text_of(value: Any, where: str, column: str, setting: str) -> str:
-    """Return the text of a document, "" for None. Raises RecordError, naming the place, if it is not text."""
+    """Return the text of a document, "" for None."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -155,9 +146,7 @@ def text_of(value: Any, where: str, column: str, setting: str) -> str:
 
 
 def _document(value: Any, where: str, column: str, setting: str) -> tuple[str, str]:
-    """Return the place and text of a document. Raises RecordError as text_of does, and for NUL and halves of
-    characters.
-    """
+    """Return the place and text of a document, without NUL and halves of characters."""
     text = text_of(value, where, column, setting)
     check_text(text.encode("utf-8", "surrogatepass"), where)
     return where, text

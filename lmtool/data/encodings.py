@@ -10,12 +10,8 @@ from lmtool.errors import RecordError
 from lmtool.system.terminal import note_once
 
 # Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
-OTHER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
+OTHER_MARKS = dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32")
+OTHER_MARKS |= dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16")
 UTF8, *OTHERS = "UTF-8", "UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"
 MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
 KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin

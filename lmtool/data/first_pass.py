@@ -5,7 +5,6 @@ Types are numbered as they are first seen; which of them stay, and in what order
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,7 +40,7 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 class Provisional:
     """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. empty_lines: number of those skipped.
+    ids: int32 `[N]` of each split, on disk. types: by provisional id. empty_lines: number of those skipped.
     changed_words: number of those that were not in the normal form. inserted_spaces: those of a segmenter, by split.
     sources: where the ids of each source of train end, if there are several.
     """
@@ -55,7 +54,6 @@ class Provisional:
 
 
 def tokenizer_of(data: DataConfig) -> Tokenizer:
-    """Return a new tokenizer by a data set's settings."""
     return tokenizer_by(
         data.vocabulary.unit,
         sentences=data.sentences,
@@ -66,9 +64,7 @@ def tokenizer_of(data: DataConfig) -> Tokenizer:
 
 
 def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
-    """Return a function that raises RecordError, given lines of a text and their place, for the words `<s>` and `</s>`
-    in them.
-    """
+    """Return a function that raises RecordError, given lines and their place, for `<s>` and `</s>` in them."""
     rules = TextRules.of(data)
 
     def check(lines: bytes, where: str) -> None:
@@ -95,10 +91,7 @@ def unmarked(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
 
 @contextmanager
 def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
-    """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
-
-    Raises UserError if the text is not text or has `<s>` or `</s>` in it, and if the ids do not fit on the disk.
-    """
+    """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block."""
     with ExitStack() as files, token_bar(None, shown=progress) as bar:
         if source.drawn is not None:
             provisional = _drawn(source.drawn, store, files, bar)
@@ -114,8 +107,8 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     ends: dict[str, int] = {}
     spaces: dict[str, int] = {}
     if source.parts is not None and data.segmenter is not None:
-        remedy = "set data.split.unit=lines, or give data.valid text of its own"
-        raise UserError(f"data.segmenter={data.segmenter.kind}: train cannot be cut by tokens: {remedy}")
+        remedy = "train cannot be cut by tokens: set data.split.unit=lines, or give data.valid text of its own"
+        raise UserError(f"data.segmenter={data.segmenter.kind}: {remedy}")
     for name, blocks in source.splits.items():
         handle = files.enter_context(_temporary(store, name))
         written = 0
@@ -143,8 +136,7 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             remedy = "give data.split.valid more of them, or set data.split.unit=lines"
             raise UserError(f"data.split.unit=tokens: sentences stay whole, and none is left for valid; {remedy}")
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
-    if "test" in splits and not len(splits["test"]):
-        del splits["test"]
+    splits = {name: ids for name, ids in splits.items() if name != "test" or len(ids)}
     counts = tokenizer.empty_lines, tokenizer.changed_words, spaces
     return Provisional(splits, tokenizer.types(), *counts, ends)
 
@@ -227,5 +219,4 @@ def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
 
 def _mapped(handle: IO[bytes]) -> Ids:
     handle.flush()
-    size = os.fstat(handle.fileno()).st_size
-    return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
+    return np.memmap(handle, np.int32, "r") if handle.tell() else np.empty(0, dtype=np.int32)

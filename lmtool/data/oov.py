@@ -5,16 +5,17 @@ A vocabulary that does not fit the text looks like success: nearly all tokens ar
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import regex
 
 from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.printed_words import has_letters, without_marks
 from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
 from lmtool.data.text_form import TextForm, same_in_other_form
-from lmtool.data.text_notes import unusual_spaces
+from lmtool.data.text_rules import unusual_spaces
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -23,9 +24,8 @@ WARN_FROM = 0.1  # share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
 EXAMPLES = 100_000  # maximum number of OOVs that are looked at, in about a second
 MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
-REMEDY = (
-    "cut and write it as the train text was, or use a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
-)
+PIECES = "a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
+REMEDY = f"cut and write it as the train text was, or use {PIECES}"
 
 
 def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
@@ -77,15 +77,15 @@ def text_warning(
     """
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
-    remedies, count = _in_common(words[:EXAMPLES], vocabulary), sum(not has_letters(word) for word in words[:EXAMPLES])
-    if spaces := unusual_spaces((word, 1) for word in words[:EXAMPLES]):
+    examples = words[:EXAMPLES]
+    remedies = _in_common(examples, vocabulary)
+    if spaces := unusual_spaces((word, 1) for word in examples):
         remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
-    if keep_punctuation and count >= AT_LEAST:
-        remedies.append(
-            f"{count:,} of {len(words):,} OOVs are marks of punctuation, which keep_punctuation=false leaves out"
-        )
+    if keep_punctuation and (count := sum(not has_letters(word) for word in examples)) >= AT_LEAST:
+        marks = f"{count:,} of {len(words):,} OOVs are marks of punctuation"
+        remedies.append(f"{marks}, which keep_punctuation=false leaves out")
     as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
-    remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(words[:EXAMPLES]) else REMEDY)
+    remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(examples) else REMEDY)
     return _warning({text: oov / tokens}, "; ".join(remedies))
 
 
@@ -104,9 +104,10 @@ def _warning(shares: dict[str, float], remedy: str) -> list[str]:
 
 def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     """Return a phrase for what a clear majority of OOVs have in common; empty if nothing is found."""
-    known = vocabulary.ids
-    frequent = vocabulary.words[:1000]
-    latin, wordy = not any(map(_foreign, frequent)), sum(map(_has_digit, frequent)) < MAJORITY * len(frequent)
+    known, frequent = vocabulary.ids, vocabulary.words[:1000]
+    has_digit, is_foreign = regex.compile(r"\d").search, regex.compile(r"(?V1)[\p{L}--\p{Latin}]").search
+    latin = not any(map(is_foreign, frequent))
+    wordy = sum(map(bool, map(has_digit, frequent))) < MAJORITY * len(frequent)
     traits = {
         "begin or end in punctuation, which the train text had cut off": sum(
             0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
@@ -116,19 +117,11 @@ def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
             same_in_other_form(word, vocabulary) is not None for word in words
         ),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
-        "have digits": wordy * sum(map(_has_digit, words)),
-        "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),
+        "have digits": wordy * sum(map(bool, map(has_digit, words))),
+        "are not in Latin letters, as the train text was": latin * sum(map(bool, map(is_foreign, words))),
     }
     trait, count = max(traits.items(), key=lambda item: item[1])
     return [f"{count:,} of {len(words):,} OOVs {trait}"] if count > 0 and count >= MAJORITY * len(words) else []
-
-
-def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
-
-
-def _foreign(word: str) -> bool:
-    return any(letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN") for letter in word)
 
 
 def _shares(corpus: Corpus, *splits: str) -> dict[str, float]:
@@ -139,8 +132,8 @@ def _remedy(vocabulary: dict[str, Any], *, in_train: bool) -> str:
     file, size, min_count = vocabulary["file"], vocabulary["size"], vocabulary["min_count"]
     if file is not None:
         return f"check that data.vocabulary.file={file} fits the text, or leave it out and train chooses the words"
-    limits = [f"raise data.vocabulary.size={size}"] if size is not None else []
-    limits += [f"lower data.vocabulary.min_count={min_count}"] if min_count > 1 else []
+    limits = [f"raise data.vocabulary.size={size}"] * (size is not None)
+    limits += [f"lower data.vocabulary.min_count={min_count}"] * (min_count > 1)
     if limits:
         return " or ".join(limits)
     return "check that the given words fit the text" if in_train else "train lacks its words; give it more text"

@@ -22,36 +22,15 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
-from lmtool.data.choose_vocabulary import (
-    choose_pieces,
-    final_ids,
-    listed_words,
-    require_words,
-    select,
-    vocabulary_of_pieces,
-)
+from lmtool.data import choose_vocabulary as choose
+from lmtool.data import store as stores
 from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import as_path, is_address
 from lmtool.data.segmenters import lacks_spaces
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
-from lmtool.data.store import (
-    FORMAT,
-    KIND,
-    TOKENS,
-    Remap,
-    Row,
-    Store,
-    UnusableStore,
-    count_ids,
-    count_tokens,
-    write_cloze,
-    write_counted,
-    write_split,
-    write_vocabulary,
-)
+from lmtool.data.store import Store, UnusableStore
 from lmtool.data.subwords import Subwords
-from lmtool.data.text_notes import notes_on_words
-from lmtool.data.text_rules import TextRules
+from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import BOS_ID
 from lmtool.errors import RecordError, UserError
@@ -69,8 +48,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
 
     A store at an address is used unchanged. So is a finished one, with a note, if its text is no longer on this
     machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text, if the
-    caller has it; None to find it by the settings. Raises UserError for text that is missing or not text, and if the
-    store cannot be written.
+    caller has it; None to find it by the settings.
     """
     store_dir = as_path(store_dir)
     path = store_path(data, store_dir)
@@ -92,7 +70,10 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         return existing
     if existing is not None and _same_text(existing, source):
         return existing
-    require_words(source, data.vocabulary)
+    unit = data.vocabulary.unit
+    if unit.is_subword and source.counted is not None:
+        what = "this source counts words elsewhere and gives no text"
+        raise UserError(f"data.vocabulary.unit={unit.value}: {what}; take unit=word")
     if existing is not None:
         existing.close()
     try:
@@ -147,57 +128,55 @@ def _same_text(store: Store, source: Source) -> bool:
 
 
 def _write(
-    data: DataConfig,
-    source: Source,
-    path: Path,
-    provisional: Provisional,
-    identify: Callable[[], dict[str, Any]],
+    data: DataConfig, source: Source, path: Path, provisional: Provisional, identify: Callable[[], dict[str, Any]]
 ) -> None:
     counted = source.counted() if source.counted is not None else None
     subwords: Subwords | None = None
-    remap: Remap
+    remap: stores.Remap
+    types, rules = provisional.types, data.vocabulary
     if counted is not None:
         vocabulary = counted.vocabulary
-        remap, oov = final_ids(provisional.types, vocabulary)
+        remap, oov = choose.final_ids(types, vocabulary)
     else:
-        types, rules = provisional.types, data.vocabulary
-        counts = count_ids(provisional.ids["train"], len(types))
+        counts = stores.count_ids(provisional.ids["train"], len(types))
         if counts.sum() == 0:
             raise UserError(f"{data.name}: the train split has no words; give it more text")
         if rules.unit.is_subword:
-            subwords = choose_pieces(source, types, counts, rules)
-            vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
+            subwords = choose.choose_pieces(source, types, counts, rules)
+            vocabulary, remap = choose.vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            given = types if source.drawn is not None else listed_words(source, data)
-            vocabulary, remap, oov = select(types, counts, rules, given=given, sentences=data.sentences)
+            given = types if source.drawn is not None else choose.listed_words(source, data)
+            vocabulary, remap, oov = choose.select(types, counts, rules, given=given, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    tokens = sum(count_tokens(ids, remap) for ids in provisional.ids.values())
-    letters = sum(map(len, provisional.types))
+    tokens = sum(stores.count_tokens(ids, remap) for ids in provisional.ids.values())
+    letters = sum(map(len, types))
     # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
     with atomic_hdf5(path, size) as file:
         group, rows, words = file.create_group("vocabulary"), [], 0
         if counted is not None:
-            rows.append(write_counted(group, counted))
+            rows.append(stores.write_counted(group, counted))
         else:
-            write_vocabulary(group, vocabulary, subwords)
+            stores.write_vocabulary(group, vocabulary, subwords)
         for name, ids in provisional.ids.items():
-            characters, count = text_size(ids, provisional.types, chars=data.vocabulary.unit.is_character)
+            characters, count = text_size(ids, types, chars=rules.unit.is_character)
             characters -= provisional.inserted_spaces.get(name, 0)
-            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, count))
+            rows.append(stores.write_split(file, name, ids, remap, oov, vocabulary, characters, count))
             words += count - int(rows[-1]["sentences"] or 0)
-        sources = {
-            source: count_tokens(provisional.ids["train"][:end], remap) for source, end in provisional.sources.items()
-        }
+        ends = provisional.sources.items()
+        sources = {name: stores.count_tokens(provisional.ids["train"][:end], remap) for name, end in ends}
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            write_cloze(file, source.cloze, vocabulary, TextRules.of(data).of_words)
+            stores.write_cloze(file, source, vocabulary, TextRules.of(data).of_words)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
-        of_words = source.faults.notes() + _notes_on_words(data, provisional, words)  # which `train` prints, too
+        of_words = source.faults.notes()  # which `train` prints, too
+        if not all(map(str.isascii, types)):
+            totals = np.sum([stores.count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
+            of_words += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
         provenance = {
             "version": __version__,
             "settings": json.loads(settings_json(data)),
@@ -212,16 +191,18 @@ def _write(
             + of_words
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
-        fingerprinted = f"{TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
+        fingerprinted = f"{stores.TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
-        file.attrs["kind"] = KIND
-        file.attrs["format"] = FORMAT
-        file.attrs["name"] = data.name
-        file.attrs["sentences"] = data.sentences
-        file.attrs["splits"] = json.dumps(list(provisional.ids))
-        file.attrs["fingerprint"] = hashlib.sha256(fingerprinted.encode()).hexdigest()
-        file.attrs["provenance"] = json.dumps(provenance)
-        file.attrs["complete"] = True
+        file.attrs.update(
+            kind=stores.KIND,
+            format=stores.FORMAT,
+            name=data.name,
+            sentences=data.sentences,
+            splits=json.dumps(list(provisional.ids)),
+            fingerprint=hashlib.sha256(fingerprinted.encode()).hexdigest(),
+            provenance=json.dumps(provenance),
+            complete=True,
+        )
 
 
 def _unspaced(provisional: Provisional) -> list[str]:
@@ -244,22 +225,14 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
     return notes
 
 
-def _notes_on_words(data: DataConfig, provisional: Provisional, total: int) -> list[str]:
-    types = provisional.types
-    if all(map(str.isascii, types)):
-        return []
-    counts = np.sum([count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0)
-    return notes_on_words(zip(types, counts.tolist(), strict=True), data, provisional.changed_words, total)
-
-
 def _notes_of_pieces(
-    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[Row]
+    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.Row]
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]
     notes += [f"the pieces consist of {subwords.about}"] if subwords.about else []
-    size, least = data.vocabulary.size, data.vocabulary.min_count
+    size, min_count = data.vocabulary.size, data.vocabulary.min_count
     if size is not None and len(subwords.names) < size:
-        remedy = f"; data.vocabulary.min_count={least} leaves rare words out" if least > 1 else ""
+        remedy = f"; data.vocabulary.min_count={min_count} leaves rare words out" if min_count > 1 else ""
         notes.append(f"{len(subwords.names):,} pieces, not {size:,}: the words of train have no more{remedy}")
     return [*notes, "the cloze questions are left out: they ask for words, not for pieces"] if source.cloze else notes

@@ -97,10 +97,8 @@ def words_of(word: str, form: TextForm, rule: WordRule, *, keep_punctuation: boo
 
 def sentence_cutter(form: TextForm, rule: WordRule, *, keep_punctuation: bool = True) -> Callable[[str], str]:
     """Return a function from a sentence as printed to the text with the words of a model. Arguments: as in words_of."""
-    space, words_of_word = (
-        "" if form.chars else " ",
-        cache(partial(words_of, form=form, rule=rule, keep_punctuation=keep_punctuation)),
-    )
+    space = "" if form.chars else " "
+    words_of_word = cache(partial(words_of, form=form, rule=rule, keep_punctuation=keep_punctuation))
 
     def cut(sentence: str) -> str:
         words = split_words(sentence)
@@ -127,8 +125,7 @@ def split_sentences(word: str) -> list[str]:
 
 
 @cache
-def _is_dash(character: str) -> bool:
-    """Return whether a character is a dash, such as the en and em dash, and not a hyphen."""
+def _is_dash(character: str) -> bool:  # such as the en and em dash, not a hyphen
     named_hyphen = regex.search("HYPHEN|MAQAF", unicodedata.name(character[0], ""))
     return unicodedata.category(character[0]) == "Pd" and not named_hyphen
 
@@ -153,13 +150,11 @@ def _runs(marks: list[str]) -> list[str]:
 
 
 def _marks_off(word: str, is_last: bool) -> list[str]:
-    """Return the tokens by the rule `punctuation`."""
     before, core, after = _parts(word)
     return [*_runs(before), *([core] if core else []), *_runs(after)]
 
 
 def _ptb(word: str, is_last: bool) -> list[str]:
-    """Return the tokens by the rule `ptb`."""
     before, core, after = _parts(word.translate(PLAIN))
     if not core:
         before, after = [], before

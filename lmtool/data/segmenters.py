@@ -49,7 +49,7 @@ class IcuSegmenter(SegmenterConfig):
     Chinese and Japanese.
 
     What white space separates is cut at all of them, punctuation too, if it has a letter of these scripts, and stays as
-    it is if not. version: of ICU, as its dictionaries differ; None for the installed one.
+    it is if not.
     """
 
     kind: str = "icu"
@@ -63,7 +63,6 @@ class IcuSegmenter(SegmenterConfig):
             self.version = self.version or str(icu.ICU_VERSION)
 
     def cut(self, line: str) -> str:
-        """Return a line with its words separated. Raises UserError if PyICU is not installed."""
         return str(regex.sub(r"\S+", self._cut, line)) if OF_ICU.search(line) else line
 
     def _cut(self, found: regex.Match[str]) -> str:

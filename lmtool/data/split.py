@@ -45,6 +45,7 @@ def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
     return position
 
 
+@dataclass(frozen=True, eq=False)
 class Windows:
     """Tokens in memory, with what their contexts are made from.
 
@@ -52,15 +53,12 @@ class Windows:
     tokens before each token in its sentence, at most MAX_POSITION.
     """
 
-    def __init__(self, padded: Array, position: npt.NDArray[np.uint8]) -> None:
-        self.padded = padded
-        self.position = position
+    padded: Array
+    position: npt.NDArray[np.uint8]
 
     def __call__(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`.
-
-        A context is the `size` tokens before its target in the sentence, left-padded with `<s>`; size at most
-        MAX_POSITION.
+        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`: the `size` tokens,
+        at most MAX_POSITION, before each target in the sentence, left-padded with `<s>`.
         """
         return self.at(index, self.position[index], size)
 
@@ -144,19 +142,14 @@ class Split:
 
         size: None for contexts of all words before, and at least one `<s>`.
         """
-        if size is None:
-            size = int(self._exact_position(index).max(initial=0)) + 1
-        if size <= MAX_POSITION:
+        if size is not None and size <= MAX_POSITION:
             return self.in_memory(index, size)
-        return self.in_memory.at(index, self._exact_position(index), size)
+        position = index - self.offsets[np.searchsorted(self.offsets, index, side="right") - 1]
+        return self.in_memory.at(index, position, int(position.max(initial=0)) + 1 if size is None else size)
 
     def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
         """Return contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
         return self.windows(np.arange(start, stop), size)[0]
-
-    def _exact_position(self, index: IntArray) -> IntArray:
-        sentence = np.searchsorted(self.offsets, index, side="right") - 1
-        return index - self.offsets[sentence]
 
 
 class StoredTokens:
@@ -167,11 +160,8 @@ class StoredTokens:
     """
 
     def __init__(self, ids: h5py.Dataset, eos: int | None, bos: int, reset_share: float = 1.0) -> None:
-        self._ids, self._reset_share = ids, reset_share
-        self._eos = eos
-        self._bos = bos
-        self.tokens = len(ids)
-        self.blocks = -(-self.tokens // BLOCK_TOKENS)
+        self._ids, self._eos, self._bos, self._reset_share = ids, eos, bos, reset_share
+        self.tokens, self.blocks = len(ids), -(-len(ids) // BLOCK_TOKENS)
 
     def group_sizes(self) -> list[int]:
         """Return the minimum number of examples in each group of blocks, whichever blocks are in it."""
@@ -183,8 +173,9 @@ class StoredTokens:
 
         order: `[blocks]`, a permutation. size: of the contexts, at most MAX_POSITION.
         """
+        ends = [self.tokens * block // self.blocks for block in range(self.blocks + 1)]
         yield from read_ahead(
-            self._read([self._limits(block) for block in order[first : first + GROUP_BLOCKS].tolist()], size)
+            self._read([(ends[k], ends[k + 1]) for k in order[first : first + GROUP_BLOCKS].tolist()], size)
             for first in range(skip * GROUP_BLOCKS, self.blocks, GROUP_BLOCKS)
         )
 
@@ -192,9 +183,6 @@ class StoredTokens:
         """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, read one by one."""
         windows, examples = self._read([(token, token + 1) for token in index.tolist()], size)
         return windows(examples, size)
-
-    def _limits(self, block: int) -> tuple[int, int]:
-        return self.tokens * block // self.blocks, self.tokens * (block + 1) // self.blocks
 
     def _read(self, limits: list[tuple[int, int]], size: int) -> tuple[Windows, IntArray]:
         """Read the tokens from each first to before each last, with the `size` tokens before each piece."""

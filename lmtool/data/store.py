@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
 from lmtool.data.remote import as_path, exists, is_address, local_copy
-from lmtool.data.sources.base import ClozeFiles, ExternalCounts
+from lmtool.data.sources.base import ExternalCounts, Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system import schemas
 from lmtool.system.arrays import pieces_of, sentence_offsets
-from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 
@@ -48,9 +48,9 @@ class Store:
     """A store that is open for reading.
 
     name: data.name. sentences: whether its text is sentences, which end in `</s>`, instead of one stream. fingerprint:
-    equal if settings and text are. splits: their names. provenance: what the store was made of.
-    train_counted_externally: whether its train split lies elsewhere and was counted there. created: whether
-    `preprocess` made it just now.
+    equal if settings and text are. splits: their names. provenance: what the store was made of. rows: a row of the
+    table for each split. notes: what the user should know. train_counted_externally: whether its train split lies
+    elsewhere and was counted there. created: whether `preprocess` made it just now.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
@@ -60,14 +60,15 @@ class Store:
         self.train_counted_externally = "first_places" in file["vocabulary"]
         self.splits: list[str] = parsed(about["splits"], [str], "splits")
         self.provenance: dict[str, Any] = parsed(about["provenance"], schemas.PROVENANCE, "provenance")
+        self.rows: list[Row] = self.provenance["rows"]
+        self.notes: list[str] = self.provenance["notes"]
 
     @classmethod
     @of_paths()
     def find(cls, name: str | Path) -> Store | None:
         """Open the store of this path or address; return None if there is none.
 
-        Raises UnusableStore if it is cut off, damaged, not a store or of another format, and UserError if its address
-        cannot be reached.
+        Raises UnusableStore if it is cut off, damaged, not a store or of another format.
         """
         path = as_path(name)
         if not exists(path):
@@ -76,8 +77,8 @@ class Store:
         try:
             file = open_hdf5(local)
         except (DamagedFile, OSError) as error:
-            if local != path:
-                with suppress(OSError):
+            with suppress(OSError):
+                if local != path:
                     local.unlink()  # it is copied again
             said = f"damaged ({error})" if isinstance(error, DamagedFile) else "cut off or not an HDF5 file"
             raise UnusableStore(f"{path} is {said}: {REMEDY}") from error
@@ -103,26 +104,13 @@ class Store:
 
     @classmethod
     def open(cls, name: str | Path) -> Store:
-        """Open the store of this path or address. Raises UserError as `find` does, and if there is none."""
+        """Open the store of this path or address."""
         store = cls.find(name)
         if store is None:
             raise UserError(f"no store {name}: make it with lmtool preprocess")
         return store
 
-    @property
-    def rows(self) -> list[Row]:
-        """A row of the table for each split."""
-        rows: list[Row] = self.provenance["rows"]
-        return rows
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know."""
-        notes: list[str] = self.provenance["notes"]
-        return notes
-
     def group(self, name: str) -> h5py.Group:
-        """Return a part of the file. Raises UnusableStore if it is missing, UserError if it is no group."""
         try:
             found = self.file[name]
         except (KeyError, OSError) as error:
@@ -132,7 +120,6 @@ class Store:
         return found
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece."""
         group = self.group(f"splits/{name}")
         return StoredText(group["ids"], group["offsets"])
 
@@ -170,16 +157,14 @@ def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
     """Write the vocabulary of a train split that was counted externally; return the split's row of the table."""
     write_vocabulary(group, train.vocabulary)
     group["first_places"] = train.first_places
-    tokens = int(train.vocabulary.counts.sum())
-    return {
-        "split": "train",
-        "tokens": tokens,
-        "sentences": train.sentences,
-        "types": int((train.vocabulary.counts > 0).sum()),
-        "OOV": train.oov,
-        "OOV %": 100 * train.oov / tokens,
-        "vocabulary": len(train.vocabulary),
-    }
+    counts = train.vocabulary.counts
+    return _row("train", int(counts.sum()), train.sentences, counts > 0, train.oov)
+
+
+def _row(split: str, tokens: int, sentences: int | None, seen: npt.NDArray[np.bool_], oov: int) -> Row:
+    """Return the row of a split. seen: bool `[V]`, the words that occur in it."""
+    row: Row = {"split": split, "tokens": tokens, "sentences": sentences, "types": int(seen.sum())}
+    return row | {"OOV": oov, "OOV %": 100 * oov / tokens, "vocabulary": len(seen)}
 
 
 def write_split(
@@ -195,7 +180,7 @@ def write_split(
     """Renumber a split into the store; return its row of the table.
 
     provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary, or the ids of the pieces, and
-    whether it is OOV. characters, words: as of text_size. Raises UserError for a split without tokens.
+    whether it is OOV. characters, words: as of text_size.
     """
     total = count_tokens(provisional, remap)
     if total == 0:
@@ -218,15 +203,7 @@ def write_split(
         first += len(final)
     if offsets[-1] != total:  # a stream, or a last sentence without its end
         _append(offsets, np.array([total]))
-    return {
-        "split": name,
-        "tokens": total,
-        "sentences": len(offsets) - 1 if vocabulary.eos is not None else None,
-        "types": int(seen.sum()),
-        "OOV": len(oovs),
-        "OOV %": 100 * len(oovs) / total,
-        "vocabulary": len(vocabulary),
-    }
+    return _row(name, total, len(offsets) - 1 if vocabulary.eos is not None else None, seen, len(oovs))
 
 
 def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
@@ -235,10 +212,9 @@ def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
     dataset[end:] = values
 
 
-def write_cloze(file: h5py.File, files: dict[str, ClozeFiles], vocabulary: Vocabulary, rules: TextRules) -> None:
-    """Write the cloze questions of each split that has any. Raises UserError if a file is damaged."""
-    for split, paths in files.items():
-        cloze = read_cloze(paths.questions, paths.answers, vocabulary, rules)
+def write_cloze(file: h5py.File, source: Source, vocabulary: Vocabulary, rules: TextRules) -> None:
+    for split, (questions, answers) in source.cloze.items():
+        cloze = read_cloze(questions, answers, vocabulary, rules)
         group = file.create_group(f"cloze/{split}")
         for key in ("context_ids", "context_offsets", "candidates", "answers"):
             group[key] = getattr(cloze, key)

@@ -35,6 +35,7 @@ WORDS_PER_CALL = 1 << 14  # of the library: bounds memory
 CACHED_WORDS = 1 << 18  # whose pieces are kept
 UNKNOWN = -2  # number of letters that have no piece: with the reserved words before the pieces, the id of <unk>
 PROBE = ["a", "the", "a"]  # words that every tokenizer of bytes can write, and most others
+REMEDY = "take a tokenizer of bytes, or with byte fallback, that does not change the text"
 UNREADABLE = "\ufffd"  # in the text of a piece that has only some bytes of a character
 SPACE = "\u2581"  # stands for a space in the names of pieces of characters, and of all pieces in tables
 BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(BYTES)}  # of tokenizers with byte fallback
@@ -76,7 +77,6 @@ class Subwords:
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str, about: str = "") -> None:
-        """name: of the tokenizer, for errors. Raises UserError if decoding does not give the encoded words back."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.name, self.about = name, about
@@ -86,15 +86,12 @@ class Subwords:
         self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
         self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
-        self._known = {mark: [mark] for mark in MARKS.values()}
+        self._known: dict[str, list[str]] = {}
         self._lead = self._found_lead()
 
     @classmethod
     def parse(cls, text: str, name: str, unit: Unit | None = None) -> Subwords:
-        """Return the tokenizer in a tokenizer.json of the library. unit: what it must be.
-
-        Raises UserError if it is not one or is of another unit, and if the library is not installed.
-        """
+        """Return the tokenizer in a tokenizer.json of the library. unit: what it must be."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -112,17 +109,14 @@ class Subwords:
 
     @property
     def json(self) -> str:
-        """The tokenizer as tokenizer.json."""
         return str(self._tokenizer.to_str())
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the tokenizer."""
         return hashlib.sha256(self.json.encode()).hexdigest()
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of each piece by its name."""
         return {name: number for number, name in enumerate(self.names)}
 
     def table(self, words: Sequence[str]) -> PieceTable:
@@ -130,8 +124,7 @@ class Subwords:
 
         Raises UserError for a word that its pieces do not give back.
         """
-        lengths: list[int] = [0]
-        parts: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+        lengths, parts = [0], [np.empty(0, dtype=np.int32)]
         for first in range(0, len(words), WORDS_PER_CALL):
             encoded = self._encoded(words[first : first + WORDS_PER_CALL])
             lengths += map(len, encoded)
@@ -145,7 +138,7 @@ class Subwords:
         Raises UserError as `table` does.
         """
         words = list(words)
-        if len(self._known) > CACHED_WORDS:
+        if not self._known or len(self._known) > CACHED_WORDS:
             self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
         for word, ids in zip(missing, self._encoded(missing), strict=True):
@@ -165,10 +158,10 @@ class Subwords:
     @cached_property
     def contents(self) -> list[bytes]:
         """The bytes that each piece adds to a text, by number: some are only a part of a character."""
-        batch = [[*self._anchor, index] for index in self._ids]
-        with_anchor = self._tokenizer.decode_batch([self._anchor, *batch], skip_special_tokens=False)
-        texts = [text[len(with_anchor[0]) :] for text in with_anchor[1:]]
-        return [_content(name, text) for name, text in zip(self.names, texts, strict=True)]
+        anchor = self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids
+        batch = [anchor, *([*anchor, index] for index in self._ids)]
+        alone, *texts = self._tokenizer.decode_batch(batch, skip_special_tokens=False)
+        return [_content(name, text[len(alone) :]) for name, text in zip(self.names, texts, strict=True)]
 
     @cached_property
     def additions(self) -> dict[str, str]:
@@ -179,28 +172,18 @@ class Subwords:
         as_bytes = {0xDC00 + byte: name for byte, name in enumerate(BYTE_PIECES)}
         return {name: text.translate(as_bytes) for name, text in zip(self.names, texts, strict=True)}
 
-    @cached_property
-    def _anchor(self) -> list[int]:
-        return list(self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids)
-
     def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
-        """Return the library's ids of each word, and unknown letters as they are.
-
-        Raises RecordError for a word that they do not give back.
-        """
+        """Return the library's ids of each word, and unknown letters as they are."""
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
             found = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
             written = self._tokenizer.decode_batch(found, skip_special_tokens=False)
         ids: list[Sequence[int | str]] = [*found]
         for place, (word, back) in enumerate(zip(words, written, strict=True)):
-            if back.removeprefix(" ") != word:
+            if (found_word := back.removeprefix(" ")) != word:
                 ids[place], text, again = self._with_unknown(word)
                 if text != again.removeprefix(" "):
-                    raise RecordError(
-                        f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, "
-                        "or with byte fallback, that does not change the text"
-                    )
+                    raise RecordError(f"{self.name} writes {word!r} back as {found_word!r}: {REMEDY}")
         return ids
 
     def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
@@ -232,15 +215,12 @@ class Subwords:
             ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
             if self._decoded(ids) == " ".join(words):
                 return lead
-        raise UserError(
-            f"{self.name} does not write words back with a space before each: take a tokenizer of bytes, or with byte "
-            "fallback, that does not change the text"
-        )
+        raise UserError(f"{self.name} does not write words back with a space before each: {REMEDY}")
 
 
 @contextmanager
-def library_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the tokenizer, for any error of the library or of JSON in the block, panics of Rust
+def library_errors(name: str, kind: str = "a tokenizer that the library tokenizers reads") -> Iterator[None]:
+    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, panics of Rust
     included.
     """
     try:
@@ -248,7 +228,7 @@ def library_errors(name: str) -> Iterator[None]:
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises no more specific ones
-        raise UserError(f"{name} is not a tokenizer that the library tokenizers reads ({first_line(error)})") from None
+        raise UserError(f"{name} is not {kind} ({first_line(error)})") from None
 
 
 def _content(name: str, text: str) -> bytes:
@@ -284,30 +264,27 @@ def require_table(table: bytes) -> None:
     while len(waiting):
         nodes, waiting = waiting[:NODES_PER_CHUNK], waiting[NODES_PER_CHUNK:]
         places = nodes[:, None] ^ LABELS  # [N, 255]
-        if places.max() >= len(units):
-            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
+        _require_below(places, len(units), "a node")
         seen[nodes] = True
         children = places[(units[places] & (IS_LEAF | 0xFF)) == LABELS]
         following = children ^ offsets[children]
+        _require_below(following, len(seen), "a node")
         ends = following[(units[children] >> 8) & 1 == 1]
-        if len(ends) and ends.max() >= len(units):
-            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
+        _require_below(ends, len(units), "a node")
         values = units[ends] & VALUE
-        if len(values) and (values.max() > len(texts) or not begins[values].all()):
-            raise ValueError("the table that normalizes is damaged: a text is beyond its end")
-        if len(following) and following.max() >= len(seen):
-            raise ValueError("the table that normalizes is damaged: a node is beyond its end")
+        _require_below(values, len(begins), "a text")
+        _require_below(~begins[values], 1, "a text")
         waiting = np.unique(np.append(waiting, following[~seen[following]]))
+
+
+def _require_below(places: npt.NDArray[Any], limit: int, what: str) -> None:
+    if places.max(initial=0) >= limit:
+        raise ValueError(f"the table that normalizes is damaged: {what} is beyond its end")
 
 
 def require_tables(value: Any) -> None:
     """Raise ValueError if a tokenizer.json, or a part of it, has a table that `require_table` refuses."""
-    if isinstance(value, dict):
-        table = value.get("precompiled_charsmap")
-        if isinstance(table, str):
-            require_table(base64.b64decode(table))
-        for part in value.values():
-            require_tables(part)
-    elif isinstance(value, list):
-        for part in value:
-            require_tables(part)
+    if isinstance(value, dict) and isinstance(table := value.get("precompiled_charsmap"), str):
+        require_table(base64.b64decode(table))
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        require_tables(part)

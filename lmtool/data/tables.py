@@ -20,8 +20,7 @@ QUOTED = re.compile(r'"([^"]|"")*"')
 def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
     """Return the names of the columns, the cells of each row, and the separator, which is found in the first line.
 
-    name: of the file, whose suffix decides if the first line has several separators. Raises UserError for a row with
-    another number of cells than the first line, and for quotes without an end.
+    name: of the file, whose suffix decides if the first line has several separators.
     """
     unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
     usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
@@ -41,9 +40,8 @@ def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
         raise UserError(f"{name}: the header has a name twice ({', '.join(header)}): rename one")
     for number, row in enumerate(rows, 1):
         if len(row) != len(header):
-            raise UserError(
-                f"{name}, row {number}: {len(row)} cells, but the header has {len(header)}: correct the row"
-            )
+            cells = f"{len(row)} cells, but the header has {len(header)}"
+            raise UserError(f"{name}, row {number}: {cells}: correct the row")
     return header, rows, mark
 
 
@@ -56,8 +54,7 @@ def _is_quoted(content: str, name: str) -> bool:
     """Return whether quotes in a tab-separated table enclose cells, as pandas, R and Excel write them, or are letters.
 
     They enclose cells if each cell with a quote is within quotes, with those inside doubled, and one of these cells is
-    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone. Raises UserError if there
-    are both cells that must be enclosed and cells with quotes as letters.
+    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone.
     """
     cells = list(WITH_QUOTE.finditer(content))
     letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)

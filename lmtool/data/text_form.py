@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +26,11 @@ from lmtool.data.tokenizer import (
     Ids,
     TextBlock,
     Tokenizer,
-    ends_in,
     line_ends,
     split_words,
     tokenizer_by,
 )
-from lmtool.data.vocabulary import MARKS, Vocabulary
+from lmtool.data.vocabulary import EOS, MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
 from lmtool.system.terminal import close_words, note_once
@@ -78,7 +77,7 @@ class TextForm:
         return split_words(text)
 
     def split(self, text: str) -> list[str]:
-        """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
+        """Return the tokens of a text: its words, characters or pieces of words."""
         return self.tokens(self.words(text))
 
     def tokens(self, words: list[str]) -> list[str]:
@@ -88,42 +87,41 @@ class TextForm:
     def words(self, text: str) -> list[str]:
         """Return the words of a text, or its characters; `<s>` and `</s>` as MARKS, which are OOV.
 
-        In data with sentences a text is at most one sentence, and a newline at its end is removed. Raises UserError for
-        a newline elsewhere.
+        In data with sentences a text is at most one sentence, and a newline at its end is removed.
         """
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
-                raise UserError(
-                    f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
-                )
+                several = "the run's data has one sentence per line, and this is several"
+                raise UserError(f"{text[:40]!r}: {several}: give one at a time")
         return [MARKS.get(word, word) for word in self.cut(self.rules(text))]
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
-        """Return the ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless allowed."""
+        """Return the ids of words, int64 `[N]`."""
         if not allow_oov:
             self.require_known(words)
         return self.vocabulary.encode(words)
 
     def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
-        """Return words as the rules write them. Raises UserError for one that is several letters, or not a piece."""
-        if self.rules.changes or self.tags:  # words of the vocabulary are written already: many states advance at once
-            known = self.vocabulary.ids
+        """Return words as the rules write them, those of the vocabulary as they are: many states advance at once.
+
+        Raises UserError for one that is several letters, or not a piece.
+        """
+        known = self.vocabulary.ids
+        if self.rules.changes or self.tags:
             words = [word if word in known else self.written(word) for word in words]
-        if self.chars or self.subwords is not None:
-            for word in words:
-                if word not in self.vocabulary.ids and (not self.chars or len(self.cut(word)) != 1):
-                    what = "one letter" if self.chars else "a piece"
-                    raise UserError(f"{word!r} is not {what} of this model: cut words by form.split, and give each")
+        for word in words if self.chars or self.subwords is not None else ():
+            if word not in known and (not self.chars or len(self.cut(word)) != 1):
+                what = "one letter" if self.chars else "a piece"
+                raise UserError(f"{word!r} is not {what} of this model: cut words by form.split, and give each")
         return words
 
     def require_known(self, words: list[str]) -> None:
         """Raise UserError for words out of the vocabulary, naming the most similar ones."""
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
+        more = [f"and {len(unknown) - 3} more"] if len(unknown) > 3 else []
         if unknown:
-            named = "; ".join(self._unknown(word) for word in unknown[:3])
-            more = f"; and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            raise UserError(f"{named}{more}")
+            raise UserError("; ".join([*map(self._unknown, unknown[:3]), *more]))
 
     def as_split(self, sentences: Iterable[list[str]], *, one_text: bool) -> tuple[Split, list[int]]:
         """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
@@ -131,22 +129,21 @@ class TextForm:
 
         sentences: the words of each, as `words` returns them. one_text: whether each sentence continues the one before.
         """
-        eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
-        words = list(sentences)
-        tokens = [self.tokens(sentence) for sentence in words]
-        ids = [np.append(self.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
-        known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
-        sizes = [len(sentence) for sentence in ids]
+        words, eos = list(sentences), [] if self.vocabulary.eos is None else [EOS]
+        tokens = [[*self.tokens(sentence), *eos] for sentence in words]
+        sizes = list(map(len, tokens))
+        every = list(chain.from_iterable(tokens))
+        unknown = [k for k, token in enumerate(every) if token not in self.vocabulary.ids]
         cut = [split_words("".join(sentence)) if self.chars else sentence for sentence in words]
-        one_stream = one_text and self.vocabulary.eos is None
+        one_stream = one_text and not eos
         text = Split(
-            np.concatenate([np.empty(0, dtype=np.int64), *ids]),
+            self.vocabulary.encode(every),
             np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
-            np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
+            np.array(unknown, dtype=np.int64),
             sum(count_characters(" ".join(sentence)) + 1 for sentence in cut if sentence or eos),
             self.vocabulary.bos,
             independent_sentences=not one_text,
-            oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
+            oov_words=[every[k] for k in unknown],
             words=sum(len(sentence) + len(eos) for sentence in cut),
         )
         return text, sizes
@@ -154,10 +151,9 @@ class TextForm:
     def _unknown(self, word: str) -> str:
         if word in MARKS.values():
             return f"{word[1:]} is in the text: lmtool adds sentence boundaries itself; remove it"
-        predicted = self.vocabulary.words[:-1]  # without <s>
         if (same := same_in_other_form(word, self.vocabulary)) is not None:
             return f"{word!a} is not in the vocabulary: it differs from {same!a} in its normal form alone"
-        near = [visible(other) for other in close_words(word, predicted)]
+        near = [visible(other) for other in close_words(word, self.vocabulary.words[:-1])]  # without <s>
         hint = f"similar: {', '.join(near)}" if near else "it has no similar word"
         return f"{visible(word)} is not in the vocabulary ({hint})"
 
@@ -187,9 +183,7 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or is not printable, but for joiners within it and
-    marks of direction.
-    """
+    """Return a word for a table: in quotes if it has white space or cannot be shown as it is."""
     return word if is_drawn(word) and " " not in word else repr(word)
 
 
@@ -219,27 +213,21 @@ class TextEncoder:
         self._tokenizer = None if form.subwords is not None else form.tokenizer(form.vocabulary)
 
     def __call__(self, block: TextBlock) -> EncodedTexts:
-        """Return the ids of the texts of a block."""
-        vocabulary = self._form.vocabulary
+        vocabulary, subwords = self._form.vocabulary, self._form.subwords
         ids: Array
-        if self._tokenizer is None:
-            ids, documents = self._pieces(block)
-        else:
+        if subwords is None:
+            assert self._tokenizer is not None
             ids, documents = self._tokenizer.texts(block, "text")
+        else:  # JSON may have a lone surrogate, which UTF-8 lacks
+            content, tokenizer = block.content.decode("utf-8", "replace").encode(), self._form.tokenizer()
+            words, ends = tokenizer.texts(block.rewritten(content), "text")
+            ids, documents = _in_pieces(words, ends, tokenizer.types(), subwords, vocabulary)
         unknown = ids == OOV
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
         offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
         split = Split(ids, offsets, np.flatnonzero(unknown), 0, vocabulary.bos, documents=starts)
         return EncodedTexts(split, documents)
-
-    def _pieces(self, block: TextBlock) -> tuple[IntArray, IntArray]:
-        subwords = self._form.subwords
-        assert subwords is not None
-        content = block.content.decode("utf-8", "replace").encode()  # JSON may have a lone surrogate, which UTF-8 lacks
-        tokenizer = self._form.tokenizer()
-        words, ends = tokenizer.texts(TextBlock(content, ends_in(block, line_ends(content), len(content))), "text")
-        return _in_pieces(words, ends, tokenizer.types(), subwords, self._form.vocabulary)
 
 
 def _in_pieces(
@@ -257,12 +245,9 @@ def _in_pieces(
 def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
     """Return texts in a normal form; that of CCNet drops the line ends within each."""
     if normalize is not Normalize.ccnet:
-        content = TextRules(normalize=normalize).encoded(block.content)
-        return TextBlock(content, ends_in(block, line_ends(content), len(content)))
-    texts = [
-        block.content[first:last].decode("utf-8", "replace") for first, last in pairwise([0, *block.ends.tolist()])
-    ]
-    content = "".join(f"{ccnet(text)}\n" for text in texts).encode()
+        return block.rewritten(TextRules(normalize=normalize).encoded(block.content))
+    parts = (block.content[first:last] for first, last in pairwise([0, *block.ends.tolist()]))
+    content = "".join(f"{ccnet(part.decode('utf-8', 'replace'))}\n" for part in parts).encode()
     return TextBlock(content, line_ends(content))
 
 
@@ -272,9 +257,9 @@ def split_of_text(
     """Return the tokens of blocks of whole lines as ids of the vocabulary of a run's data, and the number of empty
     lines that were skipped.
 
-    A word out of the vocabulary is `<unk>` and counted as OOV. across_sentences: whether the sentences are running
-    text, for models whose contexts cross sentences; if not, each stands alone. documents: whether each block is a
-    document, which no context leaves. `<s>` and `</s>` in the text are OOV, with a note.
+    across_sentences: whether the sentences are running text, for models whose contexts cross sentences; if not, each
+    stands alone. documents: whether each block is a document, which no context leaves. `<s>` and `</s>` in the text are
+    OOV, with a note.
     """
     vocabulary = form.vocabulary
     tokenizer = form.tokenizer()

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lmtool.data.printed_words import has_letters, sentence_ends, without_marks
-from lmtool.data.text_rules import is_unusual_space
+from lmtool.data.text_rules import space_table
 from lmtool.data.tokenizer import split_words
 from lmtool.system.terminal import Cell
 
@@ -86,9 +86,8 @@ class TextProfile:
         """Return the properties with their values."""
         tokens, types = self.words.total(), len(self.words)
         once = sum(count == 1 for count in self.words.values())
-        unusual = sum(
-            count * sum(map(is_unusual_space, word)) for word, count in self.words.items() if not word.isascii()
-        )
+        others = ((word, count) for word, count in self.words.items() if not word.isascii())
+        unusual = sum(count * sum(ord(letter) in space_table() for letter in word) for word, count in others)
         rows: list[tuple[str, Cell]] = [
             ("bytes", self.size),
             ("lines", self.lines),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
@@ -17,11 +19,10 @@ import regex
 
 from lmtool.config.data import DataConfig, Normalize, SegmenterConfig, Spaces
 
-FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]] = {
-    Normalize.nfc: "NFC",
-    Normalize.nfd: "NFD",
-    Normalize.nfkc: "NFKC",
-}
+FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]]
+FORMS = {Normalize.nfc: "NFC", Normalize.nfd: "NFD", Normalize.nfkc: "NFKC"}
+SHOWN, BEFORE = 20, 10  # characters of an example, and how many of them before the first unusual one
+DOTLESS_I = "\u0131"
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, zero-width no-break space
 ZERO_WIDTH_SPACE = "\u200b"
 WORD = regex.compile(r"[^ \t-\r]+")
@@ -68,7 +69,6 @@ class TextRules:
 
     @classmethod
     def of(cls, data: DataConfig) -> TextRules:
-        """Return the rules of a data set's settings."""
         return cls(data.vocabulary.lowercase, data.normalize, data.spaces, data.segmenter)
 
     @property
@@ -78,7 +78,6 @@ class TextRules:
 
     @property
     def changes(self) -> bool:
-        """Whether any text changes by the rules."""
         return self != UNCHANGED
 
     @property
@@ -98,7 +97,7 @@ class TextRules:
         if self.segmenter is not None:
             return self.segmenter(self.of_words(text))
         if self.spaces is Spaces.unicode and not text.isascii():
-            text = text.translate(_spaces())
+            text = text.translate(space_table())
         if self.normalize is Normalize.ccnet:
             return "\n".join(map(ccnet, text.split("\n")))
         text = self._in_form(text)
@@ -140,15 +139,10 @@ UNCHANGED = TextRules()
 
 
 @cache
-def _spaces() -> dict[int, str | None]:
+def space_table() -> dict[int, str | None]:
     """Return what `spaces=unicode` writes for code points; None for nothing."""
     white = (point for point in range(128, sys.maxunicode + 1) if chr(point).isspace())
     return {**dict.fromkeys(white, " "), ord(ZERO_WIDTH_SPACE): " ", **dict.fromkeys(map(ord, INVISIBLE))}
-
-
-def is_unusual_space(character: str) -> bool:
-    """Return whether `spaces=unicode` changes a character."""
-    return ord(character) in _spaces()
 
 
 def lower(text: str, language: bool | str) -> str:
@@ -158,7 +152,7 @@ def lower(text: str, language: bool | str) -> str:
     if not language:
         return text
     if language in TURKIC:
-        text = text.replace(f"I{DOT_ABOVE}", "i").replace("\u0130", "i").replace("I", "\u0131")
+        text = text.replace(f"I{DOT_ABOVE}", "i").replace("\u0130", "i").replace("I", DOTLESS_I)
     elif language == "lt":  # i and j keep their dot below another mark above
         decomposed = unicodedata.normalize("NFD", text)
         text = unicodedata.normalize("NFC", SOFT_DOTTED.sub(lambda found: _with_dot(found[0]), decomposed))
@@ -167,11 +161,9 @@ def lower(text: str, language: bool | str) -> str:
 
 def _with_dot(letter: str) -> str:
     above = next((k for k, mark in enumerate(letter) if unicodedata.combining(mark) == 230), None)
-    return (
-        letter
-        if above is None or letter[above] == DOT_ABOVE
-        else f"{letter[0].lower()}{letter[1:above]}{DOT_ABOVE}{letter[above:]}"
-    )
+    if above is None or letter[above] == DOT_ABOVE:
+        return letter
+    return f"{letter[0].lower()}{letter[1:above]}{DOT_ABOVE}{letter[above:]}"
 
 
 def graphemes(text: str) -> list[str]:
@@ -210,3 +202,44 @@ def ccnet(text: str) -> str:
     What is not an accent stays decomposed (NFD), as in CCNet, whose SentencePiece composes it again.
     """
     return unicodedata.normalize("NFD", text.strip().lower()).translate(_REPLACEMENTS)
+
+
+def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
+    """Return notes on what is easily missed in the words of a data set: invisible characters, normal forms, dotless i.
+
+    words: those of all splits with their counts, as they are in the store. changed: number of those that were not in
+    the normal form, of `total`.
+    """
+    rules, notes = data.vocabulary, []
+    words = [(word, count) for word, count in words if count and not word.isascii()]
+    if changed:
+        notes.append(f"{changed:,} of {total:,} words were not in {FORMS[data.normalize]}: they are written in it")
+    decomposed = sum(count for word, count in words if not unicodedata.is_normalized("NFC", word))
+    if decomposed and data.normalize is Normalize.none:
+        notes.append(f"{decomposed:,} words are not in NFC: data.normalize=nfc makes equal what looks so")
+    if data.spaces is Spaces.ascii and not rules.unit.is_character and (spaces := unusual_spaces(words)):
+        remedy = "data.spaces=unicode separates words at the spaces and leaves out the rest"
+        notes.append(f"within words are {spaces}: {remedy}")
+    dotless = sum(count for word, count in words if DOTLESS_I in word)
+    if dotless and rules.lowercase is True:
+        what = f"{dotless:,} words have a dotless i, as in Turkish"
+        notes.append(f"{what}: data.vocabulary.lowercase=tr (or az) turns I into it, and \u0130 into i")
+    return notes
+
+
+def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
+    """Return which white space and invisible characters are within words, given with their counts, in how many, and an
+    example with each as <U+00A0>; empty if there are none.
+    """
+    found: Counter[str] = Counter()
+    example, unusual = "", set(map(chr, space_table()))
+    for word, count in words:
+        for character in unusual.intersection(word):
+            found[character] += count
+            example = example or word
+    if not found:
+        return ""
+    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common())
+    first = max(0, min(k for k, character in enumerate(example) if character in unusual) - BEFORE)
+    shown = (f"<U+{ord(c):04X}>" if c in unusual else c for c in example[first : first + SHOWN])
+    return f"{', '.join(named)}, e.g. {''.join(shown)}"

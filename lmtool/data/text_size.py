@@ -21,8 +21,8 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     white space is. chars: whether tokens are letters.
     """
     letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
-    characters, words = _text_size(ids, np.array(letters, dtype=np.int64), chars)
-    return int(characters) - (_composed(ids, types) if chars else 0), int(words)
+    characters, words = map(int, _text_size(ids, np.array(letters, dtype=np.int64), chars))
+    return characters - (_composed(ids, types) if chars else 0), words
 
 
 def _composed(ids: Ids, types: list[str]) -> int:

@@ -62,6 +62,10 @@ class TextBlock(NamedTuple):
     content: bytes
     ends: IntArray
 
+    def rewritten(self, content: bytes) -> TextBlock:
+        """Return the texts with their lines, as many as before, in another form."""
+        return self if content is self.content else TextBlock(content, ends_in(self, line_ends(content), len(content)))
+
 
 def line_ends(content: bytes) -> IntArray:
     """Return where each line ends, behind its newline: int64."""
@@ -78,7 +82,6 @@ def ends_in(block: TextBlock, ends: IntArray, size: int) -> IntArray:
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _is_space(c: Any) -> Any:
-    """Return whether a byte is ASCII white space."""
     return c == 32 or 9 <= c <= 13
 
 
@@ -174,10 +177,10 @@ class Tokenizer(ABC):
 
     sentences: whether `</s>` follows each sentence. rules: by which text is written before it is cut. graphemes:
     whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
-    whether lines without words are sentences, too. vocabulary: whose ids are given; None for provisional ids, of which
-    RESERVED are the first. empty_lines: those skipped. changed_words: those that were not in the normal form.
-    inserted_spaces: those of a segmenter. marks: what the words `<s>` and `</s>` are in the text: REFUSED or OOV,
-    whose provisional id is BOS_ID.
+    whether lines without words are sentences, too. marks: what the words `<s>` and `</s>` are in the text: REFUSED or
+    OOV, whose provisional id is BOS_ID. vocabulary: whose ids are given; None for provisional ids, of which RESERVED
+    are the first; only these are counted: empty_lines that were skipped, changed_words that were not in the normal
+    form, and inserted_spaces of a segmenter.
     """
 
     sentences: bool
@@ -195,17 +198,14 @@ class Tokenizer(ABC):
         self._grows = self.vocabulary is None
 
     def __call__(self, block: bytes, name: str) -> Ids:
-        """Return the provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
-
-        name: of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
-        """
+        """Return the ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n"."""
         return self.texts(TextBlock(block, np.array([len(block)])), name)[0]
 
     @abstractmethod
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
 
-        name: as in a call. Raises RecordError as a call does.
+        name: of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
         """
 
     @abstractmethod
@@ -213,7 +213,6 @@ class Tokenizer(ABC):
         """Return the types from provisional id `first` on, in their order."""
 
     def _written(self, content: bytes) -> bytes:
-        """Return lines as the rules write them."""
         written = self.rules.encoded(content)
         if self._grows and written is not content:
             self.changed_words += self.rules.count_changed(content)
@@ -236,48 +235,37 @@ class WordTokenizer(Tokenizer):
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        content, ends = self._written(block.content), block.ends
-        if content is not block.content:
-            ends = ends_in(block, line_ends(content), len(content))
+        content, ends = block.rewritten(self._written(block.content))
         letters = np.frombuffer(content, dtype=np.uint8)
-        if self._grows:
-            ids, id_ends = self._grow(letters, ends, name)
-            return ids, np.append(0, id_ends)
-        pieces = max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
+        pieces = 1 if self._grows else max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()
-        parts = run((self._look_up, letters, ends, *limits) for limits in itertools.pairwise([0, *cuts, len(ends)]))
+        parts = run((self._ids, letters, ends, name, *limits) for limits in itertools.pairwise([0, *cuts, len(ends)]))
         before = np.cumsum([0, *(len(ids) for ids, _ in parts)])
         all_ends = [part_ends + count for (_, part_ends), count in zip(parts, before.tolist(), strict=False)]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([[0], *all_ends])
 
-    def _look_up(self, letters: npt.NDArray[np.uint8], ends: IntArray, first: int, last: int) -> tuple[Ids, IntArray]:
+    def _ids(
+        self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str, first: int, last: int
+    ) -> tuple[Ids, IntArray]:
         """Return the ids of texts `first` to before `last` of a block, and where those of each end."""
         begin, end = int(ends[first - 1]) if first else 0, int(ends[last - 1]) if last else 0
         ids, id_ends = np.empty(end - begin, dtype=np.int32), np.empty(last - first, dtype=np.int64)
-        state = np.zeros(7, dtype=np.int64)
-        state[AT] = begin
-        table = self._table
-        arrays = ids, id_ends, table.slots, table.starts, table.arena, state
-        _tokenize(letters[:end], ends[first:last], *self._marks, *arrays)
-        return ids[: state[WRITTEN]].copy(), id_ends
-
-    def _grow(self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids of texts, and where those of each end; new types enter the table."""
-        ids, id_ends = np.empty(len(letters), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
         state, table = np.zeros(7, dtype=np.int64), self._table
-        state[TYPES], state[BAD] = table.size, -1
-        table.reserve(len(letters))
+        state[AT], state[TYPES], state[BAD] = begin, table.size, -1
+        if self._grows:
+            table.reserve(end - begin)
         while True:
             arrays = ids, id_ends, table.slots, table.starts, table.arena, state
-            _tokenize(letters, ends, *self._marks, *arrays)
+            _tokenize(letters[:end], ends[first:last], *self._marks, *arrays)
             table.size = int(state[TYPES])
             if state[BAD] >= 0:
                 raise mark_error(letters[state[BAD] :].tobytes().split(maxsplit=1)[0].decode(), name)
-            if state[AT] >= len(letters):
+            if state[AT] >= end:
                 break
             table.double()
-        self.empty_lines += int(state[EMPTY])
-        return ids[: state[WRITTEN]].copy(), id_ends
+        if self._grows:
+            self.empty_lines += int(state[EMPTY])
+        return ids[: state[WRITTEN]], id_ends
 
     def types(self, first: int = 0) -> list[str]:
         return self._table.words(first)

@@ -48,7 +48,6 @@ class WordTable:
         self.arena = _grown(self.arena, int(self.starts[self.size]) + letters)
 
     def double(self) -> None:
-        """Double the slots."""
         self.slots = np.full(2 * len(self.slots), -1, dtype=np.int64)
         self.starts = _grown(self.starts, len(self.slots) // 2 + 1)
         _fill(self.slots, self.starts, self.arena, self.size)

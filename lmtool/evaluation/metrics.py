@@ -90,9 +90,7 @@ def scores_by(
 
 
 def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = None, progress: bool = False) -> float:
-    """Return the share of a split's tokens that are the most likely word after their context. tokens: of the first
-    ones; None for all.
-    """
+    """Return the share of a split's tokens, or its first `tokens`, that are the most likely word in their context."""
     hits, tokens = 0, split.tokens if tokens is None else tokens
     size = rows_at_once(model.vocabulary_size, DISTS_PER_CHUNK) if model.in_order else 4096
     with token_bar(tokens, shown=progress) as bar:
@@ -107,10 +105,7 @@ def split_accuracy(model: LanguageModel, split: Split, *, tokens: int | None = N
 
 
 def log_z(model: LanguageModel, split: Split, max_contexts: int = 8192) -> dict[str, float] | None:
-    """Return mean and standard deviation of log Z, in nats, over at most max_contexts evenly spread contexts.
-
-    None unless the model is self-normalized.
-    """
+    """Return mean and standard deviation of log Z, in nats, over evenly spread contexts of a self-normalized model."""
     if not model.self_normalized:
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(max_contexts, split.tokens)).astype(np.int64))
@@ -132,11 +127,9 @@ def score_questions(
     say: Callable[[str], None],
     note: Callable[[str], None],
 ) -> dict[str, float] | None:
-    """Score the questions of a split, write the competition's CSV, and return a report if the answers are known.
+    """Score the questions of a split, if any, write the competition's CSV, and return a report if answers are known.
 
-    say: prints what was written. note: keeps a note for the user. The report has the entries of cloze_report, and
-    oov_candidates and oov_answers: the number of candidates that share p(<unk>), and of those that are the answer. None
-    for a split without questions or answers.
+    It has the entries of cloze_report, the number of candidates that share p(<unk>), and of those that are the answer.
     """
     questions = corpus.cloze(split)
     if questions is None:
@@ -187,11 +180,10 @@ def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArr
 
 
 def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
-    """Return the number of questions, the perplexity of the answers, and accuracy: the share of them that are most
-    likely.
+    """Return the number of questions, the perplexity of the answers, and the share of them that are most likely.
 
-    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates. A candidate that is listed several
-    times counts each time, as in the course's scoring. Raises UserError if an answer is not known (-1).
+    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates, or -1. A candidate that is listed
+    several times counts each time, as in the course's scoring.
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
@@ -212,10 +204,7 @@ def log_softmax(log_prob: FloatArray) -> FloatArray:
 
 
 def save_cloze(path: Path, log_prob: FloatArray) -> None:
-    """Write the competition's CSV: for each question its number, from 1, and the probabilities of its candidates.
-
-    log_prob: `[Q, K]`. Raises UserError if the file cannot be written.
-    """
+    """Write the competition's CSV: each question's number, from 1, and the probabilities of its candidates `[Q, K]`."""
     p = np.exp(log_softmax(log_prob))
     classes = {f"Class{k}": [f"{value:.9g}" for value in of_all] for k, of_all in enumerate(p.T.tolist(), start=1)}
     write_table({"ID": range(1, len(p) + 1), **classes}, str(path))

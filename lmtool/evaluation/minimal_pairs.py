@@ -43,12 +43,10 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
 def read_pairs(
     names: Iterable[str], faults: Faults = NONE_PASSED, taken: Sequence[str] = ()
 ) -> tuple[list[Pair], list[str]]:
-    """Return the records of files of JSON Lines or Parquet, and the file and line of each; one without a paradigm has
-    the name of its file, and of its phenomenon, if it has one. faults: gets those of records, which are left out.
-    taken: names that they may not have.
+    """Return the records of files of JSON Lines or Parquet, and the file and line of each.
 
-    Raises UserError, naming file and line, for a record without two sentences, for a paradigm with two phenomena or
-    fields, for two files that would have one name, and if there are no records.
+    A record without a paradigm has the name of its file, and of its phenomenon, if it has one. faults: gets those of
+    records, which are left out. taken: names that they may not have.
     """
     pairs: list[Pair] = []
     places: list[str] = []
@@ -74,10 +72,10 @@ def read_pairs(
             paradigm = record.get(PARADIGM)
             if paradigm is None:
                 paradigm = " ".join(str(part) for part in (file, record.get(PHENOMENON)) if part is not None)
-                if (other := named.setdefault(paradigm, block.name)) != block.name:
-                    raise UserError(
-                        f"{where}: {other} has the same name: give the pairs a {PARADIGM}, or rename a file"
-                    )
+                other = named.setdefault(paradigm, block.name)
+                if other != block.name:
+                    remedy = f"give the pairs a {PARADIGM}, or rename a file"
+                    raise UserError(f"{where}: {other} has the same name: {remedy}")
             pairs.append(record | {PARADIGM: str(paradigm)})
             places.append(where)
             known = first.setdefault(str(paradigm), record)
@@ -102,10 +100,7 @@ def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
 
 
 def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:
-    """Return 1 for each pair whose good sentence has the higher log p, 0.5 for a tie, else 0: float64 `[N]`.
-
-    per_token: compare the means per token instead of the sums.
-    """
+    """Return 1 for each pair whose good sentence has the higher log p, 0.5 for a tie, else 0: float64 `[N]`."""
     scores = [rows["log_prob"] / (np.maximum(rows["tokens"], 1) if per_token else 1) for rows in (good, bad)]
     with np.errstate(invalid="ignore"):  # both may be -inf
         tie = (scores[0] == scores[1]) | (np.abs(scores[0] - scores[1]) <= TIE)
@@ -127,9 +122,7 @@ class Groups(NamedTuple):
 
 
 def group_pairs(pairs: Sequence[Pair]) -> Groups:
-    """Return overall (the mean over paradigms, then over pairs), fields, phenomena and paradigms, as far as the pairs
-    name them.
-    """
+    """Return overall (the mean over paradigms, then over pairs), and the fields, phenomena and paradigms named."""
     first = {pair[PARADIGM]: pair for pair in reversed(pairs)}
     paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
     ids = {name: k for k, name in enumerate(paradigms)}

@@ -59,19 +59,13 @@ class NBest:
 
 
 def read_nbest(path: str, costs: str | None) -> NBest:
-    """Read lists of either format. costs: the second file of Kaldi's format.
-
-    Raises UserError, with the line, for an empty line, one without id or hypothesis, a score that is not a number, a
-    list that continues after another one, and costs that are missing for a hypothesis or given for Moses' format.
-    """
+    """Read lists of either format. costs: the second file of Kaldi's format."""
     lines = read_text(path).removesuffix("\n").split("\n")
     moses = BAR in lines[0]
     if moses and costs is not None:
         raise UserError(f"nbest_costs={costs}: {path} has its scores in its own lines")
     cost_of = {} if costs is None else _read_costs(costs)
-    lists: list[str] = []
-    starts: list[int] = []
-    texts: list[str] = []
+    names: list[str] = []  # of the list of each hypothesis
     total: list[float] = []
     all_fields: list[list[str]] = []
     for number, line in enumerate(lines, start=1):
@@ -82,28 +76,27 @@ def read_nbest(path: str, costs: str | None) -> NBest:
             fields = [field.strip(WHITE) for field in line.split(BAR)]
             if len(fields) < 2 or not fields[0]:
                 raise UserError(f"{where}: should be id ||| hypothesis ||| features ||| total")
-            name, value = fields[0], _number(fields[3], where) if len(fields) > 3 else 0.0
-            texts.append(fields[1])
+            names.append(fields[0])
+            total.append(_number(fields[3], where) if len(fields) > 3 else 0.0)
         else:
             key, _, rest = line.strip(WHITE).partition(" ")
             name, _, rank = key.rpartition("-")
             if not name or not NUMBER.fullmatch(rank):
-                raise UserError(
-                    f"{where}: {key!r} should be utterance-number, as Kaldi writes it (or use |||, as Moses)"
-                )
+                rule = "should be utterance-number, as Kaldi writes it (or use |||, as Moses)"
+                raise UserError(f"{where}: {key!r} {rule}")
             if costs is not None and key not in cost_of:
                 raise UserError(f"{costs} has no cost of {key} ({where})")
-            fields, value = [key, rest.strip(WHITE)], -cost_of.get(key, 0.0)
-            texts.append(fields[1])
-        if not lists or lists[-1] != name:
-            lists.append(name)
-            starts.append(number - 1)
-        total.append(value)
+            fields = [key, rest.strip(WHITE)]
+            names.append(name)
+            total.append(-cost_of.get(key, 0.0))
         all_fields.append(fields)
-    split_up, times = Counter(lists).most_common(1)[0]
+    sizes = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+    split_up, times = Counter(name for name, _ in sizes).most_common(1)[0]
     if times > 1:
         raise UserError(f"{path}: the list of {split_up} is continued after another list: sort the lines")
-    return NBest(path, moses, lists, np.array([*starts, len(texts)]), texts, np.array(total), all_fields)
+    offsets = np.cumsum([0, *(size for _, size in sizes)])
+    texts = [fields[1] for fields in all_fields]
+    return NBest(path, moses, [name for name, _ in sizes], offsets, texts, np.array(total), all_fields)
 
 
 def _read_costs(path: str) -> dict[str, float]:
@@ -126,10 +119,7 @@ def _number(text: str, where: str) -> float:
 
 
 def read_references(path: str, nbest: NBest) -> list[str]:
-    """Return the reference of each list: the line of that number, from 0, if all ids are numbers; else by `id words`.
-
-    Raises UserError if a list has none.
-    """
+    """Return the reference of each list: the line of that number, from 0, if all ids are numbers; else `id words`."""
     lines = read_text(path).rstrip("\n").split("\n")
     if nbest.moses and all(NUMBER.fullmatch(name) for name in nbest.lists):
         missing = [name for name in nbest.lists if len(name) > MAX_DIGITS or int(name) >= len(lines)]
@@ -146,11 +136,7 @@ def read_references(path: str, nbest: NBest) -> list[str]:
 def hypothesis_log_prob(
     nbest: NBest, score: Callable[[list[str]], list[FloatArray]], floor: float = -math.inf
 ) -> FloatArray:
-    """Return log p `[H]`, natural, of each hypothesis as a separate sentence, including its end.
-
-    score: TextModel.score; equal hypotheses are scored once. floor: log p of tokens that have probability 0. Raises
-    UserError for a hypothesis that it rejects.
-    """
+    """Return log p `[H]`, natural, of each hypothesis as a sentence. floor: log p of tokens of probability 0."""
     distinct = list(dict.fromkeys(nbest.texts))
     with named(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
@@ -165,10 +151,8 @@ def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt, with the ids of the
-    lists in the same order as best-ids.txt; return the paths.
-
-    log_prob: `[H]`, natural, of the language model. Raises UserError if a file cannot be written.
+    """Write the lists with their new totals `[H]`, best first; the best of each as best.txt, the lists' ids in the same
+    order as best-ids.txt; return the paths. log_prob: `[H]`, natural, of the language model.
     """
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
@@ -218,19 +202,10 @@ def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: f
     return np.array([a + int(new[a:b].argmax()) for a, b in itertools.pairwise(offsets.tolist())])
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """A weight, the number of errors of the hypotheses that it chooses, and the range of weights that choose alike."""
-
-    weight: float
-    errors: int
-    between: tuple[float, float]
-
-
 def best_weight(
     total: FloatArray, feature: FloatArray, errors: IntArray, offsets: IntArray, least: float = 0.0
-) -> Tuned:
-    """Return the weight of a feature, `least` or more, with the fewest errors: exact, by Och's (2003) line search.
+) -> tuple[float, int]:
+    """Return the weight of a feature, `least` or more, with the fewest errors, and these: exact (Och 2003).
 
     total, feature and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
     list's best hypothesis changes only where two lines cross; all crossings are visited. The weight is the middle of
@@ -239,25 +214,24 @@ def best_weight(
     crossings, changes = np.empty(len(total)), np.empty(len(total), dtype=np.int64)
     start, count = _crossings(total, feature, errors, offsets, least, crossings, changes)
     order = np.argsort(crossings[:count])
-    places = [least, *crossings[:count][order].tolist(), np.inf]
-    counts = np.cumsum([start, *changes[:count][order].tolist()])
+    places = np.array([least, *crossings[:count][order], np.inf])
+    counts = np.cumsum([start, *changes[:count][order]])
     widths = np.diff(places)
-    real = widths > 0
-    fewest = int(counts[real].min())
-    fitting = np.flatnonzero(real & (counts == fewest))
+    fewest = counts[widths > 0].min()
+    fitting = np.flatnonzero((widths > 0) & (counts == fewest))
     finite = fitting[np.isfinite(widths[fitting])]
-    at = int(finite[widths[finite].argmax()]) if len(finite) else int(fitting[-1])
+    at = finite[widths[finite].argmax()] if len(finite) else fitting[-1]
     low, high = places[at], places[at + 1]
     if np.isinf(low):
-        return Tuned(0.0 if np.isinf(high) else high - 1.0, fewest, (low, high))
-    return Tuned((low + high) / 2 if np.isfinite(high) else low + 1.0, fewest, (low, high))
+        weight = 0.0 if np.isinf(high) else high - 1.0
+    else:
+        weight = (low + high) / 2 if np.isfinite(high) else low + 1.0
+    return float(weight), int(fewest)
 
 
 @numba.njit(cache=True, nogil=True)
 def _crossings(y: Any, slope: Any, errors: Any, offsets: Any, least: Any, at: Any, change: Any) -> Any:
-    """Fill in the values at which the best of a list changes, with the change of errors; return the errors at `least`
-    and the number of these values.
-    """
+    """Fill in where the best of a list changes, and the change of errors; return errors at `least`, and how many."""
     start = count = 0
     for k in range(len(offsets) - 1):
         lines, here = range(offsets[k], offsets[k + 1]), offsets[k]
@@ -303,7 +277,7 @@ def tuned_weights(
     def along(start: Point, w: float, p: float) -> tuple[int, Point]:
         """Return the fewest errors on a line of weights and penalties, and where: from a start in a direction."""
         feature, least = w * log_prob - p * words, -start[0] / w if w else -np.inf
-        t = best_weight(total + start[0] * log_prob - start[1] * words, feature, errors, offsets, least).weight
+        t = best_weight(total + start[0] * log_prob - start[1] * words, feature, errors, offsets, least)[0]
         point = max(start[0] + t * w, 0.0), start[1] + t * p
         return at(point), point
 

@@ -51,25 +51,18 @@ class OtherScores:
 
 
 def read_scores(path: str) -> OtherScores:
-    """Read a file of scores in any of the formats above.
-
-    Raises UserError, with the line, for a file in another format, one with a value that is not a log-probability, and
-    an empty one.
-    """
+    """Read a file of scores in any of the formats above."""
     content = read_text(path).rstrip("\n")
     lines = content.split("\n")
-    sums: list[float | None] = []
+    normalized = None
     if any(line.startswith("\tp( ") for line in lines[:1000]):
         pairs = list(_srilm(lines, path))
     elif "=" in lines[0].split("\t")[0]:
         pairs = list(_kenlm(lines, path))
     else:
-        pairs = list(_table(content, path, sums))
+        pairs, normalized = _table(content, path)
     if not pairs:
         raise UserError(f"{path} has no scores: {FORMATS}")
-    given = [each for each in sums if each is not None]
-    known = bool(sums) and len(given) == len(sums)
-    normalized = bool(np.allclose(given, 1, rtol=0, atol=SUM_SLACK)) if known else None
     return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]), normalized)
 
 
@@ -98,23 +91,19 @@ def _srilm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
             yield word, _nats(value, LN10, path, number)
 
 
-def _table(content: str, path: str, sums: list[float | None]) -> Iterator[tuple[str, float]]:
-    """Yield the words and log-probabilities; append the numbers of a column `sum` to `sums`, None for an
-    empty cell.
-    """
+def _table(content: str, path: str) -> tuple[list[tuple[str, float]], bool | None]:
+    """Return words and log-probabilities, and whether all numbers of a column `sum` are 1; None if one is missing."""
     names = [name.strip().lower() for name in cells_of(content.partition("\n")[0], path)[0]]
     values = [name for name in names if name in SCALES]
-    words = [name for name in names if name in ("word", "token")]
     # A column of the tokens' numbers may be called token too.
-    word = names.index("word" if "word" in words else "token") if words else -1
-    if word < 0 or len(values) != 1:
+    words = [name for name in ("word", "token") if name in names]
+    if not words or len(values) != 1:
         raise UserError(f"{path}: unknown format; {FORMATS}")
-    value, scale = names.index(values[0]), SCALES[values[0]]
-    for number, fields in enumerate(cells_of(content, path)[1], start=2):
-        yield fields[word], _nats(fields[value], scale, path, number)
-        if "sum" in names:
-            cell = fields[names.index("sum")]
-            sums.append(decimal(cell.replace(",", ".")) if cell else None)
+    word, value, scale = names.index(words[0]), names.index(values[0]), SCALES[values[0]]
+    rows = cells_of(content, path)[1]
+    pairs = [(cells[word], _nats(cells[value], scale, path, number)) for number, cells in enumerate(rows, start=2)]
+    sums = [cells[names.index("sum")].replace(",", ".") for cells in rows] if "sum" in names else [""]
+    return pairs, bool(np.allclose(list(map(decimal, sums)), 1, rtol=0, atol=SUM_SLACK)) if all(sums) else None
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
@@ -136,22 +125,18 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
 def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
     """Return the log-probabilities `[N]` after checking that they belong to these tokens.
 
-    Words outside the vocabulary of `tokens` count as `<unk>`. Raises UserError with the first place where the words
-    differ, or where one of the two ends.
+    Words outside the vocabulary of `tokens` count as `<unk>`.
     """
     ids = tokens.encode(scores.words)
     both = min(len(ids), tokens.count)
     differ = np.flatnonzero(ids[:both] != tokens.ids[:both])
     if len(differ):
         at = int(differ[0])
-        raise UserError(
-            f"{scores.path}: other tokens than were scored here: {tokens.place(at)} is {scores.words[at]!r}, should be "
-            f"{shown(tokens, at)}"
-        )
+        wrong = f"{tokens.place(at)} is {scores.words[at]!r}, should be {shown(tokens, at)}"
+        raise UserError(f"{scores.path}: other tokens than were scored here: {wrong}")
     if len(ids) != tokens.count:
-        raise UserError(
-            f"{scores.path}: {len(ids):,} tokens, {tokens.count:,} were scored here; the first {both:,} agree"
-        )
+        sizes = f"{len(ids):,} tokens, {tokens.count:,} were scored here"
+        raise UserError(f"{scores.path}: {sizes}; the first {both:,} agree")
     return scores.log_prob
 
 
@@ -170,10 +155,8 @@ def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int 
 
     parts: of the text, each its tokens, log_prob, matched and starts. log_prob: natural, `[N]`. matched: `[N]`, the
     length of the longest n-gram of the model for each token; None for a model without n-grams. starts: the tokens whose
-    context is empty. sentences: whether the text has sentences. name: of the text. As in SRILM the numbers are p and
-    log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary
-    word: it has a probability, and OOVs are counted but not left out. An OOV is printed as `zzz=<unk>` if its word is
-    known.
+    context is empty. As in SRILM `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM,
+    `<unk>` is an ordinary word: it has a probability, OOVs are counted but not left out, and printed as `zzz=<unk>`.
     unk: the id of `<unk>`, to print and count OOVs as SRILM does: those that have probability 0, and no others.
     """
     count, log_probs, oovs = 0, [], []

@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError, first_line
 from lmtool.system import schemas
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks, logs, sentence_offsets, whole_numbers
-from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import atomic_hdf5, attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 
@@ -110,10 +110,7 @@ class TokenScores:
     dynamic: bool = False
 
     def mixed(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
-        """Return a mixture's scores of the same tokens, with all that is known of these scores and of others.
-
-        log_prob: the mixture's, `[N]`. fitted: what was fitted for the mixture on this text.
-        """
+        """Return the scores `[N]` of a mixture of these and others, for which `fitted` was fitted on the text."""
         each = [self, *others]
         return replace(
             self,
@@ -139,12 +136,8 @@ class TokenScores:
         with atomic_hdf5(path, sum(part.nbytes for part in parts.values())) as file:
             for name, part in parts.items():
                 file.create_dataset(name, data=part)
-            file.attrs["kind"] = KIND
-            file.attrs["format"] = FORMAT
-            about: dict[str, Any] = {"normalized": self.normalized, "characters": self.characters, "words": self.words}
-            about |= {"fitted": self.fitted, "across": self.across, "dynamic": self.dynamic}
-            file.attrs["split"] = self.split
-            file.attrs["about"] = json.dumps(about)
+            about = json.dumps({name: getattr(self, name) for name in schemas.ABOUT})
+            file.attrs.update({"kind": KIND, "format": FORMAT, "split": self.split, "about": about})
             file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
 
     @classmethod

@@ -31,7 +31,7 @@ Hidden = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Cache(ABC):
-    """A distribution over the last `size` tokens. Raises ValueError for a size below 1."""
+    """A distribution over the last `size` tokens."""
 
     size: int
 
@@ -45,9 +45,7 @@ class Cache(ABC):
 
     @abstractmethod
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
-        of a text.
-        """
+        """Return p of all words before these tokens, `[last - first, V]`; 0 before the first token of a text."""
 
 
 class UnigramCache(Cache):
@@ -119,8 +117,7 @@ class NeuralCache(Cache):
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:
     """Return log p of each token under a neural cache, for several values of theta at once: `[len(thetas), N]`.
 
-    hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for the first token, and for words that are not in the
-    cache.
+    hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for words that are not in the cache.
     """
     tokens = len(ids)
     p = np.zeros((len(thetas), tokens))
@@ -161,7 +158,6 @@ class CachedMixture(LinearMixture):
         cache: Cache,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
-        """Raises ValueError for weights that are not M + 1, finite, 0 or more and sum to one."""
         super().__init__(members, weights, special_tokens)
         total, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
         self.static_weights = self.weights[:-1] / total if total > 0 else equal
@@ -175,7 +171,6 @@ class CachedMixture(LinearMixture):
 
     @property
     def dynamic(self) -> bool:
-        """True: the cache changes with the text."""
         return True
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
@@ -189,10 +184,7 @@ class CachedMixture(LinearMixture):
         return self._mixed(static, cached, starts[(starts >= first) & (starts < last)] - first)
 
     def _mixed(self, static: FloatArray, cached: FloatArray, starts: IntArray) -> FloatArray:
-        """Mix the static models' log p `[M, N, ...]` of tokens and the cache's `[N, ...]`: `[N, ...]`.
-
-        starts: the tokens that begin a text, before which the cache is empty.
-        """
+        """Mix log p of the static models `[M, N, ...]` and the cache `[N, ...]`, which is empty at starts of texts."""
         mixed = mix(np.concatenate([static, cached[None]]), self.weights)
         mixed[starts] = mix(static[:, starts], self.static_weights)
         return mixed

@@ -49,8 +49,7 @@ class FittedMixture:
 def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
     """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
 
-    mixture: how they are mixed, as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError
-    if it is damaged.
+    mixture: as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
     """
     tokens = vocabulary.special_tokens
     method = mixture["method"]
@@ -90,33 +89,26 @@ def fit_mixture(
     """Return the weights of the settings, given or fitted.
 
     log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. progress:
-    whether to show bars. Raises UserError if no model is of the kind that the method needs, if a model has a cache and
-    the method allows none, and if no weights give all tokens a probability above 0.
+    whether to show bars.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
     if config.method is MixMethod.log_linear:
         return _log_linear(config, models, corpus, say, progress)
-    if config.method is MixMethod.linear and config.cache is None and config.weights is not None:
-        return FittedMixture(np.array(config.weights), {"method": "linear"})
-    needs_theta = config.cache is CacheKind.neural and config.cache_theta is None
-    if config.cache is not None and config.weights is not None and not needs_theta:
-        cache = _cache_settings(config, models, config.cache_theta)
-        return FittedMixture(np.array(config.weights), {"method": "linear", "cache": cache})
+    mixture: dict[str, Any] = {"method": "linear"}
+    if config.cache is not None:
+        mixture["cache"] = {"kind": config.cache.value, "size": config.cache_size}
+    if config.cache is CacheKind.neural:
+        mixture["cache"] |= {"theta": config.cache_theta, "encoder": _encoder(models)}
+    fits_theta = config.cache is CacheKind.neural and config.cache_theta is None
+    if config.weights is not None and not fits_theta:
+        return FittedMixture(np.array(config.weights), mixture)
     split = _fit_text(config, corpus)
     if log_prob is None:
         log_prob = np.stack([model.score_text(split, progress=progress) for model in models])
     if config.method is MixMethod.classes:
         return _classes(config, models, split, log_prob, say)
-    if config.cache is not None:
-        return _cached(config, models, split, log_prob, say)
-    fit = fit_weights(log_prob)
-    say(_em_said(config, fit))
-    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit.iterations, fit.gap)})
-
-
-def _em_said(config: MixtureConfig, fit: Fit) -> str:
-    return f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum"
+    return _linear(config, models, split, log_prob, mixture, say)
 
 
 def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
@@ -125,9 +117,10 @@ def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
     return corpus.split(config.fit_split)
 
 
-def fit_record(config: MixtureConfig, iterations: int, gap: float) -> dict[str, Any]:
-    """Return how weights were fitted, for result.json. gap: nats per token by which the optimum may be better."""
-    return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
+def fit_record(config: MixtureConfig, fit: Fit) -> dict[str, Any]:
+    """Return how weights were fitted, for result.json."""
+    about = {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}
+    return about | {"converged": bool(fit.gap <= TOLERANCE)}
 
 
 def _classes(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
@@ -143,7 +136,7 @@ def _classes(config: MixtureConfig, models: Models, split: Split, log_prob: Floa
         say(f"{length:>21}  {seen:>6,}  {'  '.join(map(cell_text, weights))}")
     mean = tokens @ fit.weights / tokens.sum()
     mixture = {"method": "classes", "classifier": place, "class_weights": table}
-    return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
+    return FittedMixture(mean, mixture, {"fit": fit_record(config, fit), "class_weights": table})
 
 
 def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say, progress: bool) -> FittedMixture:
@@ -155,17 +148,13 @@ def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say,
     else:
         chunks, count, unit = *_text_chunks(config, models, corpus, progress), "contexts"
     fit = fit_log_linear(chunks, len(models))
-    say(
-        f"Newton's method on {count:,} {unit} of {config.fit_split}: {fit.iterations} steps, about "
-        f"{fit.gap:.1e} nats from the optimum"
-    )
-    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
+    steps = f"{fit.iterations} steps, about {fit.gap:.1e} nats from the optimum"
+    say(f"Newton's method on {count:,} {unit} of {config.fit_split}: {steps}")
+    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit) | {unit: count}})
 
 
 def _text_chunks(config: MixtureConfig, models: Models, corpus: Corpus, progress: bool) -> tuple[Chunks, int]:
-    """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
-    number of contexts.
-    """
+    """Return the members' distributions for evenly spread contexts, computed again in each pass, and their number."""
     split = _fit_text(config, corpus)
     size, tokens = longest_context(models) or MAX_POSITION, corpus.vocabulary.special_tokens
     split = split.as_stream(any(model.across_sentences for model in models))
@@ -199,47 +188,38 @@ def _encoder(models: Models) -> int:
     raise UserError("cache=neural requires a neural run in runs: context similarity is computed from its hidden states")
 
 
-def _cache_settings(config: MixtureConfig, models: Models, theta: float | None) -> dict[str, Any]:
-    assert config.cache is not None
-    settings: dict[str, Any] = {"kind": config.cache.value, "size": config.cache_size}
-    if config.cache is CacheKind.unigram:
-        return settings
-    return settings | {"theta": theta, "encoder": _encoder(models)}
-
-
-def _cached(config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, say: Say) -> FittedMixture:
-    """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
+def _linear(
+    config: MixtureConfig, models: Models, split: Split, log_prob: FloatArray, mixture: dict[str, Any], say: Say
+) -> FittedMixture:
+    """Fit weights by EM, with a cache over all tokens except the first, before which it is empty."""
     result: dict[str, Any] = {}
-    given = None if config.weights is None else Fit(np.array(config.weights), 0, 0.0)
 
-    def fitted(cached: FloatArray) -> tuple[Fit, float]:
-        """Return the weights, given or fitted, and the mean log-likelihood with them."""
-        both = np.concatenate([log_prob, cached[None]])[:, 1:]
-        fit = given or fit_weights(both)
-        return fit, float(mix(both, fit.weights).mean())
+    def with_cache(cached: FloatArray) -> FloatArray:
+        return np.concatenate([log_prob, cached[None]])[:, 1:]
 
-    theta = config.cache_theta
-    if config.cache is CacheKind.unigram:
-        cached = UnigramCache(config.cache_size).log_prob(split)
-    else:
-        hidden = models[_encoder(models)].hidden_text(split, 0, split.tokens)
-        if theta is None:
-            theta = _best_theta(hidden, split, config.cache_size, lambda cached: fitted(cached)[1])
-            result["theta"] = theta
+    def likelihood(cached: FloatArray) -> float:
+        both = with_cache(cached)
+        weights = fit_weights(both).weights if config.weights is None else np.array(config.weights)
+        return float(mix(both, weights).mean())
+
+    if config.cache is CacheKind.neural:
+        hidden = models[mixture["cache"]["encoder"]].hidden_text(split, 0, split.tokens)
+        if config.cache_theta is None:
+            theta = result["theta"] = _best_theta(hidden, split, config.cache_size, likelihood)
+            mixture["cache"]["theta"] = theta
             say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
-        cached = neural_cache(hidden, split.ids, config.cache_size, [theta])[0]
-    fit = fitted(cached)[0]
-    if given is None:
-        result["fit"] = fit_record(config, fit.iterations, fit.gap)
-        say(_em_said(config, fit))
-    mixture = {"method": "linear", "cache": _cache_settings(config, models, theta)}
-    return FittedMixture(fit.weights, mixture, result)
+        log_prob = with_cache(neural_cache(hidden, split.ids, config.cache_size, [mixture["cache"]["theta"]])[0])
+    elif config.cache is CacheKind.unigram:
+        log_prob = with_cache(UnigramCache(config.cache_size).log_prob(split))
+    if config.weights is not None:
+        return FittedMixture(np.array(config.weights), mixture, result)
+    fit = fit_weights(log_prob)
+    say(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    return FittedMixture(fit.weights, mixture, result | {"fit": fit_record(config, fit)})
 
 
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:
-    """Return the theta with the highest likelihood: first among powers of two times 1 / |h|^2, then in steps of half
-    the distance.
-    """
+    """Return the theta with the highest likelihood among powers of two times 1 / |h|^2, then in steps of half these."""
     scale = 1 / max(float((hidden.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-30)
     likelihoods: dict[float, float] = {}  # by exponent
 

@@ -7,6 +7,7 @@ training. It depends on the context alone, so that each distribution sums to one
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import reduce
@@ -26,22 +27,22 @@ TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Mixture weights `[M]`, or `[K, M]` of K classes, and how close to the optimum they are.
+    """Mixture weights `[M]`, or `[K, M]` of K classes.
 
-    gap: the maximum number of nats per token by which the optimum is better. The mean log-likelihood is concave in the
-    weights, so no other weights exceed it by more than log max_k mean_t p_k(t)/p(t).
+    gap: nats per token by which the optimum may be better. value: the mean log-likelihood; nan if it was not computed.
     """
 
     weights: FloatArray
     iterations: int
     gap: float
+    value: float = math.nan
 
 
 def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
     """Return the weights that maximize the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
-    log_prob: natural, `[M, N]`, of each model and token. Stops when the gap of Fit is at most `tolerance`. Raises
-    UserError if a token has probability zero under every model.
+    log_prob: natural, `[M, N]`, of each model and token. Stops when the gap is at most `tolerance`: the mean
+    log-likelihood is concave in the weights, so no other weights exceed it by more than log max_k mean_t p_k(t)/p(t).
     """
     members, tokens = log_prob.shape
     largest = log_prob.max(axis=0)
@@ -75,8 +76,7 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
 def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fit:
     """Return weights `[K, M]` by EM, separately for each of K = `count` classes.
 
-    log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together. Raises
-    UserError if a token has probability zero under every model.
+    log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together.
     """
     whole = fit_weights(log_prob)
     weights = np.tile(whole.weights, (count, 1))
@@ -98,8 +98,7 @@ def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
     """Return the part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
 
-    special_tokens: for contexts that may reach across sentences; a member that does not read across them has `<s>`
-    instead of everything before its sentence.
+    special_tokens: for contexts across sentences; a member that reads single ones has `<s>` for all before its own.
     """
     size, missing = member.context_size, (member.context_size or 0) - contexts.shape[1]
     if missing > 0:  # contexts of an unbounded member, all of them short
@@ -123,9 +122,7 @@ def member_dists(members: list[LanguageModel], contexts: IntArray, special_token
 
 
 def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
-    """Return weights in float64. Raises ValueError, naming `where`, unless they have this shape, are finite and 0 or
-    more, and sum to one over the last axis.
-    """
+    """Return weights in float64. Raises ValueError, naming `where`, if they are none."""
     array = as_array(where, weights)
     if array.shape != shape or array.dtype.kind not in "iuf":
         raise ValueError(f"{where} must be {list(shape)} numbers; got {array.dtype} {list(array.shape)}")
@@ -143,10 +140,7 @@ class MixedModel(LanguageModel):
     def __init__(
         self, members: list[LanguageModel], weights: FloatArray, special_tokens: SpecialTokens | None = None
     ) -> None:
-        """special_tokens: needed if some members read across sentences.
-
-        Raises ValueError unless there is one weight per member, finite and 0 or more.
-        """
+        """special_tokens: needed if some members read across sentences."""
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
         self.members = members
@@ -158,27 +152,22 @@ class MixedModel(LanguageModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return self.members[0].vocabulary_size
 
     @property
     def context_size(self) -> int | None:
-        """The longest of the members' contexts."""
         return longest_context(self.members)
 
     @property
     def across_sentences(self) -> bool:
-        """Whether a member reads across sentences."""
         return any(member.across_sentences for member in self.members)
 
     @property
     def normalized(self) -> bool:
-        """Whether each distribution sums to one, which is so if all members' do."""
         return all(member.normalized for member in self.members)
 
     @property
     def dynamic(self) -> bool:
-        """Whether a member changes with the text that it reads."""
         return any(member.dynamic for member in self.members)
 
     @abstractmethod
@@ -200,14 +189,14 @@ class MixedModel(LanguageModel):
 
 
 class LinearMixture(MixedModel):
-    """A mixture with log p = log sum_k weight_k p_k; the weights may depend on the context."""
+    """A mixture with log p = log sum_k weight_k p_k; in a subclass the weights may depend on the context."""
 
-    @abstractmethod
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
+        return self.weights
 
     def _weights_in(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return the weights before the tokens `first` to `last` - 1 of a text: `[M]` or `[M, last - first]`."""
+        """Return the weights before these tokens of a text: `[M]` or `[M, last - first]`."""
         return self.weights
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
@@ -252,16 +241,11 @@ class LinearMixture(MixedModel):
 class Mixture(LinearMixture):
     """A linear mixture with weights `[M]`."""
 
-    def _weights_after(self, contexts: IntArray) -> FloatArray:
-        return self.weights
-
     @property
     def state_size(self) -> int:
-        """The sum of the members' W."""
         return sum(member.state_size for member in self.members)
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
-        """Return the members' states before the first word, side by side. Raises UserError if one has a cache."""
         return np.concatenate([m.begin(special_tokens, sentence_start=sentence_start) for m in self.members])
 
     def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
@@ -272,7 +256,7 @@ class Mixture(LinearMixture):
 
 
 class ClassMixture(LinearMixture):
-    """A mixture with weights `[K, M]` for K classes of contexts, of which `classifier`, an n-gram model, has K."""
+    """A mixture with weights `[K, M]` for the K classes of contexts of `classifier`, one of the members."""
 
     def __init__(
         self,
@@ -281,10 +265,6 @@ class ClassMixture(LinearMixture):
         classifier: LanguageModel,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
-        """classifier: one of the members.
-
-        Raises ValueError for weights of another shape, that are negative or not finite, or do not sum to one.
-        """
         self.classifier = classifier
         super().__init__(members, weights, special_tokens)
 

@@ -8,7 +8,6 @@ log p_k(w|h) - E[log p_k], and its Hessian the negative mean covariance of the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import log_softmax
-from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
+from lmtool.mixtures.linear import TOLERANCE, Fit, MixedModel, checked_weights, member_dists
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
@@ -88,27 +87,15 @@ class Likelihood(NamedTuple):
     hessian: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class LogLinearFit:
-    """Weights `[M]`, their mean log-likelihood, the number of Newton steps, and the gap to the optimum (nats/token).
-
-    The gap, an estimate, is the Newton decrement, i.e. the gain of the best step by the quadratic model of the
-    likelihood, plus the loss from zeros of members that were left out.
-    """
-
-    weights: FloatArray
-    value: float
-    iterations: int
-    gap: float
-
-
-def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE, iterations: int = 50) -> LogLinearFit:
+def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE, iterations: int = 50) -> Fit:
     """Return the weights of 0 or more with the highest likelihood, by Newton's method with step halving.
+
+    The gap is the Newton decrement, an estimate: the gain of the best step by the quadratic model of the likelihood,
+    plus the loss from zeros of members that were left out.
 
     A step goes to the optimum of the quadratic model under the bounds, so that the decrement is 0 exactly where the
     Karush-Kuhn-Tucker conditions hold: a gradient of 0 for weights above 0, of at most 0 for weights of 0. A member
     whose weight is 0 at the optimum is left out with the zeros of its distributions, and the others are fitted again.
-    Stops when the gap is at most `tolerance`. Raises UserError if a member gives a token probability 0.
     """
     kept, weights = np.arange(members), np.full(members, 1 / members)
     done, reached, lost = 0, -np.inf, 0.0
@@ -120,11 +107,11 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE
         if positive.all() or not positive.any() or fit.gap > tolerance:
             found = np.zeros(members)
             found[kept] = fit.weights
-            return LogLinearFit(found, fit.value, done, fit.gap + lost)
+            return Fit(found, done, fit.gap + lost, fit.value)
         kept, weights, reached = kept[positive], fit.weights[positive], fit.value
 
 
-def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> LogLinearFit:
+def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> Fit:
     """fit_log_linear of some members from given weights `[M]`."""
     at = likelihood(weights, chunks, members)
     done = 1
@@ -132,12 +119,12 @@ def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: f
         step = bounded_optimum(-at.hessian, at.gradient - at.hessian @ weights) - weights
         decrement = max(float(at.gradient @ step + step @ at.hessian @ step / 2), 0.0)
         if decrement <= tolerance or done >= iterations:
-            return LogLinearFit(weights, at.value, done, decrement)
+            return Fit(weights, done, decrement, at.value)
         size = 1.0
         while (there := likelihood(weights + size * step, chunks, members)).value < at.value:
             size /= 2
             if size < 1e-6:  # no further gain in float64
-                return LogLinearFit(weights, at.value, done, decrement)
+                return Fit(weights, done, decrement, at.value)
         weights, at = weights + size * step, there
         done += 1
 
@@ -175,7 +162,6 @@ class LogLinear(MixedModel):
 
     @property
     def normalized(self) -> bool:
-        """True: Z(h) is summed exactly."""
         return True
 
     def _checked_weights(self, weights: FloatArray) -> FloatArray:
@@ -189,8 +175,7 @@ class LogLinear(MixedModel):
         return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        """Return log p of each token of a text, `[N]`, from the members' whole distributions: theirs are not enough."""
-        return self.score_text(text, progress=progress)
+        return self.score_text(text, progress=progress)  # from the members' whole distributions
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         return combined(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)

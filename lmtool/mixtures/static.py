@@ -17,7 +17,6 @@ is `<unk>` to it in a context, and has probability 0 after any, or a share of p(
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.query.sums import checked_sums, with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.arrays import FloatArray, IntArray
 
 
@@ -40,8 +39,7 @@ def mix_static(
 
     vocabulary: has all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
     instead of 0. The table has every n-gram of the models whose weight is not 0; if the scores of a model do not sum to
-    one, its own may not either. Raises ValueError unless there is one weight per model, 0 or more, of sum 1, and
-    for a vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    one, its own may not either. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
     if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):
@@ -51,15 +49,15 @@ def mix_static(
     builder, suffix = TrieBuilder(len(vocabulary)), list[IntArray]()
     log_probs = [mix(np.stack([member.log_prob + member.log_share for member in members]), shares).astype(np.float32)]
     for k in range(2, max(member.table.order for member in members) + 1):
-        own_keys = [member.keys(k, builder.word_width) for member in members]
+        own_keys = [member.keys(k, builder) for member in members]
         keys = _distinct(own_keys)
         builder.add(keys)
         trie = builder.finish()
         suffix.append(trie.suffixes_of_order(k, suffix[-1] if suffix else None))
-        order = _Order.of(k, trie, keys, suffix[-1])
+        contexts, words = trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1])
         for member, own in zip(members, own_keys, strict=True):
-            member.advance(order, np.searchsorted(keys, own))
-        of_members = np.stack([member.log_prob + member.log_share[order.word] for member in members])
+            member.advance(k, trie, contexts, words, suffix[-1], np.searchsorted(keys, own))
+        of_members = np.stack([member.log_prob + member.log_share[words] for member in members])
         log_probs.append(mix(of_members, shares).astype(np.float32))
     trie = builder.finish()
     table = BackoffTable(
@@ -83,28 +81,6 @@ def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
     return np.asarray(together[first])
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The n-grams of order k of the mixture, in the order of their nodes.
-
-    context: of each one, within order k-1; word: its last word; suffix: its last k-1 words, within order k-1, or -1
-    if the trie does not have them; all int64 `[N]`.
-    """
-
-    k: int
-    trie: Trie
-    context: IntArray
-    word: IntArray
-    suffix: IntArray
-
-    @classmethod
-    def of(cls, k: int, trie: Trie, keys: npt.NDArray[np.uint64], suffix: IntArray) -> _Order:
-        width = np.uint64(trie.nodes.word_width)
-        context = (keys >> width).astype(np.int64)
-        word = (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
-        return cls(k, trie, context, word, np.where(suffix >= 0, suffix - trie.first(k - 1), -1))
-
-
 class _Member:
     """The probabilities of the mixture's n-grams under one model, one order after the other.
 
@@ -126,35 +102,34 @@ class _Member:
         self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
         self.log_prob = self._log_prob[self.words].astype(np.float64)
 
-    def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
+    def keys(self, k: int, builder: TrieBuilder) -> npt.NDArray[np.uint64]:
         """Return the mixture's keys of the member's n-grams of order k; k-1 was the last order."""
         if k > self.table.order:
             return np.empty(0, dtype=np.uint64)
         trie = self.table.trie
-        return ngram_keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])], word_width)
+        return builder.keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])])
 
-    def advance(self, order: _Order, places: IntArray) -> None:
-        """Advance to the next order's n-grams. places: the positions of the member's n-grams among them."""
-        backed_off = self._lower(order)
-        if order.k <= self.table.order:
-            before = self.nodes[order.context]
+    def advance(
+        self, k: int, trie: Trie, contexts: IntArray, words: IntArray, suffix: IntArray, places: IntArray
+    ) -> None:
+        """Advance to the mixture's n-grams of order k, in the order of their nodes.
+
+        contexts: of each one, within order k-1. words: the last word. suffix: the node of its last k-1 words, -1 if the
+        trie does not have them. places: the positions of the member's n-grams among them.
+        """
+        backed_off = self.log_prob[np.where(suffix >= 0, suffix - trie.first(k - 1), -1)]
+        without = np.flatnonzero(suffix < 0)
+        if len(without):
+            grams = self.words[trie.ngrams_at(k, without)]
+            backed_off[without] = log_prob_of_ngrams(self.table, grams[:, 1:])
+        self.log_prob = backed_off
+        if k <= self.table.order:
+            before = self.nodes[contexts]
             backed_off += np.where(before >= 0, self._log_backoff[before], 0.0)
-            first = self.table.trie.first(order.k)
-            nodes = np.full(len(order.word), -1, dtype=np.int64)
-            nodes[places] = first + np.arange(len(places))
-            foreign = self.foreign[order.context] | self.lacks[order.word]
+            nodes = np.full(len(words), -1, dtype=np.int64)
+            nodes[places] = self.table.trie.first(k) + np.arange(len(places))
+            foreign = self.foreign[contexts] | self.lacks[words]
             if foreign.any():
-                nodes[foreign] = self.table.trie.find_followers(before[foreign], self.words[order.word[foreign]])
+                nodes[foreign] = self.table.trie.find_followers(before[foreign], self.words[words[foreign]])
             self.log_prob = np.where(nodes >= 0, self._log_prob[nodes], backed_off)
             self.nodes, self.foreign, self.places = nodes, foreign, places
-        else:
-            self.log_prob = backed_off
-
-    def _lower(self, order: _Order) -> FloatArray:
-        """Return log p_m(w|h') of the n-grams hw of an order, `[N]`."""
-        lower = self.log_prob[order.suffix]
-        without = np.flatnonzero(order.suffix < 0)
-        if len(without):
-            grams = self.words[order.trie.ngrams_at(order.k, without)]
-            lower[without] = log_prob_of_ngrams(self.table, grams[:, 1:])
-        return lower

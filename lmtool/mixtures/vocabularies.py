@@ -17,9 +17,7 @@ from lmtool.system.arrays import FloatArray, IntArray
 
 
 def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """Return all words of several vocabularies, by first appearance, with the sums of their counts; `</s>`, then `<s>`
-    last.
-    """
+    """Return the words of several vocabularies, by first appearance, `</s>` and `<s>` last, with the sums of counts."""
     counts: dict[str, int] = {}
     for vocabulary in vocabularies:
         for word, count in zip(vocabulary.words, vocabulary.counts.tolist(), strict=True):
@@ -31,10 +29,7 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
-    """Return the vocabulary of several models, by name: the first one, or the union of their words.
-
-    Raises UserError if their words differ and `union` is false, and if only some have `</s>`.
-    """
+    """Return the vocabulary of several models, by name: the first one, or the union of their words."""
     (first, known), *others = of_models.items()
     for name, vocabulary in others:
         if (vocabulary.eos is None) != (known.eos is None):
@@ -59,8 +54,6 @@ def union_note(of_models: Mapping[str, Vocabulary], union: Vocabulary) -> list[s
 def shares_of_unk(own: Vocabulary, vocabulary: Vocabulary) -> tuple[IntArray, FloatArray]:
     """Return the id in a model's own vocabulary of each word of another one, `[V]`, and the log of the word's share of
     p(id): 1 / K for the K words that are `<unk>` to the model, `<unk>` itself among them, and 1 for all others.
-
-    Raises ValueError if the vocabulary lacks a word of the model, so that the shares would not sum to one.
     """
     if not vocabulary.ids.keys() >= own.ids.keys():
         raise ValueError("the vocabulary of the mixture lacks words of a member")
@@ -79,7 +72,7 @@ class OverVocabulary(LanguageModel):
     across_sentences = normalized = dynamic = False
 
     def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
-        """own: the words of the model. Raises ValueError if the vocabulary lacks one of them."""
+        """own: the words of the model."""
         self.model, self._tokens = model, own.special_tokens
         self._ids, self._log_share = shares_of_unk(own, vocabulary)
         self._read: tuple[Split, Split] | None = None
@@ -133,7 +126,6 @@ class OverVocabulary(LanguageModel):
 
     @property
     def state_size(self) -> int:
-        """W of the model."""
         return self.model.state_size
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
@@ -146,10 +138,7 @@ class OverVocabulary(LanguageModel):
 
 
 def over(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
-    """Return a model over a vocabulary of its own words in any order, or, with `union`, of others too.
-
-    own: the words of the model. Raises ValueError for any other vocabulary.
-    """
+    """Return a model over a vocabulary of its own words in any order, or, with `union`, of others too."""
     if not union and len(own) != len(vocabulary):
         raise ValueError("a member has other words than the mixture")
     return model if own.words == vocabulary.words else OverVocabulary(model, own, vocabulary)

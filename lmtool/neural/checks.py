@@ -17,9 +17,9 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.config.rules import is_number
-from lmtool.system.arrays import as_array, described, out_of_range
+from lmtool.system.arrays import Size, as_array, described, fits, out_of_range
 
-Shape = tuple[int | str, ...]  # a letter stands for any size
+Shape = tuple[Size, ...]
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = {torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
@@ -67,7 +67,7 @@ def require_ids(
     for ids out of range.
     """
     given = ids if isinstance(ids, Tensor) else _as_tensor(f"{type(of).__name__}{argument}", ids, like.device)
-    if given is not None and (given.shape in shapes or _fits(given.shape, shapes)):
+    if given is not None and (given.shape in shapes or any(fits(given.shape, shape) for shape in shapes)):
         if given.dtype is not torch.int64 and given.dtype in INTEGERS:
             given = given.long()
         on_cpu = given.is_cpu and like.is_cpu
@@ -79,17 +79,6 @@ def require_ids(
             raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
     wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
     raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")
-
-
-def _fits(found: torch.Size, shapes: tuple[Shape, ...]) -> bool:
-    for shape in shapes:
-        if len(found) == len(shape):
-            for size, want in zip(found, shape, strict=True):
-                if size != want and not isinstance(want, str):
-                    break
-            else:
-                return True
-    return False
 
 
 def _as_tensor(where: str, ids: object, device: torch.device) -> Tensor | None:

@@ -155,19 +155,12 @@ class NeuralModel(nn.Module, LanguageModel):
         """Return log p of all words after contexts `[N, C]`, `[N, V]` in float64; rows have log-sum-exp 0, `<s>`
         -inf.
         """
-
-        def padded(h: Tensor) -> Tensor:
-            return nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf)
-
-        return self._in_chunks("log_dist", padded, contexts, whole=True)
+        return self._in_chunks("log_dist", self._log_dist, contexts, whole=True)
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
-
-        def padded(h: Tensor) -> Tensor:
-            return self.output.probabilities(h, self.vocabulary_size)
-
-        return self._in_chunks("probabilities", padded, contexts, whole=True)
+        width = self.vocabulary_size
+        return self._in_chunks("probabilities", lambda h: self.output.probabilities(h, width), contexts, whole=True)
 
     @property
     def hidden_dim(self) -> int:
@@ -249,6 +242,9 @@ class NeuralModel(nn.Module, LanguageModel):
             yield
         finally:
             self.train(training)
+
+    def _log_dist(self, h: Tensor) -> Tensor:
+        return nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf)
 
     def _log_prob(self, h: Tensor, words: Tensor) -> Tensor:
         log_prob = self.output.log_prob(h, words.clamp(max=self._bos - 1))

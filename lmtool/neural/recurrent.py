@@ -13,7 +13,6 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
@@ -128,8 +127,7 @@ class RecurrentModel(NeuralModel):
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         """Return log p of all words before the tokens `first` to `last` - 1, `[last - first, V]`."""
         h = torch.from_numpy(self.hidden_text(text, first, last)).to(self.device)
-        dists = [F.pad(self.output.log_dist(part), (0, 1), value=-torch.inf) for part in torch.split(h, 256)]
-        return np.asarray(torch.cat(dists).cpu())
+        return np.asarray(torch.cat([self._log_dist(part) for part in torch.split(h, 256)]).cpu())
 
     def hidden_text(self, text: Split, first: int, last: int) -> Rows:
         """Return the hidden states before the tokens `first` to `last` - 1 of a text that is read from its beginning,

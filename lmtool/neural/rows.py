@@ -76,13 +76,23 @@ def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
 
 
 class SparseRows(Formed):
-    """A module some of whose parameters may have sparse gradients."""
+    """A module with parameters whose gradients may be sparse. row_names: their names."""
 
+    row_names: tuple[str, ...]
     _sparse: bool
 
     def reference(self) -> Tensor:
-        """Return one of these parameters."""
-        raise NotImplementedError
+        """Return a weight, whose dtype and device hidden states must have."""
+        weight: Tensor = getattr(self, self.row_names[-1])
+        return weight
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters with sparse gradients, or none."""
+        return [getattr(self, name) for name in self.row_names] if self.sparse else []
+
+    def use_dense_gradients(self) -> None:
+        """Give these parameters dense gradients from now on."""
+        self.sparse = False
 
     @property
     def sparse(self) -> bool:
@@ -101,24 +111,13 @@ class SparseRows(Formed):
 class RowScores(SparseRows):
     """A module that scores rows by a dot product: vectors `[R, D]`, bias `[R]`; sparse: whether their gradients are."""
 
+    row_names = "vectors", "bias"
     vectors: nn.Parameter
     bias: nn.Parameter
 
     def weights(self) -> tuple[Tensor, Tensor]:
         """Return the matrix `[R, D]` and the bias `[R]` of the scores."""
         return self.vectors, self.bias
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients: vectors and bias, or none."""
-        return [self.vectors, self.bias] if self.sparse else []
-
-    def use_dense_gradients(self) -> None:
-        """Give vectors and bias dense gradients from now on."""
-        self.sparse = False
-
-    def reference(self) -> Tensor:
-        """Return the bias, whose dtype and device hidden states must have."""
-        return self.bias
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Return vectors[r] . h[b] + bias[r] of each pair (b, r): `[P]` from hidden `[B, D]`."""

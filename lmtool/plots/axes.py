@@ -1,4 +1,4 @@
-"""Axes: the positions and texts of ticks, and labels that do not overlap."""
+"""Axes: numbers as texts, scales, and the names of lines."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.plots.style import shorten
-from lmtool.system.arrays import FloatArray
+from lmtool.plots.style import shortened
 
 MAX_NAME = 3.0  # inches: width of a name beside an axis or a line
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
-LINE_HEIGHT = 11.0  # points
 MINUS = "\N{MINUS SIGN}"
-LOG_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
+SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # of an axis; beyond it margins and ticks overflow
-MIN_LOG_RATIO = 1.5  # minimum ratio for any log axis; below it, its ticks look linear
 OUTLIER = 100.0  # times the median; larger values are drawn at the top of the picture
 
 
@@ -42,10 +39,7 @@ def perplexity_text(value: float) -> str:
 
 def clipped(figure: Any, name: str) -> str:
     """Return a name for a figure, without the beginning of a long one: its end says more."""
-    text = figure.text(0, 0, name)
-    shown = shorten(text, MAX_NAME * figure.dpi, from_start=True)
-    text.remove()
-    return shown
+    return shortened(figure, name, MAX_NAME, from_start=True)
 
 
 def top_of(values: Sequence[float]) -> float:
@@ -54,65 +48,32 @@ def top_of(values: Sequence[float]) -> float:
     return max((value for value in values if value <= limit), default=max(values))
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks of a log axis from low to high, both above 0: powers of ten, or other round numbers if these are
-    fewer than three; none if there are still fewer.
+def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: float = math.inf) -> bool:
+    """Scale the axis `x` or `y` for values, with a margin; return whether it is logarithmic.
+
+    log_ratio: minimum ratio of the largest value to the smallest, above 0, for a log axis.
     """
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(k / 10 for k in range(10, 100))):
-        exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-        ticks = [value for value in ticks if low * 0.999 <= value <= high * 1.001]
-        if len(ticks) >= 3:
-            every = -(-len(ticks) // 8)
-            return ticks[::every]
-    return []
+    from matplotlib.ticker import LogLocator, NullLocator
 
-
-def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) -> None:
-    """Scale the axis `x` or `y` for values, with a margin. log: logarithmic, if the values differ enough."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = max(min(values), -MAX), min(max(values), MAX)
-    limits = axes.set_xlim if which == "x" else axes.set_ylim
-    if log and low > 0 and high > MIN_LOG_RATIO * low:
+    log = low > 0 and high > log_ratio * low
+    if log:
         margin = (high / low) ** MARGIN
-        ticks = log_ticks(low / margin, high * margin)
-        if ticks:
-            (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-            limits(low / margin, high * margin)
-            axis.set_ticks(ticks, [short(value) for value in ticks])
-            axis.set_ticks([], minor=True)
-            return
-    margin = MARGIN * (high - low) or max(abs(high) * MARGIN, 1e-9)
-    limits(low - margin, high + margin)
+        low, high = low / margin, high * margin
+        axes.set(**{f"{which}scale": "log"})
+        steps = (1,) if high > 1000 * low else (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_minor_locator(NullLocator())
+    else:
+        margin = MARGIN * (high - low) or max(abs(high) * MARGIN, 1e-9)
+        low, high = low - margin, high + margin
+    axes.set(**{f"{which}lim": (low, high)})
     axis.set_major_formatter(lambda value, _: short(value))
+    return log
 
 
-def label_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> FloatArray:
-    """Return positions `[n]` from low to high, at least `gap` apart, ordered as the wanted ones `[n]` and near them.
-
-    Positions that are too close to each other give way in both directions; n gaps must fit.
-    """
-    order, steps = np.argsort(wanted, kind="stable"), gap * np.arange(len(wanted))
-    free = np.asarray(wanted, dtype=np.float64)[order] - steps  # positions are a gap apart where these ascend
-    middle = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
-    positions = np.empty(len(order))
-    positions[order] = np.clip(middle, low, high - gap * (len(order) - 1)) + steps
-    return positions
-
-
-def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Label lines at the right of the axes, given as (y of the line's end, text, color).
-
-    Labels that would overlap or leave the axes are moved up and down. The limits and names of the
-    axes must be set before.
-    """
-    figure = axes.figure
-    figure.draw_without_rendering()  # the layout is known after it
-    points = figure.dpi / 72
-    box = axes.get_window_extent()
-    heights = [axes.transData.transform((0, y))[1] / points for y, _, _ in ends]
-    low, high = box.y0 / points + LINE_HEIGHT / 2, box.y1 / points - LINE_HEIGHT / 2
-    placed = label_positions(heights, LINE_HEIGHT, low, high)
-    for (y, text, color), height, at in zip(ends, heights, placed.tolist(), strict=True):
-        anchor = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
-        axes.annotate(clipped(figure, text), (1, y), (5, at - height), color=color, va="center", **anchor)
+def name_at_right(figure: Any, drawn: Sequence[Any]) -> None:
+    """Name lines or bars, by their labels and in their colors, at the right of a figure."""
+    names = [clipped(figure, each.get_label()) for each in drawn]
+    figure.legend(drawn, names, loc="outside right center", frameon=False, handlelength=1, labelcolor="linecolor")

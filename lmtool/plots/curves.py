@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import label_ends, number_axis, perplexity_text, short
+from lmtool.plots.axes import VALUE_RATIO, name_at_right, number_axis, perplexity_text, short, top_of
 from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
 from lmtool.system.files import read_json_lines
 from lmtool.system.schemas import METRICS
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
-SHOWN_RATIO = 5.0  # highest perplexity drawn, as a multiple of the highest one of the best training
 MAX_MARKED = 30  # maximum number of evaluations with a marker each
 REMEDY = "repeat the training in another folder"
 Numbers = list[float]
@@ -27,9 +26,7 @@ Numbers = list[float]
 @dataclass(frozen=True, slots=True)
 class History:
     """A training as in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
-    and accuracies as shares. What was not measured is an empty list.
-
-    rates: learning rates at rate_epochs.
+    accuracies as shares, and learning rate. What was not measured is an empty list.
     """
 
     epochs: Numbers
@@ -37,7 +34,6 @@ class History:
     valid: Numbers
     train_accuracy: Numbers
     valid_accuracy: Numbers
-    rate_epochs: Numbers
     rates: Numbers
 
     @property
@@ -47,11 +43,7 @@ class History:
 
 
 def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
-    """Read metrics.jsonl.
-
-    loss_is_log_prob: whether the training loss is -log p, so that it gives a perplexity on train. Raises UserError if
-    the file is missing, empty or damaged.
-    """
+    """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train."""
     if not metrics.exists():
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
     lines = read_json_lines(metrics, REMEDY, METRICS)
@@ -63,15 +55,13 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
         return [] if None in values else [float(value) for value in values if value is not None]
 
     losses = all_of("train_loss") if loss_is_log_prob else []
-    points = list(zip(all_of("epoch"), all_of("lr"), strict=False))
     return History(
         all_of("epoch"),
         [math.exp(min(loss, 700)) for loss in losses],
         all_of("valid_perplexity"),
         all_of("train_accuracy"),
         all_of("valid_accuracy"),
-        [epoch for epoch, _ in points],
-        [rate for _, rate in points],
+        all_of("lr"),
     )
 
 
@@ -82,7 +72,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
         axes = figure.add_subplot(grid[:, 0])
         _epochs(axes, history.epochs)
-        number_axis(axes, "y", [*history.valid, *history.train], log=True)
+        number_axis(axes, "y", [*history.valid, *history.train], log_ratio=VALUE_RATIO)
         _lines(axes, history, ("train", history.train, TRAIN), ("valid", history.valid, VALID))
         best = history.best
         axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
@@ -93,43 +83,36 @@ def training_curves(history: History, title: str | None = None) -> Figure:
             _epochs(axes, history.epochs, named=not history.rates)
             shown = [("train", history.train_accuracy, TRAIN), ("valid", history.valid_accuracy, VALID)]
             percent = [(name, [100 * value for value in values], color) for name, values, color in shown]
-            number_axis(axes, "y", [value for _, values, _ in percent for value in values], log=False)
+            number_axis(axes, "y", [value for _, values, _ in percent for value in values])
             _lines(axes, history, *percent)
             axes.set_ylabel("accuracy (%)")
         if history.rates:
             axes = figure.add_subplot(grid[-1, 1])
             _epochs(axes, history.epochs)
-            number_axis(axes, "y", [0, *history.rates], log=False)
-            axes.plot(history.rate_epochs, history.rates, color=MUTED, marker=_marker(history, "o"))
+            number_axis(axes, "y", [0, *history.rates])
+            axes.plot(history.epochs, history.rates, color=MUTED, marker=_marker(history, "o"))
             axes.set_ylabel("learning rate")
     return figure
-
-
-def highest_shown(histories: Sequence[History]) -> float:
-    """Return the valid perplexity up to which curves are drawn together, so that one absurd setting does not flatten
-    the rest: a multiple of the highest of the best training.
-    """
-    best = min(histories, key=lambda history: min(history.valid))
-    return min(SHOWN_RATIO * max(best.valid), max(value for history in histories for value in history.valid))
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
     """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others gray."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
-    top = highest_shown([history for _, history in named])
+    values = [value for _, history in named for value in history.valid]
+    top = top_of(values)
     with new_figure(WIDTH, 3.8, [name for name, _ in named]) as figure:
         axes = figure.add_subplot()
         _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
-        shown = [value for _, history in named for value in history.valid if value <= top]
-        number_axis(axes, "y", [*shown, top], log=True)
+        number_axis(axes, "y", [value for value in values if value <= top], log_ratio=VALUE_RATIO)
         for _, history in ranked[len(SERIES) :]:
             axes.plot(history.epochs, history.valid, color=MUTED, linewidth=0.8, alpha=0.6)
-        ends = []
+        lines = []
         for (name, history), color, marker in zip(ranked, SERIES, MARKERS, strict=False):
-            axes.plot(history.epochs, history.valid, color=color, marker=_marker(history, marker))
-            ends.append((min(history.valid[-1], top), f"{name}  {perplexity_text(min(history.valid))}", color))
+            label = f"{name}  {perplexity_text(min(history.valid))}"
+            look: dict[str, Any] = {"color": color, "marker": _marker(history, marker), "label": label}
+            lines += axes.plot(history.epochs, history.valid, **look)
         axes.set_ylabel("perplexity on valid")
-        label_ends(axes, ends)
+        name_at_right(figure, lines)
     return figure
 
 
@@ -146,8 +129,8 @@ def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
 
 
 def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> None:
-    """Draw lines over the epochs, with names at their ends; a line without values is left out."""
-    drawn = [line for line in lines if line[1]]
-    for _, values, color in drawn:
-        axes.plot(history.epochs, values, color=color, marker=_marker(history, "o"))
-    label_ends(axes, [(values[-1], name, color) for name, values, color in drawn])
+    """Draw lines over the epochs, with their names; a line without values is left out."""
+    for name, values, color in lines:
+        if values:
+            axes.plot(history.epochs, values, color=color, marker=_marker(history, "o"), label=name)
+    axes.legend(frameon=False, handlelength=1, labelcolor="linecolor")

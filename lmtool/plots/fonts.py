@@ -14,7 +14,7 @@ from lmtool.system.terminal import letters_of, note_once
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
 # A letter is a base with its marks, which one font must draw; some of their characters are never drawn.
 _DRAWN = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{C}\p{Z}]")
-_boxes: dict[str, str] = {}  # letters that no font had, with the first word of their name, which is their script
+_noted: set[str] = set()  # scripts whose letters no font had: the first word of their names
 
 
 def families(texts: Iterable[str]) -> list[str]:
@@ -62,24 +62,16 @@ def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]
     return found
 
 
-def _rank(letter: str) -> tuple[bool, str]:
-    return letter.isalpha(), letter  # a note names the last of a script: no digit or mark
-
-
 def _note(missing: set[str]) -> None:
-    names = {letter: unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN") for letter in sorted(missing, key=_rank)}
-    scripts = {each: "" if regex.match(r"\p{Common}", each) else name.split()[0] for each, name in names.items()}
-    new = {script: each for each, script in scripts.items() if script not in _boxes.values()}
-    _boxes.update(scripts)
-    if new:
-        examples = ", ".join(f"{each} ({names[each]})" for each in [*new.values()][:5])
+    new: dict[str, str] = {}  # the last letter of each script, no digit or mark, and its name
+    for letter in sorted(missing, key=lambda letter: (letter.isalpha(), letter)):
+        name = unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN")
+        new["" if regex.match(r"\p{Common}", letter) else name.split()[0]] = f"{letter} ({name})"
+    examples = [example for script, example in new.items() if script not in _noted]
+    _noted.update(new)
+    if examples:
         note_once(
-            f"pictures show boxes for letters that no installed font has, e.g. {examples}: install a font of the "
-            "script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages fonts-noto-core, "
-            "fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
+            f"pictures show boxes for letters that no installed font has, e.g. {', '.join(examples[:5])}: install a "
+            "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
+            "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
         )
-
-
-def boxes() -> str:
-    """Return a regular expression of matplotlib's warnings about letters that a note has named."""
-    return f"Glyph ({'|'.join(str(ord(part)) for part in sorted(set().union(*_boxes)))}) "

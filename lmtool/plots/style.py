@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import for_terminal
-from lmtool.plots.fonts import DEFAULT, boxes, families
+from lmtool.plots.fonts import DEFAULT, families
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import letters_of
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colors by name, on a light and on a dark background. Ink, muted and the series have a contrast of at least 4.5 to the
-# page, and the steps to the text on them; the series differ not only in red and green. All light colors must differ.
+# page; the series differ not only in red and green. All light colors must differ.
 COLORS = {
     "page": ("#ffffff", "#14171b"),
     "ink": ("#1b1f24", "#e6e9ed"),
@@ -36,18 +37,10 @@ COLORS = {
     "series4": ("#8a3a8c", "#d9a0dc"),
     "series5": ("#756000", "#d8c04f"),
     "series6": ("#b3203f", "#ff8a94"),
-    "step1": ("#edf3fb", "#1d2936"),
-    "step2": ("#cfe0f3", "#243f5b"),
-    "step3": ("#a6c7e9", "#2c5680"),
-    "step4": ("#2e6cac", "#7fb2e0"),
-    "step5": ("#1c5290", "#a9cdee"),
-    "step6": ("#0d3969", "#d5e7f8"),
 }
 LIGHT, DARK = ({name: pair[k] for name, pair in COLORS.items()} for k in (0, 1))
 INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
 SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
-STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
-ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 LTR = "\u200e"  # before a text that is not only a word: its parts stand from left to right, whatever their script
 DPI = 150  # of PNG; letters are a little narrower or wider at another one
@@ -64,7 +57,7 @@ _LOOK: dict[str, Any] = {
     "text.parse_math": False,  # dollar signs in words and names begin no formulas
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
-    "figure.titlesize": 9.5,
+    "figure.titlesize": 9,
     "axes.facecolor": "none",
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -89,7 +82,7 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=boxes())  # a note has said it better
+        warnings.filterwarnings("ignore", message="Glyph ")  # a note has said it better
         yield
 
 
@@ -113,16 +106,16 @@ def new_figure(width: float, height: float, texts: Iterable[str], *, constrained
 
 def set_title(figure: Figure, title: str) -> None:
     """Write a title at the top of a figure, without the end of a long one."""
-    text = figure.suptitle(title, x=0.01, ha="left")
-    shorten(text, 0.97 * figure.bbox.width)
+    figure.suptitle(shortened(figure, title, 0.97 * figure.get_figwidth()), x=0.01, ha="left")
 
 
-def shorten(text: Any, width: float, *, from_start: bool = False) -> str:
-    """Return a matplotlib text of at most so many pixels: an ellipsis stands for the letters at its end, or start."""
-    letters = letters_of(text.get_text())
-    while letters and text.get_window_extent().width > width:
+def shortened(figure: Figure, name: str, width: float, *, from_start: bool = False) -> str:
+    """Return a text of at most a width in inches: an ellipsis stands for the letters at its end, or start."""
+    text, letters = figure.text(0, 0, name), letters_of(name)
+    while letters and text.get_window_extent().width > width * figure.dpi:
         letters.pop(0 if from_start else -1)
         text.set_text("…" * from_start + "".join(letters) + "…" * (not from_start))
+    text.remove()
     return str(text.get_text())
 
 
@@ -144,27 +137,25 @@ def save_png(figure: Figure, path: Path) -> None:
 def as_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as an `<svg>` element for a page whose style sheet defines the colors (`--ink` etc.).
 
-    name: the prefix of its ids, unique in the page. description: for screen readers.
+    name: unique in the page, as ids are hashed with it. description: for screen readers.
     """
     target = io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
     # matplotlib escapes <, > and &, but not control characters, which XML does not have.
-    escaped = for_terminal(target.getvalue().decode("utf-8"))
-    root = ET.fromstring(escaped)
-    used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
-    used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
+    root = ET.fromstring(for_terminal(target.getvalue().decode("utf-8")))
+    values = [value for element in root.iter() for value in element.attrib.values()]
+    used = {value.removeprefix("url(").strip("#)") for value in values if value.startswith(("#", "url(#"))}
     for parent in root.iter():
         for child in [each for each in parent if each.tag.endswith(("}metadata", "}style"))]:
             parent.remove(child)  # it would apply to the whole page
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
-        element.attrib = {
-            key.rpartition("}")[2]: _for_page(key, value, name)
-            for key, value in element.attrib.items()
-            if key != "id" or value in used
-        }
+        kept = {key.rpartition("}")[2]: value for key, value in element.items() if key != "id" or value in used}
+        if "style" in kept:
+            kept["style"] = re.sub("#[0-9a-f]{6}", lambda color: f"var(--{_NAMES[color[0]]})", kept["style"])
+        element.attrib = kept
     width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
     root.attrib = {
         "viewBox": f"0 0 {width:g} {height:g}",
@@ -173,17 +164,3 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
         "aria-label": for_terminal(description),
     }
     return ET.tostring(root, encoding="unicode")
-
-
-def _for_page(key: str, value: str, name: str) -> str:
-    """Return the value of an attribute, with prefixed ids and named colors."""
-    if key == "id":
-        return f"{name}-{value}"
-    if key.endswith("href"):
-        return f"#{name}-{value[1:]}"
-    if value.startswith("url(#"):
-        return f"url(#{name}-{value[5:]}"
-    if key == "style":
-        for hexadecimal, color in _NAMES.items():
-            value = value.replace(hexadecimal, f"var(--{color})")
-    return value

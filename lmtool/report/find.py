@@ -23,6 +23,7 @@ class Kind(Enum):
     compare = "compare"
     tree = "tree"
     rates = "rates"
+    unfinished = "unfinished"  # training
 
 
 KINDS = {  # by a file in the folder, the first one that is there
@@ -48,44 +49,37 @@ class ReportFolder:
 def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]:
     """Return the folders with something to show in or below `paths`, including jobs of sweeps, and those of unfinished
     trainings.
-
-    Raises UserError if a path does not exist or has nothing to show.
     """
-    folders: dict[Path, ReportFolder] = {}
-    unfinished: dict[Path, None] = {}
+    found: dict[Path, ReportFolder] = {}
     for path in paths:
         if not path.exists():
             raise UserError(f"no folder {path}: name runs, sweeps, or folders that hold them")
         if not path.is_dir():
             raise UserError(f"{path} is a file: name the folder that it is in")
-        before = len(folders), len(unfinished)
-        for item in _within(path, MAX_DEPTH):
-            if isinstance(item, ReportFolder):
-                folders.setdefault(item.folder.resolve(), item)
-            else:
-                unfinished[item] = None
-        if (len(folders), len(unfinished)) == before and path.resolve() not in folders:
+        below = list(_within(path, MAX_DEPTH))
+        if not below:
             raise UserError(f"nothing to show in {path}: no run, evaluation, sweep, comparison, tree or range test")
+        for item in below:
+            found.setdefault(item.folder.resolve(), item)
+    folders = [item for item in found.values() if item.kind is not Kind.unfinished]
+    unfinished = [item.folder for item in found.values() if item.kind is Kind.unfinished]
     if not folders:
         names = ", ".join(map(str, unfinished))
         raise UserError(f"{names}: not finished; resume with lmtool train resume=PATH, or name another run")
-    return _named(list(folders.values())), list(unfinished)
+    # The number of a job is meaningless without its sweep.
+    parts = [1 + (item.sweep is not None) for item in folders]
+    named = short_names([item.folder.resolve() for item in folders], parts)
+    return [replace(item, name=name) for item, name in zip(folders, named, strict=True)], unfinished
 
 
-def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[ReportFolder | Path]:
+def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[ReportFolder]:
     kind = kind_of(folder)
     if kind is not None:
         yield ReportFolder(folder, kind, sweep=sweep)
-        if kind is not Kind.sweep:
-            return
-        sweep = folder
-    elif has_state(folder):
-        yield folder
-        return
-    if deeper:
+    if deeper and kind in (None, Kind.sweep):
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
         for path in sorted(inner, key=_in_order):
-            yield from _within(path, deeper - 1, sweep)
+            yield from _within(path, deeper - 1, folder if kind else sweep)
 
 
 def _in_order(path: Path) -> tuple[int, str]:
@@ -99,21 +93,12 @@ def kind_of(folder: Path) -> Kind | None:
         if (folder / name).exists():
             return kind
     file = folder / "result.json"
-    return Kind.tree if file.exists() and _says(file, '"weighted_mean_depth"') else None
-
-
-def _says(file: Path, key: str) -> bool:
     try:
-        return key in file.read_text(encoding="utf-8", errors="replace")
+        if file.exists() and '"weighted_mean_depth"' in file.read_text(encoding="utf-8", errors="replace"):
+            return Kind.tree
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}") from error
-
-
-def _named(folders: list[ReportFolder]) -> list[ReportFolder]:
-    # The number of a job is meaningless without its sweep.
-    parts = [1 + (item.sweep is not None) for item in folders]
-    names = short_names([item.folder.resolve() for item in folders], parts)
-    return [replace(item, name=name) for item, name in zip(folders, names, strict=True)]
+    return Kind.unfinished if has_state(folder) else None
 
 
 def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) -> list[str]:

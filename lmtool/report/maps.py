@@ -12,18 +12,14 @@ from lmtool.errors import UserError
 from lmtool.plots.word_pictures import map_figure
 from lmtool.report.page import Picture, Section
 from lmtool.report.reading import Entry
-from lmtool.report.sections import Names
 from lmtool.system.arrays import FloatArray
 from lmtool.trees.analysis import DrawnNode, top_of
 
 MIN_WORDS = 3  # minimum number of words of a map
 
 
-def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, names: Names) -> Section:
-    """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words.
-
-    Raises UserError if a word is in no run's vocabulary, or a file is missing or damaged.
-    """
+def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int) -> Section:
+    """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words."""
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.load import load
 
@@ -35,10 +31,9 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
         assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
-            cased = {word: form.written(word) for word in words}
-            known = {word: form_of for word, form_of in cased.items() if form_of in vocabulary.ids}
-            unknown -= set(known)
-            ids = list(dict.fromkeys(vocabulary.ids[form_of] for form_of in known.values()))
+            known = {word: vocabulary.ids.get(form.written(word)) for word in words}
+            unknown -= {word for word, index in known.items() if index is not None}
+            ids = list(dict.fromkeys(index for index in known.values() if index is not None))
         else:  # words that were learned: not </s>, which is never read, <s>, or <unk> if train has none
             seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
             ids = [index for index in seen if index != vocabulary.eos][:words]
@@ -47,13 +42,13 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
             continue
         vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
         labels = list(map(visible, form.labels(vocabulary.words[k] for k in ids)))
-        section.parts.append(_map(entry, labels, vectors, kind, seed, names))
-    if unknown and form is not None:
-        form.require_known([word for word in words if word in unknown] if isinstance(words, list) else [])
+        section.parts.append(_map(entry, labels, vectors, kind, seed))
+    if unknown and form is not None and isinstance(words, list):
+        form.require_known([word for word in words if word in unknown])
     return section
 
 
-def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int, names: Names) -> Picture:
+def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int) -> Picture:
     if not np.isfinite(vectors).all():
         raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or set map=none")
     if kind is MapKind.tsne and len(shown) > MIN_WORDS:
@@ -64,10 +59,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
         labels = f"first principal component ({shares[0]:.0%} of the variance)", f"second ({shares[1]:.0%})"
         how = f"The first two principal components hold {sum(shares):.0%} of the variance."
     caption = f"{entry.name}: the embeddings of {len(shown):,} words. {how} Labels that would overlap are left out."
-    description = f"Map of the embeddings of {entry.name}: {', '.join(shown[:10])}" + (
-        ", …" if len(shown) > 10 else "."
-    )
-    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, description)
+    return Picture(f"map-{entry.name}", map_figure(points, shown, labels), caption)
 
 
 def tree_tops(entries: Sequence[Entry], levels: int) -> list[tuple[str, DrawnNode]]:
@@ -108,10 +100,7 @@ def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
 
 
 def tsne(vectors: FloatArray, seed: int) -> FloatArray:
-    """Return t-SNE coordinates `[n, 2]` (van der Maaten & Hinton 2008) of vectors `[n, D]`, initialized with the PCA.
-
-    Raises UserError if scikit-learn is missing.
-    """
+    """Return t-SNE coordinates `[n, 2]` (van der Maaten & Hinton 2008) of vectors `[n, D]`, initialized by PCA."""
     try:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
 
 NONE = "\N{EN DASH}"
 TEMPLATE = Path(__file__).with_name("page.html.j2")
+
+
+def pictures_of(sections: Sequence[Section]) -> list[Picture]:
+    """Return the pictures of sections, with unique names of letters, digits and `-`."""
+    pictures, given = [part for section in sections for part in section.parts if isinstance(part, Picture)], set[str]()
+    for picture in pictures:
+        plain = re.sub(r"[^a-zA-Z0-9]+", "-", picture.name).strip("-")[:60] or "picture"
+        numbered = (f"{plain}-{count}" for count in itertools.count(2))
+        # Some file systems ignore case.
+        picture.name = next(name for name in itertools.chain([plain], numbered) if name.lower() not in given)
+        given.add(picture.name.lower())
+    return pictures
 
 
 def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
@@ -51,17 +64,16 @@ def _breakable(text: str) -> Markup:
 
 def _svg(picture: Picture) -> Markup:
     """Return matplotlib's SVG, in which it has escaped all texts."""
-    return Markup(as_svg(picture.figure, picture.name, picture.description))
+    return Markup(as_svg(picture.figure, picture.name, picture.caption))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Picture:
-    """A figure. name: of its file, without suffix. caption: below it. description: for screen readers."""
+    """A figure. name: of its file, without suffix. caption: below it, and for screen readers."""
 
     name: str
     figure: Figure
     caption: str
-    description: str
 
 
 @dataclass(frozen=True, slots=True)

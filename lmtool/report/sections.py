@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import MINUS, perplexity_text
+from lmtool.plots.axes import MINUS, perplexity_text, top_of
 from lmtool.plots.charts import (
     SEED,
     Dot,
     Job,
-    chart_form,
-    class_bars,
     dots_figure,
+    line_settings,
     loss_against_rate,
     settings_figure,
     settings_text,
     weight_bars,
 )
-from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
+from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
@@ -38,6 +37,22 @@ from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
 
+INTERVAL = (
+    "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
+)
+METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
+COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
+
+
+@contextmanager
+def _of_file(file: Path) -> Iterator[None]:
+    """Raise UserError, naming the file that is read, if it does not hold what is drawn."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
+
 
 def number(value: float | None, digits: int) -> str | None:
     """Return a number with `digits` digits after the point; None for None."""
@@ -47,15 +62,11 @@ def number(value: float | None, digits: int) -> str | None:
 
 
 def between(low: float, high: float) -> str:
-    """Return the ends of an interval in words."""
     return f"{number(low, 2)} to {number(high, 2)}"
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
-    """Return a table for each text as it is cut into tokens, lowest perplexity first.
-
-    folded: what the entries are, for the line that unfolds the table; empty: shown at once.
-    """
+    """Return a table for each text as it is cut into tokens. folded: what the entries are, if tables are folded."""
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
         same = {id(groups[text]): groups[text] for text in entry.texts if text in groups}
@@ -71,43 +82,34 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
-    columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name if e.normalized is not None else f"{e.name}, sum unknown"),
-        ("model", False, lambda e: e.model or None),
-        ("perplexity", True, lambda e: number(e.perplexity, 2)),
-        ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
-        (
-            "fitted or chosen on it",
-            False,
-            lambda e: ", ".join(e.run.fitted_on.get(e.split, [])) or None if e.run else None,
-        ),
-        ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
-        ("bits per token", True, lambda e: number(e.bits, 3)),
-        ("perplexity per word", True, lambda e: number(e.per_word, 2)),
-        ("bits per character", True, lambda e: number(e.bits_per_character, 4)),
-        ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),
-        ("seconds", True, lambda e: number(e.seconds, 1)),
-        ("cloze perplexity", True, lambda e: number((e.cloze or {}).get("perplexity"), 3)),
-        ("cloze accuracy", True, lambda e: number((e.cloze or {}).get("accuracy"), 3)),
-    ]
-    columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
-
-    def rows(normalized: bool) -> list[list[Cell]]:
-        chosen = [entry for entry in entries if (entry.normalized is True) is normalized]
-        chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
-        return [[of(entry) for _, _, of in columns] for entry in chosen]
-
-    return Table(
-        [name for name, _, _ in columns],
-        rows(True),
-        tuple(k for k, (_, right, _) in enumerate(columns) if right),
-        title="" if folded else text,
-        folded=f"{len(entries)} {folded}: {text}" if folded else "",
-        unnormalized=rows(False),
-    )
+    ranked = sorted(entries, key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
+    lines = [(entry.normalized is True, _cells(entry)) for entry in ranked]
+    header = [name for name in lines[0][1] if any(cells[name] is not None for _, cells in lines)]
+    numeric = tuple(k for k, name in enumerate(header) if name not in TEXTS)
+    table = Table(header, [], numeric, "" if folded else text, f"{len(entries)} {folded}: {text}" if folded else "")
+    for normalized, cells in lines:
+        (table.rows if normalized else table.unnormalized).append([cells[name] for name in header])
+    return table
 
 
-METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+def _cells(entry: Entry) -> dict[str, Cell]:
+    """Return the cells of a run or evaluation by their columns."""
+    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    return {
+        "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",
+        "model": entry.model or None,
+        "perplexity": number(entry.perplexity, 2),
+        "contexts": CONTEXTS.get(entry.result.get("across_sentences")),
+        "fitted or chosen on it": ", ".join(fitted) or None,
+        "95 % confidence interval": entry.interval and between(*entry.interval),
+        "bits per token": number(entry.bits, 3),
+        "perplexity per word": number(entry.per_word, 2),
+        "bits per character": number(entry.bits_per_character, 4),
+        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters and f"{entry.parameters:,}",
+        "seconds": number(entry.seconds, 1),
+        "cloze perplexity": number(cloze.get("perplexity"), 3),
+        "cloze accuracy": number(cloze.get("accuracy"), 3),
+    }
 
 
 def sweep_table(rows: Sequence[Row]) -> Table:
@@ -127,12 +129,6 @@ def sweep_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-INTERVAL = (
-    "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
-)
-Names = Callable[[str], str]  # makes a unique file name for a picture
-
-
 def summary(entries: Sequence[Entry]) -> Section:
     """Return the tables of all runs and evaluations, and of the jobs of sweeps."""
     section = Section("Runs")
@@ -144,7 +140,7 @@ def summary(entries: Sequence[Entry]) -> Section:
     return section
 
 
-def intervals(entries: Sequence[Entry], names: Names) -> Section:
+def intervals(entries: Sequence[Entry]) -> Section:
     """Return a chart for each text that at least two models have scored."""
     section = Section("Perplexities with their intervals")
     texts: dict[str, list[Entry]] = {}
@@ -155,49 +151,42 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
         dots = [Dot(e.name, e.perplexity or 0.0, perplexity_text(e.perplexity or 0.0), e.interval) for e in group]
         first = group[0]
         caption = f"{text_name(group)}: {first.tokens:,} tokens. {INTERVAL}"
-        best = min(dots, key=lambda dot: dot.value)
-        description = f"Perplexities of {len(dots)} models on {first.split}; the lowest is {best.text}, of {best.name}."
         figure = dots_figure(dots, f"perplexity on {first.split}")
-        section.parts.append(Picture(names("intervals"), figure, caption, description))
+        section.parts.append(Picture("intervals", figure, caption))
     return section
 
 
-def comparison(source: ReportFolder, names: Names) -> Section:
+def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     file = source.folder / "result.json"
     result = read_json(file, REMEDY, schemas.COMPARISON)
-    section = Section(f"Comparison: {source.name}")
-    try:
-        split, members = result["split"], [of_json(Compared, each) for each in result["members"]]
-        short = dict(zip((m.run for m in members), short_names([Path(m.run) for m in members]), strict=True))
-        rows: list[list[Cell]] = []
-        unnormalized: list[list[Cell]] = []
-        dots = []
-        for member in members:
-            name, difference = short[member.run] + ", sum unknown" * (member.normalized is None), member.difference
-            ends = None if member.from_ is None or member.to is None else (member.from_, member.to)
-            line: list[Cell] = [name, number(member.perplexity, 2), number(difference, 2), ends and between(*ends)]
-            line += [number(p, 4) for p in (member.p_bootstrap, member.p_randomization)]
-            (rows if member.normalized else unnormalized).append(line)
-            if ends is not None and difference is not None and member.normalized:
-                dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
-        header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
-        if any(m.difference is not None and m.from_ is None for m in members):
-            section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
-        section.parts += fitted_note({short[m.run]: m.fitted for m in members}, split)
-        baseline = short[members[0].run]
-        if dots:
-            caption = f"Differences of perplexity from {baseline} on {split}, "
-            caption += "with 95 % confidence intervals by the paired bootstrap."
-            label = f"difference from {baseline}"
-            section.parts.append(Picture(names("compare"), dots_figure(dots, label, zero=True), caption, caption))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
+    section, split = Section(f"Comparison: {source.name}"), result["split"]
+    table, dots = Table(COMPARED, [], (1, 2, 3, 4, 5), title=split), []
+    section.parts.append(table)
+    with _of_file(file):
+        members = [of_json(Compared, member) for member in result["members"]]
+        runs = short_names([Path(member.run) for member in members])
+        baseline = runs[0]
+    for run, member in zip(runs, members, strict=True):
+        name, difference = run + ", sum unknown" * (member.normalized is None), member.difference
+        ends = None if member.from_ is None or member.to is None else (member.from_, member.to)
+        line: list[Cell] = [name, number(member.perplexity, 2), number(difference, 2), ends and between(*ends)]
+        line += [number(p, 4) for p in (member.p_bootstrap, member.p_randomization)]
+        (table.rows if member.normalized else table.unnormalized).append(line)
+        if ends is not None and difference is not None and member.normalized:
+            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
+    if any(member.difference is not None and member.from_ is None for member in members):
+        section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
+    section.parts += fitted_note({run: member.fitted for run, member in zip(runs, members, strict=True)}, split)
+    if dots:
+        caption = f"Differences of perplexity from {baseline} on {split}, "
+        caption += "with 95 % confidence intervals by the paired bootstrap."
+        figure = dots_figure(dots, f"difference from {baseline}", zero=True)
+        section.parts.append(Picture("compare", figure, caption))
     return section
 
 
-def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Section:
+def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     """Return a sweep: a chart of its metric by its settings for each split, and its table. Not drawn are jobs without a
     finite metric, and those of models whose scores do not sum to one, unless there are no others.
     """
@@ -211,7 +200,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     for split, jobs in groups.items():
         if len(jobs) > 1 and keys:
             name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            section.parts.append(_sweep_chart(source.name, jobs, name, names))
+            section.parts.append(_sweep_chart(source.name, jobs, name))
     if len(rows) > len(drawn) and section.parts:
         missing = len(rows) - len(drawn)
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
@@ -220,20 +209,16 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], names: Names) -> Se
     return section
 
 
-def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> Picture:
+def _sweep_chart(name: str, jobs: Sequence[Job], metric: str) -> Picture:
     best = min(jobs, key=lambda job: job[1])
-    chart = chart_form(jobs)
-    keys = ", ".join((chart.x, *chart.by)) if chart.x else ", ".join(jobs[0][0])
-    description = f"{metric} against {keys}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
-    caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {settings_text(best[0])}."
-    if chart.form == "map":
-        caption += " The further from the color of the page, the higher; the lowest is in bold."
-    if SEED in jobs[0][0] and chart.form == "line":
+    caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
+    caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+    if SEED in jobs[0][0] and line_settings(jobs) is not None:
         caption += " Lines go through the means over seeds."
-    return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption, description)
+    return Picture(f"sweep-{name}", settings_figure(jobs, metric), caption)
 
 
-def curves(entries: Sequence[Entry], names: Names) -> Section:
+def curves(entries: Sequence[Entry]) -> Section:
     """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
@@ -245,102 +230,73 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
     for (data, *_), group in groups.items():
         if len(group) > 1:
             best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
-            description = (
-                f"Perplexity on valid of {len(group)} runs over epochs; the lowest, {lowest:.2f}, is of {best}."
-            )
             figure = valid_curves([(entry.name, history) for entry, history in group])
-            caption = f"Perplexity on valid, data={data}. The number beside a name is its lowest."
-            top = highest_shown([history for _, history in group])
-            above = [max(history.valid) for _, history in group if max(history.valid) > top]
-            if above:
-                caption += (
-                    f" Runs that leave the picture at its top: {len(above)}, at most {perplexity_text(max(above))}."
-                )
-            section.parts.append(Picture(names("curves"), figure, caption, description))
+            caption = f"Perplexity on valid of {len(group)} runs, data={data}. The number beside a name is its lowest; "
+            caption += f"the lowest of all, {lowest:.2f}, is of {best}."
+            highest = [max(history.valid) for _, history in group]
+            top = top_of([value for _, history in group for value in history.valid])
+            if above := [value for value in highest if value > top]:
+                caption += f" Runs that leave the picture at its top: {len(above)}, "
+                caption += f"at most {perplexity_text(max(above))}."
+            section.parts.append(Picture("curves", figure, caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
-            lowest = min(history.valid)
-            description = f"Learning curves of {entry.name}: perplexity on valid from {history.valid[0]:.2f} to "
-            description += f"{lowest:.2f} in {history.epochs[-1]:.4g} epochs."
-            caption = f"{entry.name}: {entry.model}."
+            caption = f"{entry.name}: {entry.model}. "
+            caption += f"Perplexity on valid from {history.valid[0]:.2f} to {min(history.valid):.2f} "
+            caption += f"in {history.epochs[-1]:.4g} epochs; "
             if history.train:
-                caption += " Perplexity on train is that during training."
+                caption += "on train it is that during training."
             else:
-                caption += " The training loss is not -log p, so that there is no perplexity on train."
-            figure = training_curves(history)
-            section.parts.append(Picture(names(f"curves-{entry.name}"), figure, caption, description))
+                caption += "the training loss is not -log p, so that there is no perplexity on train."
+            section.parts.append(Picture(f"curves-{entry.name}", training_curves(history), caption))
     return section
 
 
-def weights(entries: Sequence[Entry], names: Names) -> Section:
+def weights(entries: Sequence[Entry]) -> Section:
     """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
-        try:
+        with _of_file(entry.source.folder / "result.json"):
             of_runs = [of_json(Member, member) for member in entry.result["members"]]
             members, values = short_names([Path(each.run) for each in of_runs]), [each.weight for each in of_runs]
-            table = entry.result.get("class_weights")
-            figure = class_bars(members, table) if table else weight_bars(members, values)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UserError(f"{entry.source.folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
-        listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
-        caption = f"{entry.name}: {entry.model}." + (f" Over all contexts: {listed}." if table else "")
-        description = f"Weights of {entry.name}: {listed}."
-        section.parts.append(Picture(names(f"weights-{entry.name}"), figure, caption, description))
+            figure = weight_bars(members, entry.result.get("class_weights") or [values])
+            listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
+        caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
+        section.parts.append(Picture(f"weights-{entry.name}", figure, caption))
     return section
 
 
-def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder], names: Names) -> Section:
+def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]) -> Section:
     """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
     for name, top in tops:
-        section.parts.append(_tree_picture(name, top, names))
+        section.parts.append(_tree_picture(name, top))
     for source in folders:
         result = read_json(source.folder / "result.json", REMEDY)
         if "top" in result:
-            section.parts.append(_tree_picture(source.name, _place(result["top"], source.folder), names))
+            with _of_file(source.folder / "result.json"):
+                section.parts.append(_tree_picture(source.name, _place(result["top"])))
     return section
 
 
-def _tree_picture(name: str, top: DrawnNode, names: Names) -> Picture:
+def _tree_picture(name: str, top: DrawnNode) -> Picture:
     caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node."
-    return Picture(names(f"tree-{name}"), tree_figure(top), caption, caption)
+    return Picture(f"tree-{name}", tree_figure(top), caption)
 
 
-def _place(saved: Any, folder: Path) -> DrawnNode:
-    try:
-        below = tuple(_place(child, folder) for child in saved["children"])
-        return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
+def _place(saved: Any) -> DrawnNode:
+    below = tuple(map(_place, saved["children"]))
+    return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
 
 
-def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
+def range_tests(folders: Sequence[ReportFolder]) -> Section:
     """Return losses by learning rate."""
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, start=start_of(test.rates))
-        caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed."
+        caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed. "
+        caption += f"Proposed: a learning rate of {test.proposed:.2g}."
         caption += f" In doubt: {test.doubt}." if test.doubt else ""
-        description = f"{caption} Proposed: a learning rate of {test.proposed:.2g}."
-        section.parts.append(Picture(names(f"lr-range-{source.name}"), figure, caption, description))
+        section.parts.append(Picture(f"lr-range-{source.name}", figure, caption))
     return section
-
-
-def unique_names() -> Names:
-    """Return a function that makes unique file names, also used as prefixes of ids: letters, digits, `-`, and a number
-    if the name was used before.
-    """
-    given: set[str] = set()
-
-    def name(wanted: str) -> str:
-        plain = re.sub(r"[^a-zA-Z0-9]+", "-", wanted).strip("-")[:60] or "picture"
-        unique, count = plain, 1
-        while unique.lower() in given:  # some file systems ignore case
-            count += 1
-            unique = f"{plain}-{count}"
-        given.add(unique.lower())
-        return unique
-
-    return name

@@ -20,7 +20,6 @@ from lmtool.data.derived_corpus import limited
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
 from lmtool.data.store import Store
-from lmtool.data.subwords import Subwords
 from lmtool.data.text_files import also_below
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -35,10 +34,7 @@ _AMBIGUOUS = re.compile(r"[\t\n\r]|\\[\\tnr]")  # in a word that does not stand 
 
 
 def save_words(folder: Path, vocabulary: Vocabulary, tokenizer: str | None) -> None:
-    """Write a vocabulary, and the tokenizer (JSON) of its pieces of words, if any, each file completely or not at all.
-
-    Raises UserError if a file cannot be written.
-    """
+    """Write a vocabulary, and the tokenizer (JSON) of its pieces of words, if any, each completely or not at all."""
     save_vocabulary(vocabulary, folder / VOCABULARY)
     if tokenizer is not None:
         with atomic_write(folder / TOKENIZER) as temporary:
@@ -56,19 +52,8 @@ def tokenizer_in(folder: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.exists() else None
 
 
-def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
-    """Read the tokenizer of a vocabulary. Raises UserError if it is damaged or its pieces are not the vocabulary."""
-    try:
-        subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-    if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
-        raise UserError(f"{path} has other pieces than its run: {REMEDY}")
-    return subwords
-
-
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """Write a vocabulary, completely or not at all. Raises UserError if the file cannot be written."""
+    """Write a vocabulary, completely or not at all."""
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
     written = ((word.translate(_LETTERS) if _AMBIGUOUS.search(word) else word, count) for word, count in pairs)
     lines = (f"{word}\t{count}\n" for word, count in written)
@@ -77,7 +62,7 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary. Raises UserError if the file cannot be read or is damaged."""
+    """Read a vocabulary."""
     try:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
@@ -97,10 +82,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:
-    """Return the store of a data set that `counts` prepares, or else the ordinary one.
-
-    Raises UserError as `CountsConfig.prepare` does.
-    """
+    """Return the store of a data set that `counts` prepares, or else the ordinary one."""
     prepared = counts.prepare(data, store_dir, progress=progress) if counts is not None else None
     return prepared or preprocess(data, store_dir, progress=progress)
 

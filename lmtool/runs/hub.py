@@ -30,8 +30,7 @@ REASONS = {  # by the names of errors of huggingface_hub, the first one that fit
 def local_run(name: str) -> str:
     """Return a run's folder: for hub:NAME that of its copy, into which new files are downloaded, else the name.
 
-    Only the files of a run are downloaded, and the checksums that its run.json has of them are verified. Raises
-    UserError if the package is not installed, or the run cannot be reached and has no copy, or is damaged.
+    Only the files of a run are downloaded, and the checksums that its run.json has of them are verified.
     """
     if not name.startswith(HUB):
         return name

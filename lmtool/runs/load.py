@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +15,21 @@ from lmtool.config.rules import require_path
 from lmtool.config.verbs import UNION, SeveralModelsConfig, require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import is_kenlm_binary
+from lmtool.data.subwords import Subwords
 from lmtool.data.text_files import text_file
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
 from lmtool.mixtures.vocabularies import over
-from lmtool.runs.corpus import load_subwords, load_vocabulary
+from lmtool.runs.corpus import load_vocabulary
 from lmtool.runs.hub import local_run
 from lmtool.runs.run import ARPA_NAMES, REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
 from lmtool.text_model import TextModel
 from lmtool.trees.tree import TreeWords
-
-if TYPE_CHECKING:
-    from lmtool.neural.model import NeuralModel
 
 
 def load(
@@ -47,6 +44,10 @@ def load(
     device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder
     with custom options that the run uses; its Python files are executed. Raises UserError if the run is missing,
     unfinished or damaged, or uses an option that is not in use here.
+
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, "toy", out="kn2")
+    >>> lmtool.load("kn2").perplexity("the cat sat on the mat") < 100
+    True
     """
     require_path("path", path, null=False)
     require_device(device)
@@ -57,14 +58,11 @@ def load(
         run = Run.open(Path(path))
         vocabulary = run_vocabulary(run)
         model = load_model(run, vocabulary, device)
-        return text_model_of(run, model, vocabulary)
+        return TextModel(model, text_form(run, vocabulary), str(run.folder))
 
 
 def load_arpa(path: str) -> TextModel:
-    """Load the n-gram model of an ARPA file or a binary file of KenLM over its own words, separated by white space.
-
-    Raises UserError if the file is damaged or in another format, and for a binary file without the module `kenlm`.
-    """
+    """Load the n-gram model of an ARPA file or a binary file of KenLM over its own words, separated by white space."""
     from lmtool.ngram.files.arpa_model import arpa_model
     from lmtool.ngram.models.kenlm_binary import KenlmBinary
 
@@ -73,10 +71,7 @@ def load_arpa(path: str) -> TextModel:
 
 
 def load_named(run: str | None, arpa: str | None, device: str) -> TextModel:
-    """Load the model that a command line names: from the run folder run=, the ARPA file arpa=, or the newest run.
-
-    Raises UserError as `load` does.
-    """
+    """Load the model that a command line names: from the run folder run=, the ARPA file arpa=, or the newest run."""
     if arpa is None:
         return load(run_folder(run), device)
     return load_arpa(text_file(arpa, "arpa"))
@@ -84,8 +79,7 @@ def load_named(run: str | None, arpa: str | None, device: str) -> TextModel:
 
 def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
     """Load the models of run=, arpa= or runs=, one after the other, each with a name: the last part of its path, or, if
-    these do not differ, the path. The words of all are in lower case if the settings say so. Raises UserError as `load`
-    does.
+    these do not differ, the path. The words of all are in lower case if the settings say so.
     """
     short = [_short_name(path) for path in config.runs or ()]
     names = dict(zip(config.runs or (), short if len(set(short)) == len(short) else config.runs or (), strict=True))
@@ -103,29 +97,30 @@ def _short_name(path: str) -> str:
     return next((name.removesuffix(end) for end in ARPA_NAMES if name.endswith(end)), name.removesuffix(".gz"))
 
 
-def text_model_of(run: Run, model: LanguageModel, vocabulary: Vocabulary) -> TextModel:
-    """Return the model of a run with the rules that split the run's data into words.
+def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
+    """Return the rules that split the run's data into words.
 
     Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
-    return TextModel(model, text_form(run, vocabulary), str(run.folder))
-
-
-def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
-    """Return the rules that split the run's data into words. Raises UserError as text_model_of does."""
     if not run.config.get("data"):  # a mixture of ARPA files
         return TextForm(vocabulary)
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
     if rules.unit.is_subword:
+        path = run.folder / TOKENIZER
         run.require_whole(TOKENIZER)
-        subwords = load_subwords(run.folder / TOKENIZER, vocabulary)
+        try:
+            subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
+        if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
+            raise UserError(f"{path} has other pieces than its run: {REMEDY}")
     text_rules, blank_lines = TextRules.of(data), data.takes_blank_lines()
     return TextForm(vocabulary, rules.unit, text_rules, data.drops_tags(), subwords, blank_lines)
 
 
 def run_vocabulary(run: Run) -> Vocabulary:
-    """Read the vocabulary of a run. Raises UserError if it is damaged or does not belong to the run."""
+    """Read the vocabulary of a run."""
     path = run.folder / VOCABULARY
     run.require_whole(VOCABULARY)
     vocabulary = load_vocabulary(path)
@@ -140,8 +135,6 @@ def load_model(
     """Load the language model of a finished run over its vocabulary.
 
     device: for neural models, as in `load`. inside: the folders of the mixtures that the run is a member of.
-
-    Raises UserError if a part of the run is missing or damaged, or the device is not available.
     """
     inside = (*inside, run.folder.resolve())
     if inside[-1] in inside[:-1]:
@@ -157,15 +150,21 @@ def load_model(
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
     settings = run.settings("model")
+    run.require_whole()
     if isinstance(settings, CountModelConfig):
-        run.require_whole()
         return settings.load(run.folder, vocabulary)
     if not isinstance(settings, EncoderConfig):
         raise unknown_model_kind(settings)
+    from lmtool.neural.build import build_neural
     from lmtool.neural.devices import choose_device
+    from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
 
     parallel.set_torch_threads()
-    return load_neural(run, settings, vocabulary).to(choose_device(device))
+    output = run.settings("output")
+    tree = load_tree(run.folder / TREE) if output.needs_tree else None
+    model = build_neural(settings, output, vocabulary, tree)
+    load_weights(model, run.folder / CHECKPOINT)
+    return model.eval().to(choose_device(device))
 
 
 def load_member(
@@ -179,22 +178,6 @@ def load_member(
     shared = known is not None and known.fingerprint() == run.vocabulary_fingerprint
     own = known if known is not None and shared else run_vocabulary(run)
     return load_model(run, own, device, inside=inside), own
-
-
-def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> NeuralModel:
-    """Load the neural model of a finished run on the CPU, with the tree that it was trained on.
-
-    Raises UserError if a file is missing or damaged.
-    """
-    from lmtool.neural.build import build_neural
-    from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
-
-    run.require_whole()
-    output = run.settings("output")
-    tree = load_tree(run.folder / TREE) if output.needs_tree else None
-    model = build_neural(encoder, output, vocabulary, tree)
-    load_weights(model, run.folder / CHECKPOINT)
-    return model.eval()
 
 
 def tree_words(corpus: Corpus) -> TreeWords:

@@ -29,16 +29,15 @@ REQUEST = "request.json"  # beside Hydra's files
 
 
 def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
-    """Write a request into a folder, for a later resume=. Raises UserError if it cannot be written."""
+    """Write a request into a folder, for a later resume=."""
     write_json(folder / name, request.as_json() | {"started_in": request.started_in or os.getcwd()})
 
 
 def saved_request(folder: Path) -> Request:
-    """Read the request that started the training in a run folder: the last one that was accepted, or, if the training
-    ended before that, the only one. Raises UserError if there is none, or its file is damaged.
-    """
+    """Read the last accepted request of the training in a run folder, or, if it ended before that, the only one."""
     path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
-    if (path is None or path.name == REQUEST) and _is_quantized(folder):
+    finished = (folder / "run.json").is_file() and (path is None or path.name == REQUEST)
+    if finished and Run.open(folder).config.get("quantize") is not None:
         raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
     if path is None:
         raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
@@ -54,12 +53,6 @@ def remove_run(folder: Path) -> None:
     board = [*folder.glob("tensorboard/events.out.tfevents.*"), folder / TRACKED]
     for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
         path.unlink(missing_ok=True)
-
-
-def _is_quantized(folder: Path) -> bool:
-    if not (folder / "run.json").is_file():
-        return False
-    return Run.open(folder).config.get("quantize") is not None
 
 
 def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.settings import saved_settings
 from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
-from lmtool.system.checksummed_file import checksum_of
+from lmtool.system.checksums import checksum_of
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import RUN
 
@@ -60,22 +60,11 @@ class Run:
     started_in: str = field(default_factory=os.getcwd)
 
     def settings(self, group: str) -> Any:
-        """Return the settings of the option that the run used in a group.
-
-        Raises UserError if the option is not in use here, or the saved values do not fit it.
-        """
+        """Return the settings of the option that the run used in a group."""
         saved = self.config.get(group)
         if not isinstance(saved, dict):
             raise UserError(f"{self.folder / 'run.json'} is damaged (no settings of its {group}): {REMEDY}")
         return saved_settings(saved, group, self.origins)
-
-    @property
-    def across_sentences(self) -> bool:
-        """Whether contexts of the model, or of a member that still exists, cross sentences."""
-        if self.kind == "ensemble":
-            there = [Path(member) for member in self.members if (Path(member) / "run.json").is_file()]
-            return any(Run.open(member).across_sentences for member in there)
-        return bool((self.config.get("model") or {}).get("across_sentences"))
 
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
@@ -96,10 +85,7 @@ class Run:
                 raise UserError(f"{path} is damaged, or of another run (its checksum is not in run.json): {REMEDY}")
 
     def save(self) -> None:
-        """Write run.json with the checksums of the run's files, which completes the folder.
-
-        Raises UserError if it cannot be written.
-        """
+        """Write run.json with the checksums of the run's files, which completes the folder."""
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self.files_of_model())]
         self._write({path.name: checksum_of(path) for path in files if path.is_file()})
 
@@ -123,7 +109,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Read a run folder. Raises UserError if it is not one or of another version."""
+        """Read a run folder."""
         _require_no_model_file(folder)
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path")
@@ -191,7 +177,7 @@ def has_state(folder: Path) -> bool:
 
 
 def newest() -> Path:
-    """Return the newest run below ./outputs and ./multirun. Raises UserError if they contain no run."""
+    """Return the newest run below ./outputs and ./multirun."""
     runs = [path for top in ("outputs", "multirun") for path in Path(top).glob("**/run.json")]
     if not runs:
         raise UserError("no run below ./outputs or ./multirun: make one with lmtool train, or name one with run=PATH")
@@ -199,9 +185,7 @@ def newest() -> Path:
 
 
 def run_folder(named: str | None) -> Path:
-    """Return the run folder of `run=`, or the newest one. Raises UserError if no run exists, and for an ARPA file
-    and a binary file of KenLM.
-    """
+    """Return the run folder of `run=`, which may not be an ARPA file or a binary file of KenLM, or the newest one."""
     if named:
         _require_no_model_file(Path(named))
     return Path(named) if named else newest()

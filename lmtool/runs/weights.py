@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from torch import nn
 from lmtool import __version__
 from lmtool.errors import UserError, first_line
 from lmtool.runs.run import REMEDY
-from lmtool.system.files import CHECKSUM, atomic_write
+from lmtool.system.checksums import KEY, ZEROS, seal, verify
+from lmtool.system.files import atomic_write
 from lmtool.system.schemas import parsed
 from lmtool.trees.tree import Tree
 
@@ -33,13 +33,13 @@ SCALE = ".row_scale"  # suffix of the names of scales
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
     """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
 
-    bits: None for float32; 16 or 8 as in `quantized`. Raises UserError if the file cannot be written or a weight is
-    outside the float16 range.
+    bits: None for float32; 16 or 8 as in `quantized`.
     """
     tensors, tied = _arrays_of(model)
     if bits is not None:
         tensors, notes = quantized(tensors, bits), notes | {QUANTIZED: str(bits)}
-    _write(tensors, path, notes | {TIED: json.dumps(tied)})
+    with atomic_write(path) as temporary:
+        write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
 
 
 def export_weights(
@@ -55,7 +55,7 @@ def export_weights(
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
-    `quantized`. Raises UserError if the file cannot be written.
+    `quantized`.
     """
     tensors, tied = _arrays_of(model)
     if bits is not None:
@@ -64,7 +64,8 @@ def export_weights(
         tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
     description = {"lmtool": __version__, **about, "tied": tied}
     notes = {"description": json.dumps(description), "words": json.dumps(list(words))}
-    _write(tensors, path, notes)
+    with atomic_write(path) as temporary:
+        write_tensors(tensors, temporary, notes)
 
 
 def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
@@ -99,7 +100,7 @@ def restored(tensors: dict[str, Array]) -> dict[str, Array]:
         if name + SCALE in tensors:
             scale = tensors[name + SCALE].reshape(-1, *[1] * (values.ndim - 1))
             whole[name] = values * scale
-        elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in tensors:
+        elif not name.endswith(SCALE):
             whole[name] = values.astype(np.float32) if values.dtype == np.float16 else values
     return whole
 
@@ -118,36 +119,25 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
     return tensors, tied
 
 
-def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
-    notes = notes | {CHECKSUM: _checksum_of(tensors, notes)}
-    with atomic_write(path) as temporary:
-        try:
-            safetensors.numpy.save_file(tensors, temporary, metadata=notes)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+def write_tensors(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
+    """Write arrays with notes as metadata, and a checksum. Raises OSError if the file cannot be written."""
+    try:
+        safetensors.numpy.save_file(tensors, path, metadata=notes | {KEY: ZEROS})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    seal(path)
 
 
-def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
-    """Return the CRC-32 of tensors, with their names, types and shapes, and of notes."""
-    checksum = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
-    for name, values in sorted(tensors.items()):
-        checksum = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), checksum)
-        checksum = zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data, checksum)
-    return f"{checksum:08x}"
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Read a safetensors file and verify its checksum; return arrays, notes, and whether a checksum exists.
+def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Verify a safetensors file and read its arrays and notes.
 
     Raises ValueError, SafetensorError or OSError if it is damaged.
     """
+    verify(path)
     with safe_open(path, framework="np") as file:  # memory-maps the file
         notes = dict(file.metadata() or {})
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-    written = notes.pop(CHECKSUM, None)
-    if written is not None and written != _checksum_of(tensors, notes):
-        raise ValueError("its checksum differs")
-    return tensors, notes, written is not None
+        notes.pop(KEY, None)
+        return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 - it is not a dictionary
 
 
 @contextmanager
@@ -164,10 +154,10 @@ def _whole(what: str, path: Path) -> Iterator[None]:
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
 
-    Raises UserError if the file is missing or damaged, or belongs to a model with another shape or tree.
+    Raises UserError if they are of a model with another shape or tree.
     """
     with _whole("checkpoint", path):
-        tensors, notes, _ = read_tensors(path)
+        tensors, notes = read_tensors(path)
         if QUANTIZED in notes:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
@@ -182,18 +172,19 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """Read the notes written with the weights. Raises UserError if the file is missing or damaged."""
+    """Read the notes written with the weights."""
     with _whole("checkpoint", path):
         return read_tensors(path)[1]
 
 
 def save_tree(tree: Tree, path: Path) -> None:
     """Write a tree, completely or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
-    _write({"children": tree.children, "leaf_words": tree.leaf_words}, path, {})
+    with atomic_write(path) as temporary:
+        write_tensors({"children": tree.children, "leaf_words": tree.leaf_words}, temporary, {})
 
 
 def load_tree(path: Path) -> Tree:
-    """Read a tree and verify its checksum. Raises UserError if the file is missing or damaged."""
+    """Read a tree and verify its checksum."""
     with _whole("tree", path):
         arrays = read_tensors(path)[0]
         return Tree(arrays["children"], arrays["leaf_words"])

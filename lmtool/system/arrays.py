@@ -52,6 +52,13 @@ def described(value: Any) -> str:
     return f"{value.dtype} {list(value.shape)}{unusual}".replace("torch.", "")
 
 
+def fits(found: Sequence[int], shape: Sequence[Size]) -> bool:
+    """Return whether the shape of an array or tensor is a given one, in which a letter stands for any size."""
+    return len(found) == len(shape) and all(
+        size == want or isinstance(want, str) for size, want in zip(found, shape, strict=True)
+    )
+
+
 def out_of_range(low: int, high: int) -> str:
     """Describe the end of some numbers that is out of range if they must be 0 or more, for messages."""
     return f"a minimum of {low:,}" if low < 0 else f"a maximum of {high:,}"
@@ -67,9 +74,8 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     """
     array = as_array(where, value)
     ids = "" if below is None else f" from 0 to {below - 1:,}"
-    sizes = [size if isinstance(size, int) else found for size, found in zip(shape, array.shape, strict=False)]
     integers = array.dtype.kind in "iu" or array.size == 0
-    if list(array.shape) != sizes or len(shape) != array.ndim or not integers:
+    if not (integers and fits(array.shape, shape)):
         raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {described(array)}")
     limit = (1 << 63) if below is None else below
     # Negative numbers are the largest without their sign: one pass for both ends.
@@ -144,9 +150,7 @@ def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
 
 
 def decimal(text: str) -> float:
-    """Return the number in an ASCII text, nan for other text: Python's float also takes 1_0 and the digits of all
-    scripts.
-    """
+    """Return the number in an ASCII text, nan for other text; Python's float also takes 1_0 and other digits."""
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -18,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
+from lmtool.system.checksums import KEY, ZEROS, DamagedFile, seal, verify
 from lmtool.system.schemas import OBJECT, parsed, require_kind
 
 NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz")  # suffixes of packed files
-CHECKSUM = "checksum"  # key of the checksum of an object
 NOT_FINITE = "not_finite"  # key of what null stands for
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
@@ -102,7 +101,7 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Flush a file to disk, if it exists. Raises OSError if that fails."""
+    """Flush a file to disk, if it exists."""
     with suppress(FileNotFoundError), path.open("rb+") as handle:  # Windows syncs only files that are open for writing
         os.fsync(handle.fileno())
 
@@ -187,7 +186,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents unless it exists. Raises UserError if it cannot be made."""
+    """Make a folder and its parents unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -195,17 +194,17 @@ def make_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write an object as indented JSON, completely or not at all, with a checksum as its last entry.
+    """Write an object as indented JSON, completely or not at all, with a checksum as its first entry.
 
     JSON has no inf and nan: null takes their place, and an entry `not_finite` says which it is, e.g. {"perplexity":
     "inf"}.
     """
     replaced: dict[str, str] = {}
-    value = _finite({key: entry for key, entry in value.items() if key not in (CHECKSUM, NOT_FINITE)}, "", replaced)
-    value |= {NOT_FINITE: replaced} if replaced else {}
-    value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
+    value = _finite({key: entry for key, entry in value.items() if key not in (KEY, NOT_FINITE)}, "", replaced)
+    value = {KEY: ZEROS} | value | ({NOT_FINITE: replaced} if replaced else {})
     with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_bytes(json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
+        seal(temporary)
 
 
 def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
@@ -228,26 +227,25 @@ def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None =
     something else.
     """
     try:
-        value = parsed(path.read_text(encoding="utf-8"))
+        value = parsed(path.read_bytes())
+        if version is not None and isinstance(value, dict) and value.get("format", version) != version:
+            raise UserError(f"{path} is of another version of lmtool (format {value['format']}): {remedy}")
+        verify(path)
+        if isinstance(value, dict):
+            value.pop(KEY, None)
+        require_kind(value, kind)
+    except DamagedFile as error:
+        by_hand = f'delete its entry "{KEY}" if you changed it by hand'
+        raise UserError(f"{path} is not as it was written: {error}; {by_hand}, otherwise {remedy}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
-    written = value.pop(CHECKSUM, None) if isinstance(value, dict) else None
-    if written is not None and written != _checksum_of(value):
-        by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
-        raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
-    if version is not None and isinstance(value, dict) and value.get("format", version) != version:
-        raise UserError(f"{path} is of another version of lmtool (format {value['format']}): {remedy}")
-    try:
-        require_kind(value, kind)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}): {remedy}") from error
     return value
 
 
 def read_json_lines(path: Path, remedy: str, kind: Any) -> list[Any]:
-    """Read a file with one JSON value of a kind per line. Raises UserError, naming the line, if one is another."""
+    """Read a file with one JSON value of a kind per line."""
     try:
         texts = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -259,14 +257,3 @@ def read_json_lines(path: Path, remedy: str, kind: Any) -> list[Any]:
         except ValueError as error:
             raise UserError(f"{path} is damaged in line {number} ({error}): {remedy}") from None
     return values
-
-
-def has_checksum(path: Path) -> bool:
-    """Return whether a JSON file has an object with a checksum."""
-    value = json.loads(path.read_text(encoding="utf-8"))
-    return isinstance(value, dict) and CHECKSUM in value
-
-
-def _checksum_of(value: dict[str, Any]) -> str:
-    """Return the CRC-32 of an object's JSON without spaces, its keys sorted."""
-    return f"{zlib.crc32(json.dumps(value, sort_keys=True, separators=(',', ':')).encode()):08x}"

@@ -1,4 +1,4 @@
-"""Write HDF5 files completely and sealed; verify them before the HDF5 library, which can hang on damage, parses them.
+"""HDF5 files with a checksum, verified before the HDF5 library, which can hang on damage, parses them.
 
 HDF5 can name other files, by external links, external raw storage and virtual datasets, can load a plugin to undo a
 filter, and can declare arrays of any size in a small file. lmtool writes none of these, and a file that has them is
@@ -15,12 +15,13 @@ import h5py
 import numpy as np
 
 from lmtool.errors import UserError, first_line
-from lmtool.system.checksummed_file import BLOCK, HEADER, DamagedFile, seal, verify
+from lmtool.system.checksums import HEAD, KEY, ZEROS, DamagedFile, seal, verify
 from lmtool.system.files import atomic_write, cannot_write, reserve
 from lmtool.system.schemas import require_kind
 
 VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
-SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files that are not sealed
+SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files of other programs
+USER_BLOCK = f'lmtool\n"{KEY}": "{ZEROS}"\n'.ljust(HEAD, "\n").encode()
 # Aligned arrays, in the format of HDF5 1.10, whose objects have no times: the same numbers give the same bytes.
 MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_interval": 8}
 
@@ -29,15 +30,16 @@ MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_i
 def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = False) -> Iterator[h5py.File]:
     """Create an HDF5 file of about `size` bytes, sealed and renamed to `path` if the block ends without an error.
 
-    synced: whether to flush it to disk. mapped: whether its arrays can be memory-mapped, each in one piece. Raises
-    UserError if the disk is full or the folder cannot be written to.
+    synced: whether to flush it to disk. mapped: whether its arrays can be memory-mapped, each in one piece.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        reserve(path, size + 4 * size // BLOCK + (1 << 16))
+        reserve(path, size + (1 << 16))
         with atomic_write(path, synced=synced) as temporary:
-            with h5py.File(temporary, "w", userblock_size=HEADER, **(MAPPED if mapped else {})) as file:
+            with h5py.File(temporary, "w", userblock_size=HEAD, **(MAPPED if mapped else {})) as file:
                 yield file
+            with temporary.open("r+b") as written:
+                written.write(USER_BLOCK)
             seal(temporary)
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -46,29 +48,19 @@ def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = Fa
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading. A sealed one is verified first; others have no checksums.
+    """Verify an HDF5 file and open it for reading; files of other programs have no checksum.
 
-    Raises DamagedFile, with the place, if it is damaged, and OSError if it is not an HDF5 file or cannot be read.
+    Raises DamagedFile if it is damaged, and OSError if it is not an HDF5 file or cannot be read.
     """
-    verify_hdf5(path)
+    if not verify(path):
+        with path.open("rb") as file:
+            if file.read(len(SIGNATURE)) != SIGNATURE:
+                raise DamagedFile("it does not begin as an HDF5 file of lmtool")
     return h5py.File(path, "r")
 
 
-def verify_hdf5(path: Path) -> bool:
-    """Verify an HDF5 file and return True if it is sealed, else False. Raises DamagedFile and OSError."""
-    if verify(path):
-        return True
-    with path.open("rb") as file:
-        if file.read(len(SIGNATURE)) != SIGNATURE:
-            raise DamagedFile("it does not begin as an HDF5 file of lmtool")
-    return False
-
-
 def attributes(item: h5py.Group | h5py.Dataset, kinds: dict[Any, Any]) -> dict[str, Any]:
-    """Return the attributes of a part of a file as plain values. kinds: as in lmtool.system.schemas.
-
-    Raises ValueError, naming the attribute, if one is missing or of another kind.
-    """
+    """Return the attributes of a part of a file as plain values. kinds: as in lmtool.system.schemas."""
     found = {name: value.item() if isinstance(value, np.generic) else value for name, value in item.attrs.items()}
     require_kind(found, kinds, item.name.strip("/"))
     return found

@@ -29,7 +29,7 @@ def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
 
     The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a killed process leaves
     the file but no lock. If the file system does not support locks, or on Windows, nothing is locked. Raises UserError
-    if another process, or another block of this one, has locked the folder, and if the folder cannot be written to.
+    if another process, or another block of this one, has locked the folder.
     """
     with _opened(folder / lock) as handle:
         if not _take(handle):
@@ -44,7 +44,7 @@ def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold a file for this process until the block ends, by a lock like `folder_lock` beside it, when it is free.
 
     waiting: called once, with the holder's name, if it is not free immediately. It works between machines if the file
-    system shares its locks, as NFS does. Raises UserError if the folder cannot be written to.
+    system shares its locks, as NFS does.
     """
     lock = path.with_name(f".{path.name}.lock")
     told = False

@@ -133,9 +133,7 @@ def restore_threads() -> Iterator[None]:
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
-    """Return consecutive pieces of range(total) of about equal size, as (first, last + 1); by default one per
-    thread.
-    """
+    """Return consecutive pieces of range(total) of about equal size, by default one per thread: (first, last + 1)."""
     count = pieces or threads()
     ends = [total * piece // count for piece in range(count + 1)]
     return list(itertools.pairwise(ends))
@@ -172,17 +170,19 @@ def run(calls: Iterable[Call]) -> list[Any]:
 
 
 def _has_team() -> bool:
-    """Return whether this thread's OpenMP team is the one of torch's calls: each thread that calls OpenMP has its
-    own.
-    """
+    """Return whether this thread's OpenMP team is that of torch's calls: each thread that calls OpenMP has its own."""
     return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
 
 
 def _of_workers(shares: list[list[Call]]) -> list[list[Any] | BaseException]:
-    answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in shares]
-    for worker, share, answer in zip(_some_workers(len(shares) - 1), shares[1:], answers[1:], strict=True):
+    answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in shares[1:]]
+    while len(_workers) < len(answers):
+        tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]] = SimpleQueue()
+        threading.Thread(target=_work, args=(tasks,), name=f"lmtool-{len(_workers)}", daemon=True).start()
+        _workers.append(tasks)
+    for worker, share, answer in zip(_workers, shares[1:], answers, strict=False):
         worker.put((share, answer))
-    return [_results(shares[0]), *(answer.get() for answer in answers[1:])]
+    return [_results(shares[0]), *(answer.get() for answer in answers)]
 
 
 def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | BaseException]:
@@ -226,14 +226,6 @@ def _results(calls: list[Call]) -> list[Any] | BaseException:
         return error
     finally:
         _here.working = False
-
-
-def _some_workers(count: int) -> list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]]:
-    while len(_workers) < count:
-        tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]] = SimpleQueue()
-        threading.Thread(target=_work, args=(tasks,), name=f"lmtool-{len(_workers)}", daemon=True).start()
-        _workers.append(tasks)
-    return _workers[:count]
 
 
 def _work(tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]) -> None:

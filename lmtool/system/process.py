@@ -16,7 +16,6 @@ from lmtool.errors import Interrupted, UserError
 FOLDER = "NUMBA_CACHE_DIR"  # numba's own setting
 PACKAGE = Path(__file__).resolve().parent.parent
 
-
 MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
 # Environment variables that are whole numbers, read here and by the libraries, with their bounds.
 NUMBERS = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), (1, MAX_THREADS))

@@ -75,9 +75,7 @@ def letters_of(text: str) -> list[str]:
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table in plain text: text flush left, numbers flush right, a dash for None, control characters
-    escaped. Columns are those of a terminal.
-    """
+    """Return a table in plain text: text flush left, numbers flush right, `-` for None, controls escaped."""
     header = [for_terminal(name) for name in header]
     shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
     widths = [max(columns(line[k]) for line in [header, *shown]) for k in range(len(header))]
@@ -109,9 +107,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell as text: integers with separators, other numbers with at least five significant digits, `-` for
-    None.
-    """
+    """Return a cell as text: integers with separators, other numbers with five or more digits, `-` for None."""
     if cell is None:
         return "-"
     if isinstance(cell, bool) or not isinstance(cell, int | float):
@@ -130,9 +126,7 @@ def size_text(size: int) -> str:
 
 
 def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
-    """Return rows as CSV without formulas for spreadsheets: a text that would begin one gets a `'` before it (see OWASP
-    on CSV injection).
-    """
+    """Return rows as CSV; a text that a spreadsheet would take for a formula gets a `'` before it (OWASP)."""
     import csv
 
     written = io.StringIO()
@@ -154,7 +148,6 @@ def _without_formula(cell: Cell) -> Cell:
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in HTML for notebooks: everything escaped, numbers flush right."""
-
     from html import escape
 
     def line(tag: str, cells: Sequence[Cell]) -> str:
@@ -169,13 +162,8 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
-GAP = "  "  # between two parts of a line
-
-
 def progress_bar(**options: Any) -> Any:
-    """Return a tqdm bar with these options, which disappears at its end: a widget in a notebook with ipywidgets, else
-    text.
-    """
+    """Return a tqdm bar, which disappears at its end: a widget in a notebook with ipywidgets, else text."""
     if "IPython" in sys.modules:
         from tqdm import TqdmWarning
 
@@ -211,9 +199,7 @@ def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
 
 
 def write_above(bar: Any, text: str) -> None:
-    """Print a line above a bar: on standard error, or in a notebook, which shows that as an error, on standard
-    output.
-    """
+    """Print a line above a bar: on standard error, which a notebook shows as an error, or there on standard output."""
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
 
 
@@ -251,9 +237,9 @@ def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
     """Join parts, each with its rank, in one line of at most `columns`; parts of the highest ranks are left out."""
     kept: list[tuple[str, int]] = []
     for part in sorted(parts, key=lambda part: part[1]):
-        if columns is None or len(GAP.join(text for text, _ in [*kept, part])) <= columns:
+        if columns is None or len("  ".join(text for text, _ in [*kept, part])) <= columns:
             kept.append(part)
-    return GAP.join(part[0] for part in parts if part in kept)
+    return "  ".join(part[0] for part in parts if part in kept)
 
 
 def write_out(text: str = "", *, end: str | None = None) -> None:

@@ -23,11 +23,11 @@ from lmtool.system import parallel
 from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import optimizers
 from lmtool.training.batches import make_batches
-from lmtool.training.captured_step import CapturedStep, can_capture
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
+from lmtool.training.step import make_step
 
 MAX_LOSS = 1e6  # nats, in absolute value: from a larger one no training recovers
 MAX_VALID_LOSS = 700.0  # nats: the perplexity on valid must be finite
@@ -94,24 +94,15 @@ class _Training:
         self.batch_size = self.batches.size // processes.size  # of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
-        dense = optimizers.use_gradients(model, settings.embedding_gradients, processes)
+        optimizers.use_gradients(model, settings.embedding_gradients, processes)
         if settings.compile:
             model.encoder.compile()
-        self.parameters = list(model.parameters())
         self.optimizers = optimizers.make_optimizers(model, plan.optim)
-        self.shared = SharedModel(model, processes) if processes.size > 1 else None
-        self.whole_step: NetworkStep | CapturedStep | None = None
-        if self.shared is None and not dense:
-            self.whole_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.max_grad_norm)
-        if self.shared is None and not settings.compile and can_capture(model, self.optimizers):
-            self.whole_step = CapturedStep(model, self.optimizers, self.batch_size, settings.max_grad_norm)
+        shared = SharedModel(model, processes) if processes.size > 1 else None
+        self.step = make_step(model, plan.optim, settings, self.optimizers, self.batch_size, shared)
         self.average = optimizers.Average(model)
         self.progress = Progress()
-        self.reporter = Reporter(
-            out if processes.first else None,
-            bar=bar,
-            loss_is_log_prob=plan.loss_is_log_prob,
-        )
+        self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
         self._ended = False  # by on_evaluation
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
@@ -167,18 +158,7 @@ class _Training:
         )
 
         # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
-        if self.whole_step is not None:  # a form of the whole step
-            value = self._converging(self.whole_step.step(contexts, targets, progress.rate, MAX_LOSS))
-        else:
-            loss = self.model(contexts, targets) if self.shared is None else self.shared(contexts, targets)
-            for parameter in self.parameters:  # as zero_grad, without its hooks
-                parameter.grad = None
-            loss.backward()
-            if self.shared is not None:
-                self.shared.share_rows()
-            value = self._converging(loss.item())
-            optimizers.update(self.parameters, self.optimizers, progress.rate, settings.max_grad_norm)
-
+        value = self._converging(self.step.step(contexts, targets, progress.rate, MAX_LOSS))
         self.average.add()
 
         # The count.
@@ -321,9 +301,9 @@ class _Training:
 
     def computed_by(self) -> dict[str, Any]:
         """Return the precision and the forms of the steps so far, under the names of Trained."""
-        used, before, whole = forms.used(self.model), self._computed_before, self.whole_step
-        names = {*before["forms"], *(each.name for each in used), *([whole.name] if whole and whole.name else [])}
-        bf16 = whole.bf16 if whole else self.model.encodes_in_bf16(self.batch_size)
+        used, before = forms.used(self.model), self._computed_before
+        names = {*before["forms"], *(each.name for each in used), self.step.name} - {""}
+        bf16 = self.step.bf16 if isinstance(self.step, NetworkStep) else self.model.encodes_in_bf16(self.batch_size)
         bf16 = bf16 or before["precision"] == "bf16" or any(each.bf16 for each in used)
         return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}
 

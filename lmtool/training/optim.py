@@ -45,7 +45,6 @@ class SgdOptim(OptimConfig):
     momentum: float = setting(min=0, below=1)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """Build torch's SGD, fused; with momentum on a GPU, each operation works on all parameters together."""
         of_torch = groups.decayed(self.decay)
         if self.momentum and not groups.on_cpu:
             return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
@@ -55,7 +54,6 @@ class SgdOptim(OptimConfig):
         return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build SGD for sparse gradients: updates, weight decay and momentum apply only to rows with a gradient."""
         return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr, momentum=self.momentum)
 
 
@@ -82,16 +80,13 @@ class AsgdOptim(OptimConfig):
     patience: int = setting(min=1)
 
     def averages_after(self, losses: list[float]) -> bool:
-        """Return whether the last loss is above the lowest of those more than `patience` evaluations before it."""
         before = losses[: -1 - self.patience]
         return bool(before) and losses[-1] > min(before)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """Build torch's SGD, fused."""
         return _torch("SGD")(groups.decayed(self.decay), lr=self.lr, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build SGD for sparse gradients: updates and weight decay apply only to rows with a gradient."""
         return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr)
 
 
@@ -116,12 +111,10 @@ class AdagradOptim(OptimConfig):
     eps: float = setting(above=0)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """Build torch's Adagrad, fused on a CPU, the only device for which torch has a fused step."""
-        fused = groups.on_cpu
+        fused = groups.on_cpu  # the only device for which torch has a fused step
         return _torch("Adagrad")(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build Adagrad for sparse gradients: updates and weight decay apply only to rows with a gradient."""
         return neural.RowAdagrad(groups.decayed(self.decay, key="l2"), lr=self.lr, eps=self.eps)
 
 
@@ -154,11 +147,9 @@ class AdamOptim(OptimConfig):
         return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """Build torch's Adam, fused."""
         return _torch("Adam")(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build Adam for sparse gradients: rows make up for the steps without them, weight decay excluded."""
         return neural.RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), correct_skipped_steps=True)
 
 
@@ -185,13 +176,10 @@ class AdamwOptim(AdamOptim):
     kind: str = "adamw"
 
     def fill_in(self, output: OutputConfig) -> None:
-        """Set the decay that suits the output layer, if none is given."""
         self.weight_decay = output.weight_decay if self.weight_decay is None else self.weight_decay
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """Build torch's AdamW, fused."""
         return _torch("AdamW")(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build AdamW for sparse gradients: rows make up for the steps without them, weight decay included."""
         return neural.RowAdam(groups.decayed(self.decay), **self.arguments(), correct_skipped_steps=True)

@@ -5,7 +5,7 @@ weights, and the learning-rate range test: a few hundred steps at rising rates s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
 from lmtool.neural.devices import fits_dense
-from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimizers.base import ParameterGroups, clip_gradients
+from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.runs.run import START, RangeTest, start_of
-from lmtool.training.optim import SgdOptim
 from lmtool.training.processes import Processes
+from lmtool.training.step import Step
 
 MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
@@ -54,30 +53,6 @@ def make_optimizers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.
     if sparse:
         optimizers.append(optim.sparse(ParameterGroups.of(sparse, model)))
     return optimizers
-
-
-def make_network_step(
-    model: NeuralModel, optim: OptimConfig, examples: int, max_norm: float | None
-) -> NetworkStep | None:
-    """Return the fused step of a plain network by plain gradient descent, with batches of that many examples.
-
-    None for any other network or optimizer. max_norm: of all gradients together; None for no limit.
-    """
-    if type(optim) is not SgdOptim or optim.momentum:
-        return None
-    return network_step(model, optim.decay, examples, max_norm)
-
-
-def update(
-    parameters: Iterable[nn.Parameter], optimizers: list[torch.optim.Optimizer], rate: float, max_norm: float | None
-) -> None:
-    """Change parameters by their gradients, at a learning rate; max_norm: of all gradients together, None: no limit."""
-    if max_norm is not None:
-        clip_gradients(parameters, max_norm)
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
 
 
 class Average:
@@ -174,24 +149,16 @@ def range_test(
     says whether the lowest loss is at an edge of the range or within the noise of single batches.
     """
     model.train()
-    rates: list[float] = []
-    losses: list[float] = []
-    smoothed: list[float] = []
+    step, rates, losses, smoothed = Step(model, optimizers, max_grad_norm), list[float](), list[float](), list[float]()
     for rate in np.geomspace(*limits, steps).tolist():
-        contexts, targets = next(batches)
-        loss = model(contexts, targets)
-        value = loss.item()
-        if not math.isfinite(value):
+        loss = step.step(*next(batches), rate, math.inf)
+        if not math.isfinite(loss):
             break
         rates.append(rate)
-        losses.append(value)
+        losses.append(loss)
         smoothed.append(_running_mean(losses))
         if smoothed[-1] > min(smoothed) + DIVERGED:
             break
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        update(model.parameters(), optimizers, rate, max_grad_norm)
     return propose(rates, losses, smoothed, diverged=len(rates) < steps)
 
 

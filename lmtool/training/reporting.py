@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,8 @@ class Reporter:
 
     def __init__(self, out: Path | None, *, bar: bool, loss_is_log_prob: bool) -> None:
         self._out = out
-        self._bar = progress_bar(
-            total=100,
-            disable=not bar or out is None,
-            dynamic_ncols=True,
-            bar_format="{percentage:3.0f} %|{bar}| {desc}",
-        )
+        bar_format = "{percentage:3.0f} %|{bar}| {desc}"
+        self._bar = progress_bar(total=100, disable=not bar or out is None, dynamic_ncols=True, bar_format=bar_format)
         self._every = LINE_INTERVAL if self._bar.disable else BAR_INTERVAL
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
@@ -106,7 +102,7 @@ class Reporter:
         self._last_report = time.perf_counter()
         before = loss if self._loss_before is None else self._loss_before
         on_train = self._on_train(share * loss + (1 - share) * before)
-        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (_speed(speed), 4), *self._left(done, clock, 2)]
+        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (f"{speed:,.0f} examples/s", 4), *self._left(done, clock, 2)]
         if not self._logged(done, parts):
             columns = self._bar.format_dict["ncols"]
             self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
@@ -124,7 +120,7 @@ class Reporter:
             (f"epoch {line['epoch']:.2f}", 2),
             (self._on_train(line["train_loss"]), 3),
             (f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}", 1),
-            (_speed(line["examples_per_second"]), 6),
+            (f"{line['examples_per_second']:,.0f} examples/s", 6),
             *self._left(done, line["seconds"], 5),
         ]
         if line["valid_accuracy"] is not None:
@@ -186,7 +182,7 @@ class Reporter:
         return f"train loss {loss:.4f}"
 
 
-class Trackers:
+class Trackers(AbstractContextManager["Trackers"]):
     """The trackers of one training, a context manager, at whose end those that have no result end without one.
 
     folder: the run folder. about: settings and store of the training. resumed: whether earlier runs are continued.
@@ -204,9 +200,6 @@ class Trackers:
         self.tell(lambda each: ids.update({each.kind: each.begin(folder, settings, ids.get(each.kind))}))
         self._begun = True
         write_json(folder / TRACKED, ids)
-
-    def __enter__(self) -> Trackers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.end(None)
@@ -246,7 +239,3 @@ def numbers_in(values: Line) -> dict[str, float]:
 
 def _perplexity(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if value < 1e6 else f"{value:.2e}"
-
-
-def _speed(examples_per_second: float) -> str:
-    return f"{examples_per_second:,.0f} examples/s"

@@ -26,7 +26,6 @@ class ConstantSchedule(ScheduleConfig):
     kind: str = "constant"
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return the peak."""
         return peak
 
 
@@ -47,7 +46,6 @@ class LinearSchedule(ScheduleConfig):
     kind: str = "linear"
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak left."""
         return peak * max(left, 0.0)
 
 
@@ -68,7 +66,6 @@ class CosineSchedule(ScheduleConfig):
     kind: str = "cosine"
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak (1 - cos(pi left)) / 2."""
         return peak * 0.5 * (1 - math.cos(math.pi * min(max(left, 0.0), 1.0)))
 
 
@@ -90,7 +87,6 @@ class InverseSchedule(ScheduleConfig):
     decay: float = setting(above=0)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak / (1 + decay steps)."""
         return peak / (1 + self.decay * steps)
 
 
@@ -114,12 +110,10 @@ class PlateauSchedule(ScheduleConfig):
     patience: int = setting(min=1)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak factor^drops."""
         factor: float = self.factor**drops
         return peak * factor
 
     def lowers_after(self, waited: int) -> bool:
-        """Return whether `waited` is a multiple of the patience."""
         return waited % self.patience == 0
 
 
@@ -151,13 +145,11 @@ class StepsSchedule(ScheduleConfig):
             self.milestones = [int(m) for m in self.milestones]
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak gamma^k after k of the milestones."""
         done = 1 - left * (1 - self.warmup) if self.milestones[-1] < 1 else steps
         factor: float = self.gamma ** sum(milestone <= done for milestone in self.milestones)
         return peak * factor
 
     def require_steps(self, steps: int, budget: str) -> None:
-        """Raise UserError if the budget of `steps` steps ends before the last milestone."""
         if self.milestones[-1] >= max(steps, 1):
             fitting = str([m for m in self.milestones if m < steps] or [0.5, 0.75]).replace(" ", "")
             remedy = f"remove the last ones or train for more steps, e.g. schedule.milestones={fitting}"

@@ -1,34 +1,32 @@
 """Checkpoints to resume from: weights, optimizers, random states and positions, in a file that can execute nothing.
 
-A safetensors file holds the tensors and, in its header, the other values as JSON and a digest of both. It is written
-whole or not at all, and the previous one is kept.
+A safetensors file holds the tensors and, in its header, the other values as JSON and its checksum. It is written whole
+or not at all, and the previous one is kept.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import STATE, STATE_BEFORE
+from lmtool.runs.weights import read_tensors, write_tensors
 from lmtool.system import schemas
+from lmtool.system.checksums import verify
 from lmtool.system.files import atomic_write, remove_stale
 from lmtool.system.schemas import OBJECT, require_kind
 
-FORMAT = 3
+FORMAT = 4
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 
@@ -50,14 +48,10 @@ def save_state(state: State, folder: Path) -> None:
 
     Raises UserError if it cannot be written: the two earlier ones are then unchanged.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
-    text = json.dumps({"format": FORMAT, **state.values})
-    notes = {"values": text, "digest": _digest(tensors, text)}
+    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.tensors.items()}
+    notes = {"values": json.dumps({"format": FORMAT, **state.values})}
     with atomic_write(folder / STATE) as temporary:
-        try:
-            safetensors.torch.save_file(tensors, temporary, metadata=notes)
-        except SafetensorError as error:  # raised instead of OSError
-            raise OSError(str(error)) from error
+        write_tensors(arrays, temporary, notes)
         if (folder / STATE).exists():
             (folder / STATE).replace(folder / STATE_BEFORE)
 
@@ -82,7 +76,7 @@ def load_state(folder: Path) -> State | None:
                 state = read_state(path)
             except (SafetensorError, OSError, ValueError) as error:
                 damaged.append(path)
-                log.warning("%s is damaged or cut off (%s)", path, str(error).splitlines()[0] if str(error) else "-")
+                log.warning("%s is damaged or cut off (%s)", path, first_line(error))
                 continue
             if damaged:
                 log.warning("resuming from %s instead, step %d", path, state.values["progress"]["step"])
@@ -94,27 +88,14 @@ def load_state(folder: Path) -> State | None:
 
 def read_state(path: Path) -> State:
     """Read one checkpoint. Raises SafetensorError, OSError, ValueError for damage, UserError for another version."""
-    with safe_open(path, framework="pt") as file:
-        notes = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-    text = notes.get("values", "")
-    if notes.get("digest") != _digest(tensors, text):
-        raise ValueError("its digest does not match its content")
-    values = schemas.parsed(text, OBJECT)
+    arrays, notes = read_tensors(path)
+    values = schemas.parsed(notes.get("values", ""), OBJECT)
     if values.get("format") != FORMAT:
         raise UserError(f"{path} is of another version of lmtool (format {values.get('format')}): train from scratch")
+    if not verify(path):
+        raise ValueError("it has no checksum")
     require_kind(values, schemas.STATE)
-    return State(tensors, values)
-
-
-def _digest(tensors: dict[str, Tensor], text: str) -> str:
-    digest = hashlib.blake2b(text.encode(), digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if tensor.numel():  # an empty one may have a stride of 0, which torch does not view as bytes
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return State({name: torch.from_numpy(array) for name, array in arrays.items()}, values)
 
 
 def model_tensors(model: NeuralModel) -> dict[str, Tensor]:
@@ -137,13 +118,3 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
-
-
-@contextmanager
-def random_states_restored(device: torch.device) -> Iterator[None]:
-    """Restore torch's random states when the block ends, since in Python they are the user's."""
-    random = random_states(device)
-    try:
-        yield
-    finally:
-        set_random_states(random, device)

@@ -214,17 +214,14 @@ def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
 
 
 @compiled
-def merge_words(
-    after_starts: Any, after: Any, before_starts: Any, before: Any, clusters: int, table: Any
-) -> tuple[Any, Any, Any]:
+def merge_words(after: Any, before: Any, clusters: int, table: Any) -> tuple[Any, Any, Any]:
     """Add the words in their order, each as a cluster; whenever there are more than `clusters`, two merge.
 
-    At the end all merge, two by two. after: `[E, 2]`, the words that follow each word, and counts; those of word w from
-    after_starts[w] on, `[W + 1]`. before: likewise the words before it. Returns the cluster of each word `[W]`, named
-    by one of its words, and for every merging the two clusters, the one that keeps its name first, `[W - 1, 2]`, and
-    the loss `[W - 1]`.
+    At the end all merge, two by two. after: starts `[W + 1]` of the words that follow each word, and these with counts
+    `[E, 2]`. before: likewise the words before it. Returns the cluster of each word `[W]`, named by one of its words,
+    and for every merging the two clusters, the one that keeps its name first, `[W - 1, 2]`, and the loss `[W - 1]`.
     """
-    words = len(after_starts) - 1
+    words = len(after[0]) - 1
     size = min(clusters, words) + 1
     n, f = np.zeros((2, size, size), dtype=np.int64), np.zeros((2, size, size))
     sums = np.zeros((2, size), dtype=np.int64)
@@ -238,16 +235,12 @@ def merge_words(
     for word in range(words + 1):
         if word < words:
             slot_of[word], name_in[used] = used, word
-            for e in range(after_starts[word], after_starts[word + 1]):
-                slot = slot_of[_name_of(after[e, 0], joined_to)]
-                if slot >= 0:
-                    n[0, used, slot] += after[e, 1]
-                    n[1, slot, used] += after[e, 1]
-            for e in range(before_starts[word], before_starts[word + 1]):
-                slot = slot_of[_name_of(before[e, 0], joined_to)]
-                if slot >= 0 and slot != used:
-                    n[0, slot, used] += before[e, 1]
-                    n[1, used, slot] += before[e, 1]
+            for side, (starts, others) in enumerate((after, before)):
+                for other, count in others[starts[word] : starts[word + 1]]:
+                    slot = slot_of[_name_of(other, joined_to)]
+                    if slot >= 0 and (side == 0 or slot != used):
+                        n[side, used, slot] += count
+                        n[1 - side, slot, used] += count
             add(used, n, f, sums, joint, margins, table)
             used += 1
         else:

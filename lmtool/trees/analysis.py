@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import regex
 
 from lmtool.data.text_form import is_drawn
@@ -26,6 +25,11 @@ class TreeAnalysis:
     words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, i.e.
     decisions per prediction; over words if nothing occurs. entropy: of the words' shares in train, in bits, a lower
     bound of weighted_mean_depth for trees with one code per word. depths: number of leaves at each depth, from 0 on.
+
+    >>> from lmtool.trees import analyze, huffman_tree
+    >>> found = analyze(huffman_tree([4, 2, 1, 1]), [4, 2, 1, 1])
+    >>> found.weighted_mean_depth, found.entropy, found.depths
+    (1.75, 1.75, (0, 1, 1, 2))
     """
 
     words: int
@@ -41,7 +45,12 @@ class TreeAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
-    """A code of a word: the word's count in train, its share of all counts, and the code's length."""
+    """A code of a word: the word's count in train, its share of all counts, and the code's length.
+
+    >>> from lmtool.trees import huffman_tree, path_rows
+    >>> path_rows(huffman_tree([4, 2, 1]), ["the", "cat", "sat"], [4, 2, 1], [1])[0].code
+    '10'
+    """
 
     word: str
     count: int
@@ -55,6 +64,10 @@ class DrawnNode:
     """A node or leaf of the drawn part. child: as in Tree.children; 0 for the root. code: the path to it, as bits.
 
     share: share of all counts below it. label: words below it, if no children are drawn. children: those drawn.
+
+    >>> from lmtool.trees import huffman_tree, top_of
+    >>> [child.label for child in top_of(huffman_tree([5, 2, 1]), ["the", "cat", "sat"], [5, 2, 1], 1).children]
+    ['the', 'cat, sat']
     """
 
     child: int
@@ -68,6 +81,10 @@ def analyze(tree: Tree, counts: IntArray) -> TreeAnalysis:
     """Analyze a tree over words with counts int64 `[W]` in train.
 
     Raises ValueError if `tree` is not a Tree or the counts are of another number of words.
+
+    >>> from lmtool.trees import analyze, balanced_tree
+    >>> analyze(balanced_tree([0, 1, 2, 3]), [4, 2, 1, 1]).mean_depth
+    2.0
     """
     require_tree("analyze: tree", tree)
     counts = word_counts("analyze: counts", counts, tree.words)
@@ -93,6 +110,10 @@ def path_rows(tree: Tree, words: Sequence[str], counts: IntArray, which: Sequenc
 
     words: `[W]`, as text. counts: int64 `[W]`, in train. Raises ValueError if `tree` is not a Tree, words or counts are
     too few, or an id is out of range.
+
+    >>> from lmtool.trees import balanced_tree, path_rows
+    >>> [(row.word, row.code) for row in path_rows(balanced_tree([0, 1, 2]), ["a", "b", "c"], [1, 1, 1], [2, 0])]
+    [('c', '1'), ('a', '00')]
     """
     require_tree("path_rows: tree", tree)
     counts = word_counts("path_rows: counts", counts, tree.words)
@@ -111,11 +132,16 @@ def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> D
     """Return the root and up to `levels` levels below it. words: `[W]`, as text. counts: int64 `[W]`, in train.
 
     Raises ValueError if `tree` is not a Tree, or words or counts are too few.
+
+    >>> from lmtool.trees import balanced_tree, top_of
+    >>> top_of(balanced_tree([0, 1, 2]), ["a", "b", "c"], [2, 1, 1], 1).children[0].share
+    0.75
     """
     require_tree("top_of: tree", tree)
     counts = word_counts("top_of: counts", counts, tree.words)
     require_words("top_of: words", words, tree)
-    shares = _leaf_shares(tree, counts)
+    weights = counts if counts.sum() else np.ones(tree.words)
+    shares = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]  # [L], even among a word's leaves
 
     def node(child: int, code: str) -> DrawnNode:
         below = _leaves_below(tree, child)
@@ -137,19 +163,18 @@ def tree_text(top: DrawnNode) -> str:
     """Return a line for each node and leaf, indented by its depth: its bit, its share of the counts, its words.
 
     Raises ValueError if `top` is not a DrawnNode.
+
+    >>> from lmtool.trees import balanced_tree, top_of, tree_text
+    >>> print(tree_text(top_of(balanced_tree([0, 1, 2]), ["a", "b", "c"], [2, 1, 1], 1)))
+    · 100.0%
+      0  75.0% a, b
+      1  25.0% c
     """
     if not isinstance(top, DrawnNode):
         raise ValueError(f"tree_text: top must be a DrawnNode, as top_of returns it; got a {type(top).__name__}")
     bit = top.code[-1:] or "·"
     line = f"{'  ' * len(top.code)}{bit} {100 * top.share:5.1f}% {top.label}".rstrip()
     return "\n".join([line, *map(tree_text, top.children)])
-
-
-def _leaf_shares(tree: Tree, counts: IntArray) -> npt.NDArray[np.float64]:
-    """Divide each word's share of the counts evenly among its leaves, `[L]`; 1/W for each word if nothing occurs."""
-    weights = counts if counts.sum() else np.ones(tree.words)
-    shares: npt.NDArray[np.float64] = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]
-    return shares
 
 
 def _leaves_below(tree: Tree, child: int) -> IntArray:

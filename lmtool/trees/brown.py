@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 def tree_of_split(
     split: Split, counts: IntArray, clusters: int, *, max_words: int | None, max_tokens: int | None
 ) -> Tree:
-    """Build the tree of a split, its rare words in a Huffman tree beside the clusters'.
+    """Build the tree of a split: its `max_words` most frequent words are clustered, the others in a Huffman tree.
 
-    counts: int64 `[W]`. max_words: the most frequent words to cluster; max_tokens: tokens of the split to learn from;
-    None for all.
+    counts: int64 `[W]`. max_tokens: of the split to learn from. None for all.
     """
     tokens = min(max_tokens or split.tokens, split.tokens)
     ids, offsets = split.ids[:tokens], np.append(split.offsets[split.offsets < tokens], tokens)
@@ -42,9 +41,8 @@ def tree_of_split(
 def _without(
     dropped: IntArray, ids: npt.NDArray[Any], offsets: IntArray, words: int
 ) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """Remove some words from a text and renumber the others; no bigram crosses a removed word.
-
-    dropped: ids. ids: `[N]`. offsets: `[S + 1]`. Returns ids `[M]` and the starts of the pieces, ending with M.
+    """Remove words from a text and renumber the others: ids `[M]`, and offsets, so that no bigram crosses a removed
+    word.
     """
     kept = np.ones(words, dtype=bool)
     kept[dropped] = False
@@ -63,6 +61,11 @@ def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clust
     ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, the starts of the sentences, and N. counts:
     int64 `[W]`. clusters: number of clusters at a time, at most W. Raises UserError if it is less than 1, and
     ValueError if `counts` are not counts, ids are W or more, or offsets do not ascend from 0 to N.
+
+    >>> from lmtool.trees import brown_tree, code_strings
+    >>> ids = [0, 2, 1, 2, 0, 3, 1, 3]  # words 0 and 1 stand before 2 and 3
+    >>> code_strings(brown_tree(ids, [0, 2, 4, 6, 8], [2, 2, 2, 2], clusters=4))
+    ['00', '01', '10', '11']
     """
     if not isinstance(clusters, int | np.integer) or clusters < 1:
         raise UserError(f"tree.clusters={clusters}: must be a whole number, 1 or more; some hundreds are usual")
@@ -94,10 +97,7 @@ class Bigrams(NamedTuple):
 
 
 def bigrams(ids: npt.NDArray[Any], offsets: IntArray, words: int) -> Bigrams:
-    """Count the different bigrams of a text.
-
-    ids: `[N]`, below `words`. offsets: `[S + 1]`, the starts of the sentences; no bigram crosses from one to the next.
-    """
+    """Count the different bigrams within the sentences of a text. ids: `[N]`, below `words`. offsets: `[S + 1]`."""
     inside = np.ones(max(len(ids) - 1, 0), dtype=bool)
     starts = offsets[(offsets > 0) & (offsets < len(ids))]
     inside[starts - 1] = False
@@ -118,15 +118,13 @@ def clustered(
 ) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
     """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]`, as merge_words does.
 
-    Words are added most frequent first; a cluster's name is the id of one of its words. The loss is in nats times the
-    number of bigrams among the words added so far.
+    Words are added most frequent first; a cluster's name is the id of one of its words.
     """
     words = len(counts)
     order = np.argsort(-counts, kind="stable").astype(np.int64)
-    rank = np.empty(words, dtype=np.int64)
-    rank[order] = np.arange(words)
+    rank = np.argsort(order).astype(np.int64)
     first, second, counted = bigrams(ids, offsets, words)
     after = neighbors(rank[first], rank[second], counted, words)
     before = neighbors(rank[second], rank[first], counted, words)
-    cluster_of, merges, losses = merge_words(*after, *before, min(clusters, words), f_table())
+    cluster_of, merges, losses = merge_words(after, before, min(clusters, words), f_table())
     return order[cluster_of[rank]], order[merges], losses

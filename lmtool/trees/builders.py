@@ -34,8 +34,7 @@ def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None
 def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
     """Build the Tree of nodes in any order.
 
-    children: `[N, 2]`, an inner node or leaf -1 - child, as in Tree. root: the node without a parent (unused if N is
-    0). leaf_words: `[L]`, each leaf's word, in any order. Raises ValueError if they do not form a tree.
+    children: `[N, 2]`, as in Tree. root: the node without a parent. leaf_words: `[L]`, each leaf's word, in any order.
     """
     children = np.ascontiguousarray(children, dtype=np.int32).reshape(-1, 2)
     ordered = np.empty_like(children)
@@ -52,23 +51,17 @@ def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     """Replace each leaf g of `top`, a group, by the root of parts[g].
 
-    top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
-    tree.
+    top: over G groups, one code each. words: the ids of each part's words in the whole tree.
     """
-    assert top.leaves == top.words == len(parts) == len(words), "each group has one leaf"
     nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
     leaves_at = np.cumsum([0, *(part.leaves for part in parts)])
-    roots = np.array(
-        [nodes_at[g] if part.nodes else -1 - leaves_at[g] for g, part in enumerate(parts)], dtype=np.int64
-    )  # [G]
-    children = np.empty((nodes_at[-1], 2), dtype=np.int32)
-    children[: top.nodes] = np.where(top.children >= 0, top.children, roots[-1 - np.minimum(top.children, -1)])
-    for g, part in enumerate(parts):
-        if part.nodes:
-            below = part.children
-            children[nodes_at[g] : nodes_at[g + 1]] = np.where(below >= 0, below + nodes_at[g], below - leaves_at[g])
+    inner = np.array([part.nodes > 0 for part in parts])
+    roots = np.where(inner, nodes_at[:-1], -1 - leaves_at[:-1])  # [G]
+    children = [np.where(top.children >= 0, top.children, roots[-1 - np.minimum(top.children, -1)])]
+    for part, node, leaf in zip(parts, nodes_at.tolist(), leaves_at.tolist(), strict=False):
+        children.append(np.where(part.children >= 0, part.children + node, part.children - leaf))
     leaf_words = np.concatenate([ids[part.leaf_words] for part, ids in zip(parts, words, strict=True)])
-    return arranged(children, 0, leaf_words.astype(np.int64))
+    return arranged(np.concatenate(children), 0, leaf_words.astype(np.int64))
 
 
 def union(trees: list[Tree]) -> Tree:
@@ -105,6 +98,10 @@ def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
     order: int64 `[W]`, the ids 0 to W-1, each once; also a tensor on the CPU or a list. Neighbors in it share most of
     their code: in an alphabetical list, words with the same first letters. All depths are log2 W, rounded down or up.
     Raises ValueError if order is not the ids 0 to W-1, each once.
+
+    >>> from lmtool.trees import balanced_tree, code_strings
+    >>> code_strings(balanced_tree([2, 0, 1]))  # of words 0, 1 and 2
+    ['01', '1', '00']
     """
     order = whole_numbers("balanced_tree: order", order, ("W",))
     if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
@@ -116,6 +113,10 @@ def random_tree(words: int, seed: int) -> Tree:
     """Build the balanced tree over `words` words in random order; the same seed gives the same tree.
 
     Raises ValueError for less than one word and for a seed below 0.
+
+    >>> from lmtool.trees import random_tree
+    >>> int(random_tree(1000, seed=1).depths.max())
+    10
     """
     if not isinstance(words, int | np.integer) or words < 1:
         raise ValueError(f"random_tree: words must be a whole number of 1 or more; got {words}")
@@ -128,6 +129,10 @@ def frequency_tree(counts: IntArray) -> Tree:
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. A word that does not occur counts as half an
     occurrence, so that such words are halved like others. Of two equally good cuts, the one with the shorter first part
     is taken. Raises ValueError if `counts` are not counts.
+
+    >>> from lmtool.trees import code_strings, frequency_tree
+    >>> code_strings(frequency_tree([4, 2, 1, 1]))
+    ['0', '10', '110', '111']
     """
     counts = word_counts("frequency_tree: counts", counts)
     order = np.argsort(-counts, kind="stable")
@@ -173,6 +178,10 @@ def huffman_tree(counts: IntArray) -> Tree:
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. Of words with equal counts the one with the
     higher id is joined first. The heavier child is child 0. Takes O(W log W) time. Raises ValueError if `counts` are
     not counts.
+
+    >>> from lmtool.trees import code_strings, huffman_tree
+    >>> [len(code) for code in code_strings(huffman_tree([4, 2, 1, 1]))]
+    [1, 2, 3, 3]
     """
     counts = word_counts("huffman_tree: counts", counts)
     words = len(counts)
@@ -212,6 +221,10 @@ def classes_tree(counts: IntArray, number: int | None) -> Tree:
 
     counts: int64 `[W]`, in any order; also a tensor on the CPU or a list. number: None for about the square root of W.
     Raises UserError unless there are from 1 to W classes, and ValueError if `counts` are not counts.
+
+    >>> from lmtool.trees import classes_tree
+    >>> classes_tree([5, 4, 3, 2, 1, 1], 2).depths.tolist()
+    [2, 2, 3, 3, 3, 3]
     """
     counts = word_counts("classes_tree: counts", counts)
     order = np.argsort(-counts, kind="stable").astype(np.int64)

@@ -47,6 +47,13 @@ def clusters_tree(
     Raises UserError for an unknown split or method, an epsilon below 0, of 0.5 or more, or without adaptive Gaussians,
     a seed below 0, and vectors that are not finite; ValueError if `counts` are not counts, or vectors have another type
     or a shape that does not fit.
+
+    >>> import numpy as np
+    >>> from lmtool.trees import clusters_tree, code_strings
+    >>> vectors = np.array([[1, 0], [-1, 0], [1, 0.1], [-1, 0.1]])
+    >>> tree = clusters_tree(vectors, [4, 3, 2, 1], "adaptive", "kmeans", epsilon=0, seed=1)
+    >>> [code[0] for code in code_strings(tree)]  # words 0 and 2 in one half
+    ['0', '1', '0', '1']
     """
     require_division(split, method, epsilon)
     require_whole("tree.seed", seed, 0)
@@ -63,7 +70,7 @@ def clusters_tree(
     margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
-    children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
+    children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, seed)
     return arranged(children, 0, leaf_words)
 
 
@@ -193,15 +200,7 @@ def _separate(piece: Any, odds: Any, margin: float, codes: Any, max_codes: int, 
 
 @compiled
 def divide(
-    vectors: Any,
-    counts: Any,
-    gaussians: bool,
-    adaptive: bool,
-    margin: float,
-    max_codes: int,
-    max_depth: int,
-    rounds: int,
-    seed: int,
+    vectors: Any, counts: Any, gaussians: bool, adaptive: bool, margin: float, max_codes: int, max_depth: int, seed: int
 ) -> tuple[Any, Any]:
     """Divide until single words are left; return children `[N, 2]`, leaves numbered as they arise, and words `[L]`.
 
@@ -244,7 +243,7 @@ def divide(
         if m == 2:
             odds[0], odds[1] = -1, 1
         else:
-            log_odds(vectors, squares, piece, gaussians, rounds, first_state + 2 * nodes, odds[:m])
+            log_odds(vectors, squares, piece, gaussians, ROUNDS, first_state + 2 * nodes, odds[:m])
         sizes[:] = 0
         if adaptive and depth < max_depth:
             _separate(piece, odds[:m], margin, codes, max_codes, halves, sizes)

@@ -18,14 +18,24 @@ from lmtool.trees.tree import Tree, require_tree, require_words
 
 
 def code_strings(tree: Tree) -> list[str]:
-    """Return the code of each leaf, `[L]` strings of 0 and 1. Raises ValueError if `tree` is not a Tree."""
+    """Return the code of each leaf, `[L]` strings of 0 and 1. Raises ValueError if `tree` is not a Tree.
+
+    >>> from lmtool.trees import balanced_tree, code_strings
+    >>> code_strings(balanced_tree([0, 1, 2]))
+    ['00', '01', '1']
+    """
     require_tree("code_strings: tree", tree)
     text = (tree.paths.bits + np.uint8(ord("0"))).tobytes().decode("ascii")
     return [text[start:end] for start, end in itertools.pairwise(tree.paths.offsets.tolist())]
 
 
 def code_string(tree: Tree, leaf: int) -> str:
-    """Return the code of one leaf, 0 to L-1. Raises ValueError for any other leaf and if `tree` is not a Tree."""
+    """Return the code of one leaf, 0 to L-1. Raises ValueError for any other leaf and if `tree` is not a Tree.
+
+    >>> from lmtool.trees import balanced_tree, code_string
+    >>> code_string(balanced_tree([0, 1, 2]), 1)
+    '01'
+    """
     require_tree("code_string: tree", tree)
     if not isinstance(leaf, int | np.integer) or not 0 <= leaf < tree.leaves:
         raise ValueError(f"code_string: leaf must be from 0 to {tree.leaves - 1:,}; got {leaf}")
@@ -38,6 +48,10 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
 
     names: the names of the words in errors; a word without one is named by its id. Raises UserError if the codes are
     not a prefix code, leave a place of the tree empty, miss a word, or contain other characters.
+
+    >>> from lmtool.trees import from_codes
+    >>> from_codes([(0, "0"), (1, "10"), (2, "11")]).depths.tolist()
+    [1, 2, 2]
     """
 
     def name(word: int) -> str:
@@ -61,25 +75,13 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
             )
     by_word = sorted(codes, key=lambda item: item[0])
     leaves = {code: leaf for leaf, (_, code) in enumerate(by_word)}
-    children: list[list[int]] = []
-    waiting: list[tuple[list[str], int, int]] = [(sorted(leaves), -1, 0)]  # codes below a child, its parent, its side
-    depth = 0
-    while waiting:
-        following_level: list[tuple[list[str], int, int]] = []
-        for below, parent, side in waiting:
-            leaf = len(below[0]) == depth
-            if parent >= 0:
-                children[parent][side] = -1 - leaves[below[0]] if leaf else len(children)
-            if leaf:
-                continue
-            for bit in (0, 1):
-                half = [code for code in below if code[depth] == str(bit)]
-                if not half:
-                    empty = f"{below[0][:depth]}{bit}"
-                    raise UserError(f"no code begins with {empty}, but {below[0]} needs it: the Kraft sum is below 1")
-                following_level.append((half, len(children), bit))
-            children.append([0, 0])
-        waiting, depth = following_level, depth + 1
+    inner = sorted({code[:end] for code in leaves for end in range(len(code))}, key=lambda code: (len(code), code))
+    child = {code: -1 - leaf for code, leaf in leaves.items()} | {code: node for node, code in enumerate(inner)}
+    for empty in (code + bit for code in inner for bit in "01"):
+        if empty not in child:
+            longer = min(code for code in leaves if code.startswith(empty[:-1]))
+            raise UserError(f"no code begins with {empty}, but {longer} needs it: the Kraft sum is below 1")
+    children = [[child[code + "0"], child[code + "1"]] for code in inner]
     words = np.array([word for word, _ in by_word], dtype=np.int32)
     return Tree(np.array(children, dtype=np.int32).reshape(-1, 2), words)
 
@@ -94,6 +96,12 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
 
     read_tree reads the file. Raises UserError if the disk is full or the folder cannot be written to, and ValueError if
     `tree` is not a Tree or has more words than `words`.
+
+    >>> from pathlib import Path
+    >>> from lmtool.trees import balanced_tree, write_tree
+    >>> write_tree("tree.tsv", balanced_tree([0, 1]), ["the", "cat"])
+    >>> [line.split() for line in Path("tree.tsv").read_text().splitlines()]
+    [['the', '0'], ['cat', '1']]
     """
     require_path("path", path, null=False)
     require_tree("write_tree: tree", tree)
@@ -109,6 +117,11 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
 
     Empty lines are skipped. Raises UserError, naming the file, if it is missing, a line does not have two fields, a
     word is not among `words` or has no line, or the codes do not form a binary tree (from_codes).
+
+    >>> from lmtool.trees import balanced_tree, read_tree, write_tree
+    >>> write_tree("tree.tsv.gz", balanced_tree([0, 1, 2]), ["the", "cat", "sat"])
+    >>> read_tree("tree.tsv.gz", ["the", "cat", "sat"]).depths.tolist()
+    [2, 2, 1]
     """
     require_path("path", path, null=False)
     with named("the tree"):

@@ -57,44 +57,25 @@ def exchange(
     first, second, counts = (part[~same] for part in bigrams)
     after, before = neighbors(first, second, counts, words), neighbors(second, first, counts, words)
     found = class_of.astype(np.int64)
-    n, f, sums, table = *tables(bigrams, found, classes), f_table()
-    needed = _exchange(*after, *before, twice, found, movable, closed, passes, n, f, sums, table)
+    n = np.zeros((2, classes, classes), dtype=np.int64)
+    np.add.at(n[0], (found[bigrams.first], found[bigrams.second]), bigrams.counts)
+    n[1] = n[0].T
+    f, sums, table = n * np.log(np.maximum(n, 1)), n.sum(axis=2), f_table()
+    needed = _exchange(after, before, twice, found, movable, closed, passes, (n, f, sums, table))
     log_likelihood = float(f[0].sum()) - sum(f_of(int(x), table) for x in sums.ravel())
     return Exchanged(found, (log_likelihood + f_of(total, table)) / total, int(needed))
 
 
-def tables(bigrams: Bigrams, class_of: IntArray, classes: int) -> tuple[Any, Any, Any]:
-    """Compute n, f and sums of the classes of words."""
-    n = np.zeros((2, classes, classes), dtype=np.int64)
-    pair = class_of[bigrams.first], class_of[bigrams.second]
-    np.add.at(n[0], pair, bigrams.counts)
-    n[1] = n[0].T
-    f = n * np.log(np.maximum(n, 1))
-    return n, f, n.sum(axis=2)
-
-
 @compiled
 def _exchange(
-    after_starts: Any,
-    after: Any,
-    before_starts: Any,
-    before: Any,
-    twice: Any,
-    class_of: Any,
-    movable: Any,
-    closed: Any,
-    passes: int,
-    n: Any,
-    f: Any,
-    sums: Any,
-    table: Any,
+    after: Any, before: Any, twice: Any, class_of: Any, movable: Any, closed: Any, passes: int, tables: Any
 ) -> int:
     """Move words, in class_of `[W]`, until a pass moves none; return the number of passes.
 
-    after: `[E, 2]`, the other words that follow each word, and counts; those of word w from after_starts[w] on,
-    `[W + 1]`. before: likewise the words before it. twice: how often a word follows itself, `[W]`.
+    after: the other words that follow each word, as of `neighbors`. before: likewise the words before it. twice: how
+    often a word follows itself, `[W]`.
     """
-    classes = n.shape[1]
+    classes = len(closed)
     size = np.zeros(classes, np.int64)
     for c in class_of:
         size[c] += 1
@@ -111,18 +92,16 @@ def _exchange(
             old = class_of[word]
             if closed[old] or size[old] == 1:
                 continue
-            _read_neighbors(0, after[after_starts[word] : after_starts[word + 1]], class_of, count, near, used, total)
-            _read_neighbors(
-                1, before[before_starts[word] : before_starts[word + 1]], class_of, count, near, used, total
-            )
+            for side, (starts, words) in enumerate((after, before)):
+                _read_neighbors(side, words[starts[word] : starts[word + 1]], class_of, count, near, used, total)
             total += twice[word]
-            _move(-1, old, count, near, used, total, twice[word], n, f, sums, table)
-            _gains(count, near, used, total, twice[word], n, f, sums, table, gain)
+            _move(-1, old, count, near, used, total, twice[word], tables)
+            _gains(count, near, used, total, twice[word], tables, gain)
             new = old
             for c in range(classes):
                 if gain[c] > gain[new] + MIN_GAIN and not closed[c]:
                     new = c
-            _move(1, new, count, near, used, total, twice[word], n, f, sums, table)
+            _move(1, new, count, near, used, total, twice[word], tables)
             if new != old:
                 class_of[word] = new
                 size[old] -= 1
@@ -151,10 +130,9 @@ def _read_neighbors(side: int, words: Any, class_of: Any, count: Any, near: Any,
 
 
 @compiled
-def _move(
-    sign: int, c: int, count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any
-) -> None:
+def _move(sign: int, c: int, count: Any, near: Any, used: Any, total: Any, twice: int, tables: Any) -> None:
     """Put the word into class c (sign 1), or take it out (-1)."""
+    n, f, sums, table = tables
     for side in range(2):
         for i in range(used[side]):
             other = near[side, i]
@@ -173,10 +151,9 @@ def _move(
 
 
 @compiled
-def _gains(
-    count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any, gain: Any
-) -> None:
+def _gains(count: Any, near: Any, used: Any, total: Any, twice: int, tables: Any, gain: Any) -> None:
     """Write the gain in L if the word joins each of the classes to gain `[C]`."""
+    n, f, sums, table = tables
     for c in range(len(gain)):
         margins = 0.0
         for side in range(2):
@@ -187,10 +164,7 @@ def _gains(
         for i in range(used[side]):
             other = near[side, i]
             more = count[side, other]
-            row, f_row = (
-                n[1 - side, other],
-                f[1 - side, other],
-            )  # contiguous in c: loops are vectorized
+            row, f_row = n[1 - side, other], f[1 - side, other]  # contiguous in c: loops are vectorized
             if sums[1 - side, other] + more < len(table):
                 for c in range(len(gain)):
                     gain[c] += table[row[c] + more] - f_row[c]

@@ -36,7 +36,6 @@ class BalancedTree(TreeConfig):
     kind: str = "balanced"
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the balanced tree over the words, sorted by code points."""
         return trees.balanced_tree(sorted(range(len(words.words)), key=words.words.__getitem__))
 
 
@@ -59,7 +58,6 @@ class RandomTree(TreeConfig):
     seed: int = setting(min=0)
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the seed, whatever the words."""
         return trees.random_tree(len(words.words), self.seed)
 
 
@@ -81,7 +79,6 @@ class FrequencyTree(TreeConfig):
     kind: str = "frequency"
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' counts."""
         return trees.frequency_tree(words.counts)
 
 
@@ -105,7 +102,6 @@ class HuffmanTree(TreeConfig):
     kind: str = "huffman"
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' counts."""
         return trees.huffman_tree(words.counts)
 
 
@@ -128,7 +124,6 @@ class ClassesTree(TreeConfig):
     classes: int | None = setting(min=1)
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' counts. Raises UserError for more classes than words."""
         return trees.classes_tree(words.counts, self.classes)
 
 
@@ -155,7 +150,6 @@ class BrownTree(TreeConfig):
     max_tokens: int | None = setting(None, min=1)
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the brown_tree of the train split, and a Huffman tree of the words that are not clustered beside it."""
         from lmtool.trees.brown import tree_of_split
 
         return tree_of_split(
@@ -203,19 +197,15 @@ class ClustersTree(TreeConfig):
 
     def __post_init__(self) -> None:
         TreeConfig.__post_init__(self)
-        if self.run is None and self.representation in (Representation.contexts, Representation.embeddings):
-            name = self.representation.value
-            raise UserError(
-                f"tree.representation={name}: these vectors are of an earlier run; name it, e.g. tree.run=runs/first"
-            )
-        if self.run is not None and self.representation is Representation.neighbors:
-            raise UserError(
-                f"tree.run={self.run}: is not used with tree.representation=neighbors; remove one of the two"
-            )
+        neighbors = self.representation is Representation.neighbors
+        if self.run is None and self.representation is not None and not neighbors:
+            name = f"tree.representation={self.representation.value}"
+            raise UserError(f"{name}: these vectors are of an earlier run; name it, e.g. tree.run=runs/first")
+        if self.run is not None and neighbors:
+            raise UserError(f"tree.run={self.run}: is not used with tree.representation=neighbors; remove one of them")
         require_division(self.split.value, self.method.value, self.epsilon)
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' vectors. Raises UserError for a run of another vocabulary or without vectors."""
         if self.run is None:
             from lmtool.trees._neighbor_vectors import neighbor_vectors  # with torch, which other trees do without
 
@@ -251,7 +241,6 @@ class UnionTree(TreeConfig):
         self._options()
 
     def build(self, words: TreeWords) -> Tree:
-        """Build all trees below one root. Raises UserError as they do."""
         from lmtool.trees.builders import union
 
         return union([option.build(words) for option in self._options()])
@@ -280,7 +269,6 @@ class FileTree(TreeConfig):
     path: str = MISSING
 
     def build(self, words: TreeWords) -> Tree:
-        """Read the tree of the file. Raises UserError, naming the file, if it does not fit the words."""
         return trees.read_tree(Path(self.path), words.words)
 
 
@@ -306,5 +294,4 @@ class WordnetTree(TreeConfig):
     folder: str | None = MISSING
 
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' counts. Raises UserError if WordNet or NLTK is missing."""
         return trees.wordnet_tree(words.words, words.counts, Path(self.folder) if self.folder else None)

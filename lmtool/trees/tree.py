@@ -29,6 +29,11 @@ class Paths:
 
     offsets: `[L + 1]`, the start of each leaf's path. nodes: `[P]`, the inner nodes on it, root first. bits: `[P]`, the
     decision at each node, 1 for the second child.
+
+    >>> from lmtool.trees import balanced_tree
+    >>> paths = balanced_tree([0, 1, 2]).paths  # codes 00, 01 and 1
+    >>> paths.offsets.tolist(), paths.nodes.tolist(), paths.bits.tolist()
+    ([0, 2, 4, 5], [0, 1, 0, 1, 0], [0, 0, 0, 1, 1])
     """
 
     offsets: IntArray
@@ -46,6 +51,11 @@ class Tree:
     word, leaf and word have the same number. A tree of one word has one leaf and no inner node.
 
     Both may also be arrays of other integers, or lists. Raises ValueError if they do not form such a tree.
+
+    >>> from lmtool.trees import Tree
+    >>> tree = Tree([[-1, 1], [-2, -3]], [0, 1, 2])  # the root's children: leaf 0, and node 1 with leaves 1 and 2
+    >>> tree.words, tree.nodes, tree.depths.tolist()
+    (3, 2, [1, 2, 2])
     """
 
     children: Int32s
@@ -143,9 +153,8 @@ class TreeWords:
     """The O words that can be predicted, and what is known of them.
 
     words: by id, without `<s>`. counts: int64 `[O]`, in train. train: reads the train split. run_vectors: the vectors
-    `[O, D]` of the words in the run folder of a neural model; given its path and whether a word's vector is to be the
-    mean prediction in its contexts in train (True) or its embedding (False); it raises UserError for a run of another
-    vocabulary or without word vectors.
+    `[O, D]` of the words in the run folder of a neural model, given its path and whether a word's vector is to be the
+    mean prediction in its contexts in train (True) or its embedding (False).
     """
 
     words: Sequence[str]

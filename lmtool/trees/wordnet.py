@@ -9,7 +9,8 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,10 @@ Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
 
 
 def find_wordnet(folder: Path | None) -> Path:
-    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, USUAL_FOLDER.
-
-    Raises UserError if none of them has the files.
-    """
-    if folder is not None:
-        folders = [folder]
-    else:
-        folders = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
-        folders += [Path(os.environ["WNHOME"]) / "dict"] if os.environ.get("WNHOME") else []
-        folders.append(USUAL_FOLDER)
+    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, the usual."""
+    places = (("WNSEARCHDIR",), ("WNHOME", "dict"))
+    usual = [Path(os.environ[name], *below) for name, *below in places if os.environ.get(name)]
+    folders = [*usual, USUAL_FOLDER] if folder is None else [folder]
     for candidate in folders:
         if all((candidate / name).is_file() for name in NEEDED):
             return candidate
@@ -56,17 +51,21 @@ def find_wordnet(folder: Path | None) -> Path:
 def _reader(folder: Path) -> Iterator[Any]:
     """Open NLTK's reader of the files in `folder`.
 
-    NLTK opens files only below the folders of `nltk.data.path` and follows no link out of them. It also asks for
-    `lexnames` and `index.sense`, which Debian's WordNet lacks and nothing here uses. Therefore the files are copied
-    into a private folder in the layout of NLTK's data, with stubs for those two; that path includes the folder while
-    the reader is open.
+    NLTK opens files only below the folders of `nltk.data.path`, and asks for `lexnames` and `index.sense`, which
+    Debian's WordNet lacks and nothing here uses. Therefore the files are copied into a private folder in the layout of
+    NLTK's data, with stubs for those two.
     """
     try:
         allowed: list[str] = importlib.import_module("nltk.data").path
         reader = importlib.import_module("nltk.corpus.reader.wordnet")
     except ImportError as error:
         raise UserError(f"the WordNet tree needs NLTK: {INSTALL}") from error
-    with tempfile.TemporaryDirectory(prefix="lmtool-wordnet-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="lmtool-wordnet-") as temporary, ExitStack() as opened:
+
+        class Reader(reader.WordNetCorpusReader):  # type: ignore[misc, name-defined]
+            def open(self, file: str) -> Any:  # NLTK never closes some of them
+                return opened.enter_context(super().open(file))
+
         copied = Path(temporary) / "corpora" / "wordnet"
         copied.mkdir(parents=True)
         for name in NEEDED:
@@ -78,30 +77,10 @@ def _reader(folder: Path) -> Iterator[Any]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions are not available")
-                wordnet_reader = _closed_at_the_end(reader.WordNetCorpusReader)(str(copied), None)
-            try:
-                yield wordnet_reader
-            finally:
-                for stream in wordnet_reader.opened:
-                    stream.close()
+                wordnet_reader = Reader(str(copied), None)
+            yield wordnet_reader
         finally:
             allowed.remove(temporary)
-
-
-def _closed_at_the_end(reader: Any) -> Any:
-    """Derive a class from NLTK's reader that lists in `opened` the files it opens, some of which it never closes."""
-
-    class Reader(reader):  # type: ignore[misc]
-        def __init__(self, *arguments: Any) -> None:
-            self.opened: list[Any] = []
-            super().__init__(*arguments)
-
-        def open(self, file: str) -> Any:
-            stream = super().open(file)
-            self.opened.append(stream)
-            return stream
-
-    return Reader
 
 
 def _sense(reader: Any, word: str) -> Any:
@@ -174,27 +153,21 @@ def binary_hierarchy(parents: Sequence[int], group_of: IntArray, counts: IntArra
     """Build the binary tree in which the words of every group are the leaves below one node.
 
     parents: `[G]`, the group that contains each group, -1 for one at the top. group_of: int64 `[W]`, the group that
-    directly contains each word. counts: int64 `[W]`. The groups and words within a group are joined by a Huffman tree
-    on their counts, which needs no vectors, unlike clustering (Morin & Bengio cluster by the documents that words occur
-    in). A group with a single member, or none, adds no node.
+    directly contains each word. counts: int64 `[W]`. The groups and words within a group are joined by a Huffman tree.
+    A group with a single member, or none, adds no node.
     """
-    groups = len(parents)
-    depths = np.full(groups + 1, -1)  # the last one is the top
-    depths[-1] = 0
-    for group in range(groups):
-        path = []
-        while depths[group] < 0:
-            path.append(group)
-            group = parents[group]
-        for inner in reversed(path):
-            depths[inner] = depths[parents[inner]] + 1
-    members: list[list[Item]] = [[] for _ in range(groups + 1)]
+
+    @cache
+    def depth(group: int) -> int:
+        return 0 if group < 0 else 1 + depth(parents[group])
+
+    members: list[list[Item]] = [[] for _ in range(len(parents) + 1)]  # the last one is the top
     for word in np.argsort(counts, kind="stable").tolist():
         group_members = members[group_of[word]]
         group_members.append((int(counts[word]), len(group_members), -1 - word))
     children: list[tuple[int, int]] = []
-    for group in np.argsort(-depths, kind="stable").tolist():
-        if group < groups and members[group]:
+    for group in sorted(range(len(parents)), key=depth, reverse=True):
+        if members[group]:
             count, node = _joined(members[group], children)
             outer = members[parents[group]]
             outer.append((count, len(outer), node))
@@ -209,6 +182,10 @@ def wordnet_tree(words: Sequence[str], counts: IntArray, folder: Path | None) ->
     (function words, names, numbers, `<unk>`) have a separate Huffman tree beside nouns and verbs. folder: of WordNet's
     files; None for the usual places. Raises UserError if WordNet or NLTK is missing, and ValueError for counts of
     another number of words.
+
+    >>> from lmtool.trees import wordnet_tree
+    >>> wordnet_tree(["dog", "cat", "run"], [3, 2, 1], None).depths.tolist()  # doctest: +SKIP
+    [2, 2, 1]
     """
     counts = word_counts("wordnet_tree: counts", counts, len(words))
     parents, group_of = wordnet_groups(words, find_wordnet(folder))

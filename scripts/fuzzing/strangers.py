@@ -18,7 +18,6 @@ import numpy as np
 import yaml
 from hypothesis import strategies as st
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from fuzzing import commands, files
 from fuzzing.campaign import Fault, Generator, try_all
@@ -26,8 +25,9 @@ from fuzzing.child import forked
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import PLACES
 from fuzzing.lines import RIGHT
-from lmtool.system.checksummed_file import checksum_of, seal
-from lmtool.system.files import CHECKSUM, read_json, write_json
+from lmtool.runs.weights import write_tensors
+from lmtool.system.checksums import KEY, checksum_of, seal
+from lmtool.system.files import read_json, write_json
 
 # fmt: off
 USES = ["score", "eval", "verify", "report", "predict", "ensemble", "compare", "card"]
@@ -72,12 +72,12 @@ def parts_of(path: Path) -> Any:
     """Return what a file holds as nested values and arrays, without checksums."""
     match path.suffix:
         case ".json":
-            return {key: value for key, value in json.loads(path.read_text()).items() if key != CHECKSUM}
+            return {key: value for key, value in json.loads(path.read_text()).items() if key != KEY}
         case ".jsonl":
             return [json.loads(line) for line in path.read_text().splitlines()]
         case ".safetensors":
             with safe_open(path, framework="np") as file:
-                notes = {key: text for key, text in file.metadata().items() if key not in (CHECKSUM, "digest")}
+                notes = {key: text for key, text in file.metadata().items() if key != KEY}
                 return {"notes": notes} | {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         case ".h5":
             parts: dict[str, Any] = {}
@@ -102,14 +102,7 @@ def write_parts(path: Path, parts: Any, before: Any) -> None:
         case ".safetensors":
             notes = {key: text if isinstance(text, str) else json.dumps(text) for key, text in parts["notes"].items()}
             arrays = {name: np.ascontiguousarray(part) for name, part in parts.items() if name != "notes"}
-            if path.name.startswith("state"):
-                import torch
-
-                from lmtool.training.state import _digest
-
-                tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-                notes["digest"] = _digest(tensors, notes.get("values", ""))
-            save_file(arrays, path, metadata=notes)
+            write_tensors(arrays, path, notes)
         case ".h5":
             with h5py.File(path, "r+") as file:
                 for name in sorted(name for name in before if not name.endswith("@")):

@@ -68,6 +68,8 @@ ZERO = {
     "smoother.gt_max_unigram": "nothing is discounted",
     "absolute-smoother.discounts": "nothing is taken off",
     "kneser_ney-smoother.discounts": "nothing is taken off",
+    "pitman_yor-smoother.discounts": "nothing is taken off",
+    "smoother.strengths": "Kneser-Ney smoothing",
     "tree.epsilon": "one code a word",
     "optim.weight_decay": "none",
     "optim.momentum": "none",

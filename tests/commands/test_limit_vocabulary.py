@@ -125,7 +125,6 @@ def test_a_limited_run_is_a_run_like_others(lmtool: Run, tmp_path: Path) -> None
         ("model=nplm", "model=nplm"),
         ("model=ngram data.vocabulary.unit=char", "data.vocabulary.unit"),
         ("model=ngram prune_to=10%", "prune_method=entropy"),
-        ("model=ngram smoother=count_merging", "smoother=count_merging"),
         ("model=ngram limit_vocabulary=nowhere.txt", "no file nowhere.txt"),
     ],
 )
@@ -137,7 +136,9 @@ def test_what_it_is_not_for(settings: str, word: str, lmtool: Run, tmp_path: Pat
     assert not list(tmp_path.glob("outputs/**/run.json"))
 
 
-@pytest.mark.parametrize("smoother", ["kneser_ney", "witten_bell", "good_turing", "absolute", "laplace", "mle"])
+@pytest.mark.parametrize(
+    "smoother", ["kneser_ney", "witten_bell", "good_turing", "absolute", "laplace", "mle", "count_merging"]
+)
 @pytest.mark.parametrize("unknown", ["", " <unk>"])
 def test_distributions_sum_to_one(smoother: str, unknown: str, lmtool: Run, tmp_path: Path) -> None:
     data = write_texts(tmp_path)

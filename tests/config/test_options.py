@@ -29,7 +29,7 @@ MAY_NAME = {
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
-    "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",
+    "lmtool/training/step.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
 FORMS = "hidden_units", "network_step", "softmax_chunks", "softmax_tiles", "tree_loops"
@@ -134,7 +134,7 @@ def test_the_names_are_what_they_were() -> None:
         "smoother": [
             *("absolute", "count_merging", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle"),
             "modified_kneser_ney",
-            *("stupid_backoff", "witten_bell"),
+            *("pitman_yor", "stupid_backoff", "witten_bell"),
         ],
         "counts": ["sorted", "spark", "table"],
         "optim": ["adagrad", "adam", "adamw", "asgd", "sgd"],

@@ -194,7 +194,6 @@ def test_carriage_returns_alone_end_lines(block: int, folder: Path, monkeypatch:
 
 def test_a_store_with_the_former_count_is_made_again(folder: Path) -> None:  # noqa: F811
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmtool.data.preprocess.FORMAT", 1)
         patch.setattr("lmtool.data.store.FORMAT", 1)
         store = preprocess(text(), folder / "stores", progress=False)
         store.close()

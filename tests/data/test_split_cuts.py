@@ -17,7 +17,7 @@ from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
-from lmtool.system.checksummed_file import seal
+from lmtool.system.checksums import seal
 
 LINES = ["a b c", "", "b", "c c a b", "a"]  # 9 words in 4 sentences
 

@@ -24,6 +24,7 @@ from lmtool.errors import UserError
 from tests.data.test_preprocess import text
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
+sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece (pip install lmtool[subwords])")
 
 BPE = VocabularyConfig(None, 260, 1, False, Unit.bpe)
 WORDS = ["ab", "abc", "b", "<unk>", "</s", "\u00fc\u00dfe", "\u65e5\u672c", "\u2581x", "\u0120", "a\u00a0b", "\\<s>"]
@@ -256,10 +257,7 @@ def test_user_defined_symbols_are_cut_out_whole(folder: Path) -> None:
     assert unigram.pieces(["bxx", "bcxxxx"]) == ["\u2581", "b", "xx", "\u2581", "bc", "xx", "xx"]
 
 
-@pytest.mark.tool("sentencepiece")
 def test_user_defined_symbols_are_those_of_the_package() -> None:
-    import sentencepiece
-
     rng = np.random.default_rng(0)
     for file, unit in ((BPE_SYMBOLS, Unit.bpe), (UNIGRAM_SYMBOLS, Unit.unigram)):
         ours, theirs = subwords_of_model(file, "m.model", unit), sentencepiece.SentencePieceProcessor(model_proto=file)
@@ -286,16 +284,6 @@ def test_lines_are_written_as_spm_encode_writes_them(kind: int) -> None:
     assert [line.replace("\u2581", "_") for line in lines] == wanted  # of SentencePiece 0.2.3
 
 
-@pytest.mark.tool("sentencepiece")
-@pytest.mark.parametrize("kind", [1, 2])
-def test_lines_are_written_as_the_package_writes_them(kind: int) -> None:
-    import sentencepiece
-
-    lines = piece_lines(model_without_bytes(kind), "m.model")(LINES)
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=model_without_bytes(kind))
-    assert lines == [" ".join(theirs.encode(line, out_type=str)) for line in LINES]
-
-
 @pytest.mark.parametrize("kind", [1, 2])
 def test_letters_without_a_piece_are_one_unk(kind: int, folder: Path) -> None:
     unit, lines = {1: Unit.unigram, 2: Unit.bpe}[kind], piece_lines(model_without_bytes(kind), "m.model")
@@ -314,18 +302,17 @@ def test_letters_without_a_piece_are_one_unk(kind: int, folder: Path) -> None:
         assert (train.ids[train.oov_positions] == vocabulary.unk).all()
 
 
-def test_models_that_cut_lines_in_another_way_are_refused() -> None:
+def test_models_that_cut_lines_in_another_way() -> None:
     plain = model_without_bytes(2)
-    for part, number, value, said in (
-        (2, 22, 0, "split_by_whitespace=false"),
-        (2, 24, 1, "treat_whitespace_as_suffix=true"),
-        (3, 3, 0, "add_dummy_prefix=false"),
-        (3, 4, 0, "remove_extra_whitespaces=false"),
+    for part, number, value, wanted in (
+        (2, 24, 1, "a b _ bc a _"),  # treat_whitespace_as_suffix=true
+        (3, 3, 0, "a b _ bc a"),  # add_dummy_prefix=false
+        (3, 4, 0, "_ab _ _ bc a _"),  # remove_extra_whitespaces=false
+        (3, 3, 1, "_ab _ bc a"),
     ):
         kind = [(3, 2)] if part == 2 else []
-        with pytest.raises(UserError, match=f"m.model was trained with {said}, which is not read here"):
-            piece_lines(plain + message((part, message(*kind, (number, value)))), "m.model")
-    assert piece_lines(plain + message((3, message((3, 1), (4, 1)))), "m.model")(["a"]) == ["\u2581a"]
+        lines = piece_lines(plain + message((part, message(*kind, (number, value)))), "m.model")(["ab  bca "])
+        assert lines == [wanted.replace("_", "\u2581")]
 
 
 def test_a_letter_without_a_piece_is_one_line() -> None:
@@ -349,3 +336,6 @@ def test_mistakes_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UserError, match=r'pieces of words need tokenizers: pip install "lmtool\[subwords\]"'):
         preprocess(text(vocabulary=BPE), folder / "stores", progress=False)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(UserError, match=r'models of SentencePiece need its package: pip install "lmtool\[subwords\]"'):
+        piece_lines(UNIGRAM_SYMBOLS, "m.model")

@@ -13,7 +13,7 @@ import pytest
 from lmtool import Corpus
 from lmtool.errors import UserError
 from lmtool.runs.run import Run
-from lmtool.system.checksummed_file import seal
+from lmtool.system.checksums import seal
 from lmtool.system.hdf5_files import require_own_content
 
 Command = Callable[..., str]

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from lmtool.runs.run import Run
-from lmtool.runs.weights import _write, read_tensors
-from lmtool.system.checksummed_file import seal
+from lmtool.runs.weights import read_tensors, write_tensors
+from lmtool.system.checksums import seal
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import METRICS, RUN, STATE, parsed, require_kind
 from lmtool.training.state import State, read_state, save_state
@@ -138,9 +138,9 @@ VERBS = [
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def test_weights_that_are_not_finite(verb: list[str], value: float, theirs: None, lmtool: Command) -> None:
     path = Path("nplm/checkpoint.safetensors")
-    tensors, notes, _ = read_tensors(path)
+    tensors, notes = read_tensors(path)
     tensors["encoder.embedding.weight"] = np.full_like(tensors["encoder.embedding.weight"], value)
-    _write(tensors, path, notes)
+    write_tensors(tensors, path, notes)
     Run.open(Path("nplm")).save()
     said = lmtool(*verb, code=2)
     refused(said)
@@ -150,8 +150,8 @@ def test_weights_that_are_not_finite(verb: list[str], value: float, theirs: None
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def test_weights_that_overflow(verb: list[str], theirs: None, lmtool: Command) -> None:
     path = Path("nplm/checkpoint.safetensors")
-    tensors, notes, _ = read_tensors(path)
-    _write({name: np.full_like(values, 1e38) for name, values in tensors.items()}, path, notes)
+    tensors, notes = read_tensors(path)
+    write_tensors({name: np.full_like(values, 1e38) for name, values in tensors.items()}, path, notes)
     Run.open(Path("nplm")).save()
     said = lmtool(*verb, code=2)
     refused(said)

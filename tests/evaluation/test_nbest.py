@@ -162,19 +162,14 @@ def test_word_errors(hypothesis: str, reference: str, errors: int) -> None:
 
 def test_the_weight_by_hand() -> None:
     # Scores 0 - 4w and -1 - 2w cross at w = 1/2, -1 - 2w and -4 - w at w = 3: errors 5 below, 1 between, 3 above.
-    found = best_weight(np.array([0.0, -1, -4]), np.array([-4.0, -2, -1]), np.array([5, 1, 3]), np.array([0, 3]))
-    assert (found.errors, found.between, found.weight) == (1, (0.5, 3.0), 1.75)
-    above = best_weight(np.array([0.0, -1, -4]), np.array([-4.0, -2, -1]), np.array([5, 3, 1]), np.array([0, 3]))
-    assert (above.errors, above.between, above.weight) == (1, (3.0, np.inf), 4.0)
-
+    score, lists = (np.array([0.0, -1, -4]), np.array([-4.0, -2, -1])), np.array([0, 3])
+    assert best_weight(*score, np.array([5, 1, 3]), lists) == (1.75, 1)
+    assert best_weight(*score, np.array([5, 3, 1]), lists) == (4.0, 1)
     # With negative weights too, the first one is best below 1/2.
-    score = np.array([0.0, -1, -4]), np.array([-4.0, -2, -1])
-    left = best_weight(*score, np.array([1, 5, 3]), np.array([0, 3]), least=-np.inf)
-    assert (left.errors, left.between, left.weight) == (1, (-np.inf, 0.5), -0.5)
-    within = best_weight(*score, np.array([5, 1, 3]), np.array([0, 3]), least=-1.0)
-    assert (within.errors, within.between) == (1, (0.5, 3.0))
+    assert best_weight(*score, np.array([1, 5, 3]), lists, least=-np.inf) == (-0.5, 1)
+    assert best_weight(*score, np.array([5, 1, 3]), lists, least=-1.0) == (1.75, 1)
     flat = best_weight(np.array([2.0, 1]), np.array([3.0, 3]), np.array([4, 0]), np.array([0, 2]), least=-np.inf)
-    assert (flat.errors, flat.weight) == (4, 0.0)  # equal slopes: the better total, whatever the weight
+    assert flat == (0.0, 4)  # equal slopes: the better total, whatever the weight
 
 
 def test_the_weight_and_the_penalty_by_hand() -> None:
@@ -200,11 +195,11 @@ def test_no_weight_of_a_fine_grid_makes_fewer_errors() -> None:
         offsets = np.append(0, np.cumsum(rng.integers(1, 7, 12)))
         total, log_prob = rng.normal(0, 3, offsets[-1]), rng.normal(-5, 2, offsets[-1])
         errors = rng.integers(0, 9, offsets[-1])
-        found = best_weight(total, log_prob, errors, offsets)
-        assert errors[chosen(total, log_prob, offsets, found.weight)].sum() == found.errors
+        weight, fewest = best_weight(total, log_prob, errors, offsets)
+        assert errors[chosen(total, log_prob, offsets, weight)].sum() == fewest
         grid = [errors[chosen(total, log_prob, offsets, w)].sum() for w in np.arange(0, 20, 0.01)]
-        assert found.errors <= min(grid)
-        fewer += found.errors < grid[0]
+        assert fewest <= min(grid)
+        fewer += fewest < grid[0]
     assert fewer > 20  # the weight does something
 
 

@@ -55,11 +55,11 @@ def test_a_local_optimum_of_the_search_in_turn_is_left() -> None:
     for seed in range(24):
         lists = speech(seed)
         total, log_prob, words, errors, offsets = lists
-        weight, penalty = best_weight(total, log_prob, errors, offsets).weight, 0.0
+        weight, penalty = best_weight(total, log_prob, errors, offsets)[0], 0.0
         for _ in range(10):
             left = total + weight * log_prob
-            penalty = best_weight(left, -words.astype(float), errors, offsets, least=-np.inf).weight
-            weight = best_weight(total - penalty * words, log_prob, errors, offsets).weight
+            penalty = best_weight(left, -words.astype(float), errors, offsets, least=-np.inf)[0]
+            weight = best_weight(total - penalty * words, log_prob, errors, offsets)[0]
         stuck += errors_of(lists, *tuned_weights(*lists, None, None)) < errors_of(lists, weight, penalty)
     assert stuck > 4
 
@@ -72,15 +72,15 @@ def test_the_search_of_one_number_is_exact_in_ties_and_empty_ranges() -> None:
         total, feature = (rng.integers(-3, 4, offsets[-1]).astype(float) for _ in range(2))
         errors = rng.integers(0, 4, offsets[-1])
         for least in (0.0, -1.0, -np.inf):
-            found = best_weight(total, feature, errors, offsets, least=least)
+            weight, fewest = best_weight(total, feature, errors, offsets, least=least)
             ratios = {a / b for a in range(-6, 7) for b in range(1, 7)}
             places = sorted({r for r in ratios if r > least} | ({least} if np.isfinite(least) else set()))
             middles = [(x + y) / 2 for x, y in itertools.pairwise(places)] + [places[-1] + 1]
             middles += [places[0] - 1] if np.isinf(least) else []
             zeros = np.zeros(len(errors), dtype=int)
             of_middles = [errors_of((total, feature, zeros, errors, offsets), w, 0.0) for w in middles]
-            assert found.errors == min(of_middles)
-            assert errors_of((total, feature, zeros, errors, offsets), found.weight, 0.0) == found.errors
+            assert fewest == min(of_middles)
+            assert errors_of((total, feature, zeros, errors, offsets), weight, 0.0) == fewest
 
 
 def test_the_same_lists_in_other_units_have_the_same_optimum() -> None:

@@ -250,7 +250,8 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have forms serve the sizes of tests, on two threads; without tiles. Plain dropout has the mask of the form's."""
     torch.manual_seed(0)
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
-    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
+    for name in ("history.MIN_NUMBERS", "hidden_units.MIN_DROPPED", "tree_loops.MIN_UNITS"):
+        monkeypatch.setattr(f"lmtool.neural.forms.{name}", 0)
     monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.MAX_SCORES_PER_CHUNK", 1)  # so that 64 rows are at once
     for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_DOTS", "MIN_BF16_ROWS_DOTS"):
         monkeypatch.setattr(f"lmtool.neural.forms.softmax_chunks.{name}", 0)
@@ -607,7 +608,7 @@ def test_only_plain() -> None:
     with pytest.raises(ZeroDivisionError), only_plain():
         raise ZeroDivisionError
     assert name() == "pair_scores"
-    model = NeuralModel(nplm().build(O + 1, tied=False, sparse=False), FullSoftmax(8, COUNTS), O + 1)
+    model = NeuralModel(nplm().build(O + 1, tied=False, sparse=True), FullSoftmax(8, COUNTS), O + 1)
     assert network_step(model, 0.0, 4, None) is not None
     with only_plain():
         assert network_step(model, 0.0, 4, None) is None

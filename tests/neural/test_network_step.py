@@ -21,32 +21,36 @@ from lmtool.neural.encoders.options import NplmModel
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, only_plain, softmax_chunks, tiles
 from lmtool.neural.forms import network_step as file
-from lmtool.neural.forms.network_step import Network, NetworkStep, network_step
+from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm, SoftmaxOutput
 from lmtool.system import parallel
 from lmtool.training.optim import AdamOptim, SgdOptim
-from lmtool.training.optimizers import make_network_step, make_optimizers, update
+from lmtool.training.optimizers import make_optimizers
+from lmtool.training.step import Step, make_step
 from lmtool.trees import huffman_tree
+from tests.training.test_training import training
 
 WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
 RATE, DECAY = 0.3, 0.01
 
 
-def network(activation: Activation, *, direct: bool) -> Network:
+def drawn_weights(*, direct: bool) -> list[Tensor]:
     torch.manual_seed(0)
     width = HIDDEN + (CONTEXT * DIM if direct else 0)
     shapes = (WORDS, DIM), (HIDDEN, CONTEXT * DIM), (HIDDEN,), (WORDS - 1, width), (WORDS - 1,)
-    return Network(*(0.3 * torch.randn(shape, dtype=torch.float64) for shape in shapes), activation, direct)
+    return [0.3 * torch.randn(shape, dtype=torch.float64) for shape in shapes]
 
 
-def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> tuple[float, list[Tensor]]:
+def by_autograd(
+    before: list[Tensor], activation: Activation, direct: bool, x: Tensor, y: Tensor, max_norm: float | None
+) -> tuple[float, list[Tensor]]:
     """The loss, and the weights after a step of torch."""
-    weights = [weight.clone().requires_grad_() for weight in net.weights]
+    weights = [weight.clone().requires_grad_() for weight in before]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)
-    a = FUNCTIONS[net.activation](read @ hidden.T + hidden_bias)
-    h = torch.cat([a, read], 1) if net.direct else a
+    a = FUNCTIONS[activation](read @ hidden.T + hidden_bias)
+    h = torch.cat([a, read], 1) if direct else a
     loss = F.cross_entropy(h @ output.T + output_bias, y)
     loss.backward()
     if max_norm is not None:
@@ -67,31 +71,32 @@ def test_equals_autograd(
     activation: Activation, direct: bool, max_norm: float | None, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", 1 << 40 if form == "one loop" else 0)
-    net = network(activation, direct=direct)
-    steps = NetworkStep(net, DECAY, max_norm)
+    weights = drawn_weights(direct=direct)
+    steps = NetworkStep(weights, activation, DECAY, max_norm, direct=direct)
     for size in (7, 7, 4):
         x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
-        loss, want = by_autograd(net, x, y, max_norm)
+        loss, want = by_autograd(weights, activation, direct, x, y, max_norm)
         assert steps.step(x, y, RATE, 1e6) == pytest.approx(loss, rel=1e-12)
-        for ours, theirs in zip(net.weights, want, strict=True):
+        for ours, theirs in zip(weights, want, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("most", [1 << 40, 0])
 def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", most)
-    net = network(Activation.tanh, direct=False)
-    before = [weight.clone() for weight in net.weights]
+    weights = drawn_weights(direct=False)
+    before = [weight.clone() for weight in weights]
+    step = NetworkStep(weights, Activation.tanh, DECAY, None, direct=False).step
     x, y = torch.randint(WORDS, (7, CONTEXT)), torch.randint(WORDS - 1, (7,))
-    assert NetworkStep(net, DECAY).step(x, y, RATE, 0.1) > 0.1
-    for ours, theirs in zip(net.weights, before, strict=True):
+    assert step(x, y, RATE, 0.1) > 0.1
+    for ours, theirs in zip(weights, before, strict=True):
         assert torch.equal(ours, theirs)
     with torch.no_grad():
-        net.output_bias[3] = torch.nan
-    assert not NetworkStep(net, DECAY).step(x, y, RATE, 1e6) < 1e6
+        weights[-1][3] = torch.nan
+    assert not step(x, y, RATE, 1e6) < 1e6
     for wrong in (torch.full((7, CONTEXT), WORDS), torch.full((7, CONTEXT), -1)):
         with pytest.raises(IndexError, match="out of range"):
-            NetworkStep(net, DECAY).step(wrong, y, RATE, 1e6)
+            step(wrong, y, RATE, 1e6)
 
 
 HIERARCHICAL = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 5)
@@ -112,7 +117,7 @@ def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(
         ours.output.load_state_dict({k: torch.randn_like(v) if v.is_floating_point() else v
                                      for k, v in ours.output.state_dict().items()})  # fmt: skip
         theirs, optim = copy.deepcopy(ours), SgdOptim("sgd", RATE, DECAY, 0.0)
-        steps, optimizers = make_network_step(ours, optim, 7, max_norm), make_optimizers(theirs, optim)
+        steps, optimizers = network_step(ours, DECAY, 7, max_norm), make_optimizers(theirs, optim)
         assert steps is not None
         for size in (40, 7, 7):
             x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
@@ -120,11 +125,8 @@ def test_layers_with_some_rows_equal_autograd_and_the_row_optimizer(
             found = steps.step(x, y, RATE, 1e6)
             torch.manual_seed(size)
             with only_plain():
-                theirs.zero_grad()
-                loss = theirs(x, y)
-                loss.backward()
-                update(list(theirs.parameters()), optimizers, RATE, max_norm)
-            assert found == pytest.approx(loss.item(), rel=1e-12)
+                loss = Step(theirs, optimizers, max_norm).step(x, y, RATE, 1e6)
+            assert found == pytest.approx(loss, rel=1e-12)
             for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -139,42 +141,39 @@ def model(output: object = None, words: Vocabulary | None = None, **settings: ob
     return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words, tree)  # type: ignore[arg-type]
 
 
-SGD = SgdOptim("sgd", 0.1, 0.0, 0.0)
-
-
 def test_which_trainings_are_made_of_them() -> None:
-    assert make_network_step(model(), SGD, 7, 1.0) is not None
-    assert make_network_step(model(direct_connections=True).double(), SGD, 7, None) is not None
+    assert network_step(model(), 0.0, 7, 1.0) is not None
+    assert network_step(model(direct_connections=True).double(), 0.0, 7, None) is not None
     others = dict(dropout=0.1), dict(input_dropout=0.1), dict(layer_norm=True), dict(layers=2), dict(layers=0)
     for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(fofe_window=9)):
-        assert make_network_step(model(**settings), SGD, 7, 1.0) is None
+        assert network_step(model(**settings), 0.0, 7, 1.0) is None
     for output in (HIERARCHICAL, NCE):
-        assert make_network_step(model(output), SGD, 1 << 20, 1.0) is not None
+        assert network_step(model(output), 0.0, 1 << 20, 1.0) is not None
         dense = model(output)
         dense.use_dense_gradients()
-        assert make_network_step(dense, SGD, 7, 1.0) is None
+        assert network_step(dense, 0.0, 7, 1.0) is None
     one = Vocabulary(("<unk>", "<s>"), np.array([5, 0]), None, 0)
-    assert make_network_step(model(HIERARCHICAL, words=one), SGD, 7, 1.0) is None  # a tree without nodes
+    assert network_step(model(HIERARCHICAL, words=one), 0.0, 7, 1.0) is None  # a tree without nodes
     own, learned = NceOutput("nce", 3, False, 1.0, False), NceOutput("nce", 3, True, 1.0, True)
     for output in (own, learned, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 5)):
-        assert make_network_step(model(output), SGD, 7, 1.0) is None
-    assert make_network_step(model(SoftmaxOutput("softmax", Precision.bf16)), SGD, 7, 1.0) is None
-    assert make_network_step(model(), SgdOptim("sgd", 0.1, 0.0, 0.9), 7, 1.0) is None
-    assert make_network_step(model(), AdamOptim("adam", 0.1, 0.0, 0.9, 0.99, 1e-8), 7, 1.0) is None
-    assert make_network_step(model(), SGD, 1 << 20, 1.0) is None
+        assert network_step(model(output), 0.0, 7, 1.0) is None
+    assert network_step(model(SoftmaxOutput("softmax", Precision.bf16)), 0.0, 7, 1.0) is None
+    assert network_step(model(), 0.0, 1 << 20, 1.0) is None
     large = model(hidden_dim=8192)
     large.use_precision(Precision.auto)
-    assert (make_network_step(large, SGD, 1 << 12, 1.0) is None) == tiles.available()
+    assert (network_step(large, 0.0, 1 << 12, 1.0) is None) == tiles.available()
 
 
 def test_only_plain_makes_none_of_them() -> None:
     with only_plain():
-        assert make_network_step(model(), SGD, 7, 1.0) is None
+        assert network_step(model(), 0.0, 7, 1.0) is None
 
 
 def test_the_settings_of_the_optimizer_reach_it() -> None:
-    step = make_network_step(model(), SgdOptim("sgd", 0.1, 0.25, 0.0), 7, 0.5)
-    assert step is not None and (step._decay, step._max_norm) == (0.25, 0.5)
+    step = make_step(model(), SgdOptim("sgd", 0.1, 0.25, 0.0), training(max_grad_norm=0.5), [], 7)
+    assert isinstance(step, NetworkStep) and (step._decay, step._max_norm) == (0.25, 0.5)
+    for optim in SgdOptim("sgd", 0.1, 0.0, 0.9), AdamOptim("adam", 0.1, 0.0, 0.9, 0.99, 1e-8):
+        assert type(make_step(model(), optim, training(), [], 7)) is Step
 
 
 def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

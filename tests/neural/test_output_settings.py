@@ -183,7 +183,7 @@ def test_probabilities_have_columns_of_0_behind_the_words() -> None:
 
 def test_which_layers_a_network_step_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_step, "MAX_SCORES", 5 * O)
-    encoder = nplm().build(O + 1, tied=False, sparse=False)
+    encoder = nplm().build(O + 1, tied=False, sparse=True)
     dim = encoder.output_dim
 
     def is_made(layer: OutputLayer, examples: int) -> bool:

@@ -86,6 +86,7 @@ def test_examples_with_no_pair_and_with_many(
 ) -> None:
     monkeypatch.setattr(parallel._here, "threads", threads)
     monkeypatch.setattr(loops, "NUMBERS_PER_THREAD", 1)
+    monkeypatch.setattr("lmtool.neural.forms.tree_loops.MIN_UNITS", 0)
     torch.manual_seed(0)
     layers: dict[str, nn.Module] = {
         "rows": Rows(9, sparse=sparse),

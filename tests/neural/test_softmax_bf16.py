@@ -15,7 +15,7 @@ from lmtool.config.training import Precision
 from lmtool.neural import devices
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import network_step, softmax_bf16, softmax_chunks, tiles, used
-from lmtool.neural.forms.network_step import Network, NetworkStep
+from lmtool.neural.forms.network_step import NetworkStep
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
 from lmtool.neural.forms.softmax_tiles import TileSoftmax
 from lmtool.neural.outputs.softmax import FullSoftmax
@@ -226,7 +226,7 @@ def test_a_step_without_a_graph(
     changes, losses = [], []
     for bf16 in (False, True):
         weights = [weight.clone() for weight in before]
-        steps = NetworkStep(Network(*weights, Activation.tanh, False, bf16), decay, max_norm)
+        steps = NetworkStep(weights, Activation.tanh, decay, max_norm, direct=False, bf16=bf16)
         losses.append(steps.step(x, y, 0.5, 1e6))
         changes.append([after - weight for after, weight in zip(weights, before, strict=True)])
     assert losses[1] == pytest.approx(losses[0], rel=5e-3) and losses[0] != losses[1]
@@ -240,7 +240,7 @@ def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.
     torch.manual_seed(3)
     weights = [torch.randn(shape) for shape in ((9, 5), (4, 15), (4,), (8, 4), (8,))]
     before = [weight.clone() for weight in weights]
-    steps = NetworkStep(Network(*weights, Activation.tanh, False, True), 0.0)
+    steps = NetworkStep(weights, Activation.tanh, 0.0, None, direct=False, bf16=True)
     assert steps.step(torch.zeros(16, 3, dtype=torch.int64), torch.zeros(16, dtype=torch.int64), 0.5, 0.01) > 0.01
     assert all(map(torch.equal, weights, before))
 
@@ -261,7 +261,7 @@ def test_what_overflows_is_done_in_float32(monkeypatch: pytest.MonkeyPatch) -> N
         losses.append(loss_and_grads(layer, h, y))
     for ours, theirs in zip(*losses, strict=True):
         assert torch.equal(ours, theirs)
-    weights = [torch.randn(shape) for shape in ((9, 5), (4, 15), (4,))]
-    steps = NetworkStep(Network(*weights, torch.zeros(8, 4), bias, Activation.tanh, False, True), 0.0)
+    weights = [*(torch.randn(shape) for shape in ((9, 5), (4, 15), (4,))), torch.zeros(8, 4), bias]
+    steps = NetworkStep(weights, Activation.tanh, 0.0, None, direct=False, bf16=True)
     assert steps.step(torch.zeros(16, 3, dtype=torch.int64), y, 0.5, 1e6) == pytest.approx(200, rel=1e-5)
     assert bias[0] == pytest.approx(0.5) and bias[1] == pytest.approx(199.5)

@@ -15,7 +15,7 @@ from lmtool.ngram.estimation._merging import loss_and_gradient
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.tuning import fit_and_tune, held_out_nodes
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.base import MergingSmoother
+from lmtool.ngram.smoothers.count_merging import MergingSmoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray
 from tests.ngram.plain import contexts_for, random_sentences, rows_of, text_of

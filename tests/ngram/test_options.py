@@ -38,6 +38,7 @@ SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
         "ModifiedKneserNey",
         "discounts",
     ),
+    "pitman_yor": (["strengths", "discounts", "tables", "tune_on"], "PitmanYor", None),
     "stupid_backoff": (["alpha"], "StupidBackoff", None),
     "witten_bell": (["interpolate", "local_cloze"], "WittenBell", None),
 }
@@ -67,7 +68,7 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
     assert table.normalized == smoother.normalized == (smoother.form is not Form.scores) == (name != "stupid_backoff")
     assert NgramModel(table, vocabulary).normalized == table.normalized
-    assert given.tuning_split() == ("valid" if name in ("count_merging", "jelinek_mercer") else None)
+    assert given.tuning_split() == ("valid" if name in ("count_merging", "jelinek_mercer", "pitman_yor") else None)
     if tuned is not None:
         assert settings("smoother", name, **{tuned: "tuned", "tune_on": "test"}).tuning_split() == "test"
 
@@ -87,6 +88,8 @@ def test_parameters_reach_the_smoother() -> None:
     assert settings("smoother", "laplace", alpha="tuned").build(1, vocabulary).values.tolist() == [[1.0]]
     mercer = settings("smoother", "jelinek_mercer", lambdas=[0.3, 0.7], count_buckets=2).build(2, vocabulary)
     assert mercer.values.tolist() == [[0.3, 0.3], [0.7, 0.7]]
+    given = settings("smoother", "pitman_yor", strengths=[1, 2], discounts=0.5)
+    assert given.build(2, vocabulary).values.tolist() == [[1, 0.5], [2, 0.5]] and given.tuning_split() is None
     assert settings("smoother", "good_turing", gt_max=3).build(3, vocabulary).gt_max == [1, 3, 3]
     assert settings("smoother", "stupid_backoff", alpha=0.3).build(3, vocabulary).alpha == 0.3
 
@@ -106,6 +109,8 @@ def test_parameters_reach_the_smoother() -> None:
         ("kneser_ney", {"discounts": []}, r"smoother\.discounts=\[\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1]]}, r"smoother\.discounts=\[0\.5, 1\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1, 4]]}, r"smoother\.discounts=\[0\.5, 1, 4\]"),
+        ("pitman_yor", {"strengths": -1}, r"smoother\.strengths=-1: must be tuned, a number from 0 to 1000, or a list"),
+        ("pitman_yor", {"discounts": 2}, r"smoother\.discounts=2: must be null, a number from 0 to 1, or a list"),
         ("good_turing", {"gt_max": 10}, r"smoother\.gt_max=10: must be from 0 to 9"),
         ("stupid_backoff", {"alpha": 0.0}, r"smoother\.alpha=0\.0: must be above 0"),
     ],

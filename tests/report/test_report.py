@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import Picture, Section, Table, page
 from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates
-from lmtool.report.sections import comparison, summary, sweep_section, trees, unique_names
+from lmtool.report.sections import comparison, summary, sweep_section, trees
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
 from tests.conftest import NEURAL, answer
@@ -167,7 +167,7 @@ def test_a_neural_run(runs: Path, lmtool: Run) -> None:
     lmtool("report", f"paths=[{runs}/nplm]", "map=none", "hydra.run.dir=page", *FAST)
     page = page_of(Path("page"))
     assert page.titles[1:] == ["Runs", "Learning curves"]
-    assert page.labels[0].startswith("Learning curves of nplm: perplexity on valid from ")
+    assert re.match(r"nplm: nplm \+ \w+\. Perplexity on valid from ", page.labels[0])
     for word in ("epochs", "learning rate", "accuracy (%)", "perplexity", "train", "valid"):
         assert f">{word}</text>" in page.text
 
@@ -224,7 +224,7 @@ def test_jobs_that_failed_stand_in_the_table(lmtool: Run, runs: Path) -> None:
 def test_a_sweep_without_records_says_so(made: Path, tmp_path: Path) -> None:
     (tmp_path / "sweep").mkdir()
     shutil.copy(made / "alphas" / "sweep.csv", tmp_path / "sweep")
-    (part,) = sweep_section(ReportFolder(tmp_path / "sweep", Kind.sweep, "sweep"), [], unique_names()).parts
+    (part,) = sweep_section(ReportFolder(tmp_path / "sweep", Kind.sweep, "sweep"), []).parts
     assert isinstance(part, str) and "has no records of jobs (job.json)" in part
 
 
@@ -295,8 +295,8 @@ def test_a_mistake_is_one_line_and_no_file(
 
 READERS: dict[str, Callable[[Path], object]] = {
     "lr_range.json": read_rates,
-    "compare": lambda path: comparison(ReportFolder(path, Kind.compare), str),
-    "tree": lambda path: trees([], [ReportFolder(path, Kind.tree)], str),
+    "compare": lambda path: comparison(ReportFolder(path, Kind.compare)),
+    "tree": lambda path: trees([], [ReportFolder(path, Kind.tree)]),
     "run": lambda path: read_entry(ReportFolder(path, Kind.scores), Bootstrap(100, 1, 20), "name"),
 }
 
@@ -353,7 +353,7 @@ def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None
     nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomization"))
     members = [{"run": name, "perplexity": value, **nothing, **OF_TEXT} for name, value in (("a", 2.5), ("b", None))]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
-    (table,) = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
+    (table,) = comparison(ReportFolder(tmp_path, Kind.compare)).parts
     assert isinstance(table, Table) and [row[1] for row in table.rows] == ["2.50", "inf"]
 
 
@@ -403,8 +403,10 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
         job("5", "c", "valid", None, None),
     ]
     source = ReportFolder(Path("s"), Kind.sweep, "s")
-    chart, note, table = sweep_section(source, rows, str).parts
-    assert isinstance(chart, Picture) and chart.description.startswith("perplexity on valid against run: 2 jobs")
+    chart, note, table = sweep_section(source, rows).parts
+    assert isinstance(chart, Picture) and chart.caption.startswith(
+        "Perplexity on valid of 2 jobs. The lowest is 10.5 with run=a."
+    )
     assert note == "Jobs without a finite, comparable metric, which are not drawn: 3."
     assert table == Table(
         ["job", "run", "split", "perplexity", "cloze_perplexity", "seconds", "status"],
@@ -429,7 +431,7 @@ def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) 
         {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends, **OF_TEXT},
     ]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
-    table, chart = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
+    table, chart = comparison(ReportFolder(tmp_path, Kind.compare)).parts
     assert isinstance(table, Table) and table.title == "test"
     assert [row[0] for row in table.rows] == ["a", "c"] and [row[0] for row in table.unnormalized] == ["b"]
     assert isinstance(chart, Picture) and "of perplexity from a on test" in chart.caption

@@ -9,8 +9,8 @@ from pathlib import Path
 import h5py
 import pytest
 
-from lmtool.runs.run import REMEDY
-from lmtool.system.checksummed_file import seal
+from lmtool.runs.run import FORMAT, REMEDY
+from lmtool.system.checksums import seal
 from lmtool.system.files import read_json, write_json
 from lmtool.training.state import load_state, save_state
 from tests.conftest import NEURAL
@@ -36,7 +36,7 @@ def test_a_run(lmtool: Run) -> None:
     of_another_version(Path("kn/run.json"), format=1)
     for line in ("predict run=kn the", "eval run=kn", "eval run=mix", "compare runs=[kn,mix]", "train resume=kn"):
         refused(lmtool(*line.split(), code=2), "kn/run.json " + OTHER if "resume" not in line else "kn")
-    of_another_version(Path("kn/run.json"), "started_in", format=3)
+    of_another_version(Path("kn/run.json"), "started_in", format=FORMAT)
     refused(lmtool("eval", "run=kn", code=2), "kn/run.json is damaged ('started_in' is missing)", REMEDY)
 
 

@@ -228,7 +228,7 @@ def test_a_full_disk_at_a_checkpoint(toy: Corpus, tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("safetensors.torch.save_file", full)
+        patch.setattr("safetensors.numpy.save_file", full)
         with pytest.raises(UserError, match=r"cannot write .*state.safetensors: No space left"):
             go("nplm, adamw", toy, tmp_path / "run", save_every=0)
     assert (tmp_path / "run" / STATE).read_bytes() == earlier

@@ -16,18 +16,11 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.runs.run import Run
-from lmtool.runs.weights import load_tree, read_tensors, save_tree
-from lmtool.system import checksummed_file as sealed
-from lmtool.system.checksummed_file import (
-    BLOCK,
-    HEADER,
-    DamagedFile,
-    checksum_of,
-    seal,
-    verify,
-)
+from lmtool.runs.weights import load_tree, save_tree
+from lmtool.system import checksums
+from lmtool.system.checksums import HEAD, DamagedFile, checksum_of, seal, verify
 from lmtool.system.files import read_json, write_json
-from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
+from lmtool.system.hdf5_files import USER_BLOCK, atomic_hdf5, open_hdf5
 from lmtool.trees.tree import Tree
 from tests.conftest import NEURAL
 
@@ -35,68 +28,70 @@ Command = Callable[..., str]
 
 
 def small(path: Path, content: bytes = b"abc") -> Path:
-    path.write_bytes(bytes(HEADER) + content)
+    path.write_bytes(USER_BLOCK + content)
     seal(path)
     return path
 
 
-def test_a_sealed_file_to_the_byte(tmp_path: Path) -> None:
+def test_a_file_with_its_checksum_to_the_byte(tmp_path: Path) -> None:
     path = small(tmp_path / "file")
-    table = struct.pack("<I", 0x352441C2)  # of "abc", as RFC 3309's CRC-32 has it
-    text = b"lmtool sealed file 1\ncontent 515\nblock 65536\nchecksums " + f"{zlib.crc32(table):08x}\n".encode()
-    written = path.read_bytes()
-    assert written[:HEADER].startswith(text) and written[HEADER:] == b"abc" + table
-    assert written[HEADER - 16 : HEADER] == f"header {zlib.crc32(written[: HEADER - 16]):08x}\n".encode()
-    assert verify(path) and checksum_of(path) == f"{zlib.crc32(written[:HEADER]):08x}"
-    (tmp_path / "plain").write_bytes(b"abc")
-    assert not verify(tmp_path / "plain") and checksum_of(tmp_path / "plain") == "352441c2"
+    block = b'lmtool\n"checksum": "00000000"\n' + b"\n" * 482 + b"abc"
+    checksum = f"{zlib.crc32(struct.pack('<I', zlib.crc32(block))):08x}"
+    assert path.read_bytes() == block.replace(b"00000000", checksum.encode()) and len(block) == HEAD + 3
+    assert verify(path) and checksum_of(path) == checksum
+    (tmp_path / "plain").write_bytes(b"abc")  # whose CRC-32 is 0x352441C2, as in RFC 3309
+    assert not verify(tmp_path / "plain")
+    assert checksum_of(tmp_path / "plain") == f"{zlib.crc32(struct.pack('<I', 0x352441C2)):08x}"
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 2, 3])
-def test_no_byte_of_a_file_can_change(tmp_path: Path, blocks: int) -> None:
-    content = np.random.default_rng(blocks).integers(0, 256, blocks * BLOCK + 77, np.uint8).tobytes()
+def test_no_byte_of_a_file_can_change(tmp_path: Path, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksums, "BLOCK", 1 << 16)
+    content = np.random.default_rng(blocks).integers(0, 256, (blocks << 16) + 77, np.uint8).tobytes()
     whole = small(tmp_path / "whole", content).read_bytes()
     rng = np.random.default_rng(1)
-    places = [*range(0, HEADER, 7), *rng.integers(HEADER, len(whole), 60).tolist(), len(whole) - 1, HEADER]
+    places = [*range(0, HEAD, 7), *rng.integers(HEAD, len(whole), 60).tolist(), len(whole) - 1, HEAD]
+    mark = range(whole.index(b'"checksum"'), whole.index(b'"\n\n') + 1)
     for number, place in enumerate(places):
         path, damaged = tmp_path / f"damaged{number}", bytearray(whole)
         damaged[place] ^= 1 << number % 8
         path.write_bytes(damaged)
-        if place < len(sealed.MAGIC):
-            assert not verify(path), "no sealed file"
+        if place in mark and checksums._carried(path)[1] == "":
+            assert not verify(path), "it carries none"
+            with pytest.raises(DamagedFile, match="it does not begin as an HDF5 file"):
+                open_hdf5(path)
             continue
         with pytest.raises(DamagedFile):
             verify(path)
         path.unlink()
-    for number, damaged in enumerate((whole[:-1], whole + b"\0", whole[: HEADER + 5], whole[:100])):
+    for number, damaged in enumerate((whole[:-1], whole + b"\0", whole[: HEAD + 5], whole[:100])):
         path = tmp_path / f"cut{number}"
         path.write_bytes(damaged)
         with pytest.raises(DamagedFile):
             verify(path)
 
 
-def test_the_place_of_the_damage_is_told(tmp_path: Path) -> None:
-    path = small(tmp_path / "file", bytes(3 * BLOCK))
-    with path.open("r+b") as file:
-        file.seek(BLOCK + 5)
-        file.write(b"x")
-    with pytest.raises(DamagedFile, match="a checksum differs between bytes 65,536 and 131,072"):
-        verify(path)
-
-
 def test_many_blocks_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed, "MIN_PARALLEL", 0)
-    monkeypatch.setattr(sealed, "BLOCKS_PER_READ", 2)
-    monkeypatch.setattr(sealed.parallel, "threads", lambda: 3)
-    path = small(tmp_path / "file", os.urandom(11 * BLOCK))
+    monkeypatch.setattr(checksums, "BLOCK", 1 << 16)
+    monkeypatch.setattr(checksums.parallel, "threads", lambda: 3)
+    path = small(tmp_path / "file", os.urandom(11 << 16))
     assert verify(path)
     for block in range(11):
         copy = tmp_path / f"copy{block}"
         damaged = bytearray(path.read_bytes())
-        damaged[block * BLOCK + HEADER + 9] ^= 16
+        damaged[(block << 16) + HEAD + 9] ^= 16
         copy.write_bytes(damaged)
-        with pytest.raises(DamagedFile, match=f"between bytes {block * BLOCK:,} and"):
+        with pytest.raises(DamagedFile, match="its checksum differs"):
             verify(copy)
+
+
+def test_digits_across_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small(tmp_path / "whole").read_bytes()
+    monkeypatch.setattr(checksums, "BLOCK", whole.index(b'": "') + 7)
+    path = tmp_path / "file"
+    path.write_bytes(whole)
+    seal(path)
+    assert verify(path) and path.read_bytes() != whole
 
 
 def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
@@ -120,21 +115,24 @@ def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
 
 def test_the_checksum_of_an_object(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_json(path, {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}})
-    text = '{"a":{"10":1,"2":"\\u00fc"},"b":[1,0.1,null]}'
-    assert json.loads(path.read_text())["checksum"] == f"{zlib.crc32(text.encode()):08x}"
-    assert read_json(path, "-") == {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}}
-    write_json(path, {2: 1, 10: 1})  # keys become strings, whose order is another
-    assert read_json(path, "-") == {"2": 1, "10": 1}
+    value = {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}}
+    write_json(path, value)
+    first, digits, *rest = path.read_text().splitlines()
+    assert digits == f'  "checksum": "{checksum_of(path)}",' and verify(path)
+    assert (
+        json.loads("".join([first, *rest])) == read_json(path, "-") == {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}}
+    )
     path.write_text(path.read_text().replace('"10": 1', '"10": 2'))
     with pytest.raises(UserError, match=r'its checksum differs; delete its entry "checksum" if you changed it by hand'):
         read_json(path, "make it again")
+    path.write_text("".join([first, *rest]))
+    assert read_json(path, "-") == value and not verify(path)
 
 
 def test_a_damaged_tree_is_no_tree(tmp_path: Path) -> None:
     path = tmp_path / "tree.safetensors"
     save_tree(Tree(np.array([[1, -1], [-2, -3]], np.int32), np.array([0, 1, 2], np.int32)), path)
-    assert load_tree(path).children.tolist() == [[1, -1], [-2, -3]] and read_tensors(path)[2]
+    assert load_tree(path).children.tolist() == [[1, -1], [-2, -3]] and verify(path)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(struct.pack("<iii", 0, 1, 2), struct.pack("<iii", 1, 0, 2)))
     with pytest.raises(UserError, match="is damaged"):

@@ -493,8 +493,18 @@ def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"CUDA_VISIBLE_DEVICES": "2,-1,3"}, 2, 8, ["2"] * 4),
     ],
 )
-def test_each_job_gets_a_gpu(environment: dict[str, str], jobs: int, devices: int, want: list[str | None]) -> None:
-    assert [session.device_for(environment, number, jobs, devices) for number in range(4)] == want
+def test_each_job_gets_a_gpu(
+    environment: dict[str, str], jobs: int, devices: int, want: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "count_devices", lambda: devices)
+    for number in range(4):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with session.announced(jobs):
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # as a launcher may hide it
+            session.use_own_device(number)
+            assert os.environ.get("CUDA_VISIBLE_DEVICES") == want[number]
 
 
 def test_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.system import files
+from lmtool.system.checksums import checksum_of
 from lmtool.system.files import atomic_write, write_json
 from lmtool.training.reporting import Reporter
 
@@ -38,7 +39,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
 def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, bytes]], tmp_path: Path) -> None:
     path = tmp_path / "below" / "result.json"
     write_json(path, {"a": 1})
-    content = b'{\n  "a": 1,\n  "checksum": "561bacaf"\n}\n'  # of {"a":1}
+    content = b'{\n  "checksum": "%s",\n  "a": 1\n}\n' % checksum_of(path).encode()
     assert [(what, text) for what, _, text in done[:2]] == [("synced", content), ("renamed", content)]
     assert done[0][1] == done[1][1] != path.name and path.read_bytes() == content
     # Then the name, in the folder, and the folder's own name, in the one above it.

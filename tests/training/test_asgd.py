@@ -16,9 +16,10 @@ from lmtool.evaluation.metrics import perplexity
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.runs.run import METRICS
-from lmtool.training import loop, optimizers
+from lmtool.training import loop
 from lmtool.training.optim import AsgdOptim
 from lmtool.training.optimizers import Average
+from lmtool.training.step import Step
 from tests.training.test_training import CONSTANT, GOLDEN, run, training
 
 
@@ -39,7 +40,8 @@ def test_three_steps_by_hand() -> None:
         model.rows.grad = torch.sparse_coo_tensor(
             [[0]], [[gradient]], (2, 1), dtype=torch.float64, check_invariants=True
         )
-        optimizers.update([], made, 0.5, None)
+        for optimizer in made:
+            optimizer.step()
         average.add()
     assert model.dense.item() == pytest.approx(0.2135, rel=1e-14)
     mean = (2 + 1.4 + 2.33 + 0.2135) / 4
@@ -69,7 +71,7 @@ def test_the_mean_of_all_later_weights_is_evaluated_and_kept(
     def copied(model: NeuralModel) -> list[torch.Tensor]:
         return [parameter.detach().clone() for parameter in model.parameters()]
 
-    mean_loss, update = loop.mean_loss, optimizers.update
+    mean_loss, update = loop.mean_loss, Step._update
     torch.manual_seed(5)
     model = GOLDEN[name][0](toy)
 
@@ -77,12 +79,12 @@ def test_the_mean_of_all_later_weights_is_evaluated_and_kept(
         evaluated.append(copied(model))
         return mean_loss(*arguments)
 
-    def noted_update(*arguments: Any) -> None:
-        update(*arguments)
+    def noted_update(step: Step) -> None:
+        update(step)
         weights.append(copied(model))
 
     monkeypatch.setattr(loop, "mean_loss", noted_loss)
-    monkeypatch.setattr(optimizers, "update", noted_update)
+    monkeypatch.setattr(Step, "_update", noted_update)
     optim = AsgdOptim("asgd", 4.0, 1e-4, 1)
     _, trained = run(toy, tmp_path, training(epochs=8), optim, model, CONSTANT)
     lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]

@@ -36,7 +36,6 @@ from lmtool.training.optimizers import (
     propose,
     range_test,
     renormalize_rows,
-    update,
 )
 from lmtool.trees import Tree, huffman_tree
 from tests.conftest import NEURAL, SOFTMAX, neural
@@ -208,8 +207,7 @@ def test_range_test_of_a_bowl() -> None:
     assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
     lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
     assert found.proposed == pytest.approx(found.rates[lowest] / 10)
-    update([], [optimizer], 0.5, None)
-    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert optimizer.param_groups[0]["lr"] == found.rates[-1]
 
 
 class Bigrams(torch.nn.Module):

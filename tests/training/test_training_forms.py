@@ -73,7 +73,8 @@ def first_losses(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_epoch_has_the_same_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
+    for each in ("history.MIN_NUMBERS", "tree_loops.MIN_UNITS"):
+        monkeypatch.setattr(f"lmtool.neural.forms.{each}", 0)
     make, optim, wanted = MODELS[name]
     found = {}
     for setting in Forms:

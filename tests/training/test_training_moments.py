@@ -118,9 +118,9 @@ def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path
             for parameter in model.sparse_parameters():
                 parameter.grad = 1000 * parameter.grad
 
-    begins.shared = Shared()
+    begins.step._shared = Shared()
     assert begins.advance(SimpleNamespace(signal=0))
-    grads = [parameter.grad.to_dense() for parameter in begins.parameters if parameter.grad is not None]
+    grads = [parameter.grad.to_dense() for parameter in begins.step._parameters if parameter.grad is not None]
     assert torch.linalg.vector_norm(torch.cat([grad.ravel() for grad in grads])).item() == pytest.approx(0.5, rel=1e-4)
     rows = sum(p.grad.to_dense().square().sum().item() for p in model.sparse_parameters())
     assert rows == pytest.approx(0.25, rel=1e-2)  # almost all of it theirs
@@ -130,7 +130,7 @@ def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path
 def test_a_loss_that_is_no_number_changes_no_weight(optim: OptimConfig, toy: Corpus, tmp_path: Path) -> None:
     model: Any = neural(toy)
     begins = begun(toy, tmp_path, Processes(), training(), model, optim)
-    assert (begins.whole_step is not None) == (optim.kind == "sgd")
+    assert (begins.step.name == "network_step") == (optim.kind == "sgd")
     with torch.no_grad():
         model.output.bias[3] = torch.inf
     before = weights_of(model)

@@ -100,7 +100,7 @@ def test_counts_beyond_the_table(name: str) -> None:
     """F of these is computed, and the mergings are the same."""
     words = int(TEXTS[name][0].max()) + 1
     first, second, often = bigrams(*TEXTS[name], words)
-    both = *neighbors(first, second, often, words), *neighbors(second, first, often, words)
+    both = neighbors(first, second, often, words), neighbors(second, first, often, words)
     wanted = merge_words(*both, 5, f_table())
     for length in range(2, 24):
         found = merge_words(*both, 5, f_table()[:length])

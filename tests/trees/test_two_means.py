@@ -142,7 +142,7 @@ def test_words_are_divided_as_a_plain_program_does(
     for seed, words in itertools.product(range(4), (1, 2, 3, 12)):
         rng = np.random.default_rng(seed)
         vectors, counts = rng.normal(size=(words, 2)).astype(np.float32), rng.integers(0, 3, words)
-        children, leaf_words = divide(vectors, counts, gaussians, adaptive, margin, most, deep, ROUNDS, seed)
+        children, leaf_words = divide(vectors, counts, gaussians, adaptive, margin, most, deep, seed)
         tree = arranged(children, 0, leaf_words)
         wanted = plain_division(vectors.astype(np.float64), counts, gaussians, adaptive, margin, most, deep, seed)
         assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted

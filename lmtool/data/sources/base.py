@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
@@ -32,21 +32,12 @@ class TextNotRetained(NoSource):
 
 
 @dataclass(frozen=True, slots=True)
-class ClozeFiles:
-    """The paths of a split's cloze questions and, if there are any, of their answers."""
-
-    questions: str
-    answers: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DrawnIds:
     """The splits of a source that draws ids of words instead of text.
 
-    types: all words by id, lmtool.data.tokenizer.RESERVED first; each becomes a word of the vocabulary. tokens: the
-    number of ids of each split, about; their disk space is checked beforehand. draw: the ids of a split, given its
-    name, in int32 chunks of whole sentences with EOS_ID after each. entropy: computes the source's entropy in nats per
-    token; None if it is not known.
+    types: all words by id, lmtool.data.tokenizer.RESERVED first. tokens: about how many ids each split has. draw: the
+    ids of a split, given its name, in int32 chunks of whole sentences with EOS_ID after each. entropy: of the source,
+    in nats per token; None if it is not known.
     """
 
     types: Callable[[], list[str]]
@@ -87,28 +78,25 @@ class ExternalCounts:
 class Source:
     """The text of a data set, not read yet.
 
-    splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to find,
-    that differ whenever the text may have changed. identity: computes plain values that differ only where it has
-    changed, at the cost of reading it. parts: if only train has text, how it is cut into train, valid and test by
-    tokens: the first two sizes, as in cut_points; a sentence at a cut stays whole in the earlier split. sources: if
-    train is the concatenation of several sources, the blocks of each by its name; else empty. word_list: the path of a
-    list of the vocabulary's words, or the words themselves; None if train decides. cloze: the questions of splits.
-    drawn: ids of words instead of text; splits is empty then. counted: counts train where it is stored; splits has only
-    the others then. uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
-    label: part of the store's name that distinguishes it from the store of the whole text. cut: whether splits are
-    parts of one text. notes: what the user should know. faults: those of the records that are left out of splits, once
-    they are read.
-
-    An empty test split is left out: a cut may leave nothing for it.
+    splits: for each, a function that starts reading its blocks: UTF-8, whole lines; an empty test split is left out.
+    stamp: plain values, cheap to find, that differ whenever the text may have changed. identity: computes plain values
+    that differ only where it has changed. parts: if train is to be cut by tokens, the sizes of train and valid, as in
+    cut_points; a sentence at a cut stays whole in the earlier split. sources: if train is the concatenation of several
+    sources, the blocks of each by its name. word_list: the path of a list of the vocabulary's words, or the words
+    themselves; None if train decides. cloze: the paths of a split's questions and, if there are any, of their answers.
+    drawn: ids of words instead of splits. counted: counts train where it is stored, which is not in splits then. uncut:
+    starts reading the text that splits were cut from by lines, in blocks that know their file. label: distinguishes
+    the store's name from that of the whole text. cut: whether splits are parts of one text. notes: what the user should
+    know. faults: those of the records that are left out of splits, once they are read.
     """
 
-    splits: dict[str, Callable[[], Blocks]]
+    splits: Mapping[str, Callable[[], Blocks]]
     stamp: dict[str, Any]
     identity: Callable[[], dict[str, Any]] = dict
     parts: tuple[float | None, float | None] | None = None
-    sources: dict[str, Callable[[], Blocks]] = field(default_factory=dict)
+    sources: Mapping[str, Callable[[], Blocks]] = field(default_factory=dict)
     word_list: str | list[str] | None = None
-    cloze: dict[str, ClozeFiles] = field(default_factory=dict)
+    cloze: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     drawn: DrawnIds | None = None
     counted: Callable[[], ExternalCounts] | None = None
     uncut: Callable[[], Blocks] | None = None
@@ -122,7 +110,7 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
     """Return where train ends and where valid ends among `total` items; test is the rest.
 
     Sizes below 1 are fractions of the total; their ends are rounded down, as .8 n and .9 n. One of the sizes may be
-    None: then test is as large as valid. Raises UserError if nothing is left for train or for valid.
+    None: then test is as large as valid.
     """
 
     def count(size: float) -> int:
@@ -158,10 +146,8 @@ class SplitUnit(Enum):
 class SplitConfig(Settings):
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
-    unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
-    train, valid: shares of the text, between 0 and 1, or, only if the unit is given, whole numbers of it. Where one of
-    the two is given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the
-    lines beforehand; None for their order.
+    With unit=tokens a sentence stays whole, in the split that its first token falls in. If one of the shares is given,
+    test is as large as valid; if none is, they are 0.8 and 0.1.
     """
 
     key_prefix: ClassVar[str] = "data.split."
@@ -172,16 +158,10 @@ class SplitConfig(Settings):
     shuffle_seed: int | None = setting(min=0)
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
-        if self.is_given():
-            self._fill_in()
-
-    def is_given(self) -> bool:
-        """Return whether any value is given, so that there is a cut."""
-        return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
-
-    def _fill_in(self) -> None:
         """Fill in omitted values, so that settings with the same meaning are equal."""
+        Settings.__post_init__(self)
+        if not self.is_given():
+            return
         for name, size in (("train", self.train), ("valid", self.valid)):
             counted = self.unit is not None and isinstance(size, int) and is_number(size, 1, (1 << BITS) - 1)
             share = is_number(size, 0, 1) and size not in (0, 1)
@@ -202,6 +182,10 @@ class SplitConfig(Settings):
             rule = f"at most 1 together with data.split.train={self.train:g}"
             require(round(self.train + self.valid, 9) <= 1, "data.split.valid", f"{self.valid:g}", rule)
 
+    def is_given(self) -> bool:
+        """Return whether any value is given, so that there is a cut."""
+        return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
+
 
 def cut_by_lines(
     read: Callable[[], Blocks],
@@ -216,8 +200,7 @@ def cut_by_lines(
     true.
 
     read: starts reading the text, to count the lines; again: the same, for each split; by default `read`. train, valid:
-    as of cut_points; test is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines
-    are held in memory; None for the order of the text.
+    as of cut_points. shuffle_seed: of a shuffle beforehand by Python's `random`, of all lines in memory; None for none.
     """
 
     @cache

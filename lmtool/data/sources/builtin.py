@@ -10,7 +10,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from lmtool.config.data import DataConfig
@@ -61,17 +61,9 @@ class ToyData(DataConfig):
     kind: str = "toy"
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the sentences of this file."""
         texts = {"train": TRAIN, "valid": VALID, "test": TEST}
-        return Source(
-            splits={name: partial(_blocks, text) for name, text in texts.items()},
-            stamp=texts,
-            identity=lambda: texts,
-        )
-
-
-def _blocks(text: str) -> Iterator[bytes]:
-    yield text.encode()
+        splits = {name: partial(iter, [text.encode()]) for name, text in texts.items()}
+        return Source(splits, texts, identity=lambda: texts)
 
 
 # Not documentation, or copies of other people's.
@@ -97,36 +89,27 @@ class PydocData(DataConfig):
     test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Yield the docstrings; the library is read when the first split is."""
-        library = Path(sysconfig.get_paths()["stdlib"])
-        texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-
-        def extracted() -> dict[str, list[str]]:
-            if not texts["train"]:
-                self._extract(library, texts)
-            return texts
+        extracted = cache(self._extracted)
 
         def blocks(name: str) -> Iterator[bytes]:
             yield ("\n".join(extracted()[name]) + "\n").encode()
 
         stamp = {"python": sys.version, "rules": [TOKEN.pattern, SENTENCE_END.pattern, *sorted(SKIPPED)]}
-        return Source(
-            splits={name: partial(blocks, name) for name in texts},
-            stamp=stamp,
-            identity=lambda: stamp,
-        )
+        splits = {name: partial(blocks, name) for name in ("train", "valid", "test")}
+        return Source(splits, stamp, identity=lambda: stamp)
 
-    def _extract(self, library: Path, texts: dict[str, list[str]]) -> None:
+    def _extracted(self) -> dict[str, list[str]]:
+        library = Path(sysconfig.get_paths()["stdlib"])
+        texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
         seen: set[str] = set()
         for module, docstring in docstrings(library):
             if docstring not in seen:
                 seen.add(docstring)
                 texts[self._split_of(module)] += sentences(docstring, self.min_words)
         if not all(texts.values()):
-            raise UserError(
-                f"found too few docstrings below {library} with data.min_words={self.min_words}: lower it, or use "
-                "your own text"
-            )
+            few = f"found too few docstrings below {library} with data.min_words={self.min_words}"
+            raise UserError(f"{few}: lower it, or use your own text")
+        return texts
 
     def _split_of(self, module: str) -> str:
         """By the module's name alone, so that a text stays in its split from one Python to the next."""
@@ -198,19 +181,11 @@ class SyntheticData(DataConfig):
             raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the ids, drawn when the splits are written."""
         from lmtool.data.sources.synthetic import draw, entropy, type_names
 
-        return Source(
-            splits={},
-            stamp={"seed": self.seed},
-            drawn=DrawnIds(
-                types=partial(type_names, self),
-                tokens={"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens},
-                draw=partial(draw, self),
-                entropy=partial(entropy, self),
-            ),
-        )
+        tokens = {"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens}
+        drawn = DrawnIds(partial(type_names, self), tokens, partial(draw, self), partial(entropy, self))
+        return Source({}, {"seed": self.seed}, drawn=drawn)
 
 
 MADE_BY = "lmtool.Corpus.from_texts(train=[...], valid=[...])"
@@ -224,7 +199,6 @@ class TextsData(DataConfig):
     digest: str | None = MISSING
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Raise NoSource or TextNotRetained: the text exists only while Corpus.from_texts makes its store."""
         if self.digest is None:
             raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
         raise TextNotRetained(

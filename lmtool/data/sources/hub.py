@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -26,18 +25,13 @@ if TYPE_CHECKING:
 
 ROWS = 1000  # read at once
 ON_DISK = ("dataset_dict.json", "state.json")  # what save_to_disk writes, of several splits or of one
-
-
 SPLIT = "the name of a split, or a share between 0 and 1"
 
 
 @dataclass(slots=True)
 class HubData(DataConfig):
-    """A data set with a column of text; each line of a document is a line.
-
-    path: its name on the Hub, or a folder that `save_to_disk` made. config, revision: as load_dataset takes them.
-    train_split, valid_split, test_split: the names of its splits, None for none; for valid and test also a share below
-    1 of train's documents, cut from its end: valid before test.
+    """A data set with a column of text; each line of a document is a line. Shares are cut from the end of train: valid
+    before test.
     """
 
     path: str = MISSING
@@ -59,11 +53,7 @@ class HubData(DataConfig):
         require(sum(shares) < 1, "data.test_split", self.test_split, "a share that leaves some of train")
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the splits, not read yet.
-
-        Raises UserError if `datasets` is not installed or cannot load the data set, and if a split or column is
-        missing; TextNotRetained for a data set of the Hub of which a store exists.
-        """
+        """Return the splits, not read yet; TextNotRetained for a data set of the Hub of which a store exists."""
         folder = Path(os.path.expanduser(self.path))
         on_disk = any((folder / name).is_file() for name in ON_DISK)
         if not on_disk and not download:
@@ -72,11 +62,8 @@ class HubData(DataConfig):
         sizes = {name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()}
         files = sorted(str(file) for file in folder.rglob("*") if file.is_file()) if on_disk else []
         faults = Faults(self.on_error, "data.on_error")
-        splits: dict[str, Callable[[], Blocks]] = {
-            name: partial(self._blocks, part, name, faults) for name, part in parts.items()
-        }
         return Source(
-            splits,
+            {name: partial(self._blocks, part, name, faults) for name, part in parts.items()},
             stamp=sizes | {"files": file_stamps(files)},
             identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
             cut=any(isinstance(size, float) for size in (self.valid_split, self.test_split)),
@@ -100,18 +87,14 @@ class HubData(DataConfig):
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 
     def _parts(self, found: dict[str, Dataset]) -> dict[str, Dataset]:
-        """Return the data of each split."""
         train = self._part(found, self.train_split, "train_split")
-        parts = {}
-        end = train.num_rows
-        for name, split in (("test", self.test_split), ("valid", self.valid_split)):
+        splits, end = {"valid": self.valid_split, "test": self.test_split}, train.num_rows
+        named = {name: split for name, split in splits.items() if isinstance(split, str)}
+        parts = {name: self._part(found, split, f"{name}_split") for name, split in named.items()}
+        for name, split in reversed(splits.items()):
             if isinstance(split, float):
-                size = int(split * train.num_rows)
-                parts[name] = train.select(range(end - size, end))
-                end -= size
-        for name, split in (("valid", self.valid_split), ("test", self.test_split)):
-            if isinstance(split, str):
-                parts[name] = self._part(found, split, f"{name}_split")
+                first = end - int(split * train.num_rows)
+                parts[name], end = train.select(range(first, end)), first
         if "valid" not in parts:
             raise UserError("data.valid_split=null: name a split, or a share of train, as data.valid_split=0.05")
         parts["train"] = train.select(range(end)) if end < train.num_rows else train

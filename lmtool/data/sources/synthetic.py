@@ -12,8 +12,7 @@ image under a seeded permutation and the K-1 types after it), else drawn from Z 
 token; mu(w) is the expected number of times that w occurs in a sentence.
 
 Source: Zipf (1935), "The psycho-biology of language", for Z; Shannon (1948) for H.
-Complexity: O(1) per drawn token, by
-alias tables; O(T K) per iteration for the entropy.
+Complexity: O(1) per drawn token, by alias tables; O(T K) per iteration for the entropy.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ CHUNK = 1 << 20  # tokens drawn at a time
 def zipf(data: Any) -> FloatArray:
     """Return Z, `[T]`, most frequent type first. data: the settings, here and below."""
     weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
-    normalized: FloatArray = weight / weight.sum()
-    return normalized
+    return np.asarray(weight / weight.sum())
 
 
 def successors(data: Any) -> IntArray:
@@ -49,8 +47,7 @@ def successors(data: Any) -> IntArray:
 def entropy(data: Any) -> float:
     """Return the source's entropy in nats per predicted token, `</s>` included.
 
-    With mu(w) the expected number of times that w occurs in a sentence (it sums to L), one sentence has H(Z) + sum_w
-    mu(w) H(next|w) nats and 1 + L tokens.
+    mu(w) sums to L: one sentence has H(Z) + sum_w mu(w) H(next|w) nats and 1 + L tokens.
     """
     z, after = zipf(data), successors(data)
     go_on, repeat = 1 - 1 / data.sentence_length, data.repeat
@@ -95,13 +92,11 @@ def draw(data: Any, split: str) -> Iterator[npt.NDArray[np.int32]]:
     drawn = 0
     rest = np.empty(0, dtype=np.int32)
     while drawn < wanted:
-        size = min(CHUNK, max(wanted - drawn, 1) + 64)
-        uniform = rng.random((size, 3), dtype=np.float64)
-        ids = np.empty(size + len(rest), dtype=np.int32)
-        ids[: len(rest)] = rest
+        new = np.empty(min(CHUNK, wanted - drawn + 64), dtype=np.int32)
+        uniform = rng.random((len(new), 3), dtype=np.float64)
         last = int(rest[-1]) - len(RESERVED) if len(rest) else -1
-        end = 1 / data.sentence_length
-        _walk(uniform, end, data.repeat, threshold, alias32, after, last, ids[len(rest) :])
+        _walk(uniform, 1 / data.sentence_length, data.repeat, threshold, alias32, after, last, new)
+        ids = np.append(rest, new)
         ends = np.flatnonzero(ids == EOS_ID) + 1
         enough = int(np.searchsorted(ends, wanted - drawn))
         cut = int(ends[min(enough, len(ends) - 1)]) if len(ends) else 0

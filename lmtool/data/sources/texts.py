@@ -39,39 +39,39 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
 
     splits: train, valid and test as Corpus.from_texts takes them. data: settings, but for the digest. words: the whole
     vocabulary, None if train decides.
-    Raises UserError if the text is not text, or the words are not a vocabulary.
     """
-    shares, sentences = _shares(splits), data.sentences
+    shares = _shares(splits)
     faults = Faults(data.on_error)
     vocabulary = None if words is None else _vocabulary(words, data)
     digest = hashlib.sha256(json.dumps([shares, vocabulary]).encode())
-    counts: dict[str, int] = {}
     with ExitStack() as files:
-        given: dict[str, IO[bytes]] = {}
+        texts: dict[str, Callable[[], Blocks]] = {}
+        counts: dict[str, int] = {}
         for split, items in splits.items():
             if items is not None and split not in shares:
-                given[split] = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
+                file = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
                 digest.update(f"\0{split}\0".encode())
-                lines = _lines(items, split, data, faults)
-                counts[split] = _write(lines, given[split], digest)
+                counts[split] = _write(_lines(items, split, data, faults), file, digest)
+                texts[split] = partial(_blocks, file)
         digest.update("".join(faults.notes()).encode())  # which a store keeps
-        data = replace(data, digest=digest.hexdigest())
         stamp = {"digest": digest.hexdigest()}
-        texts: dict[str, Callable[[], Blocks]] = {split: partial(_blocks, file) for split, file in given.items()}
         parts = None
         if shares:
             sizes = round(1 - sum(shares.values()), 9), shares["valid"]
-            if sentences:
-                _require_enough(counts["train"], sizes, shares)
+            if data.sentences:
+                try:
+                    cut_points(counts["train"], *sizes)
+                except UserError:
+                    few = f"{_listed(shares)}: too few sentences in train to cut, {counts['train']:,}"
+                    raise UserError(f"{few}; give more") from None
                 texts = cut_by_lines(texts["train"], *sizes)
             else:
                 parts = sizes
         source = Source(texts, stamp, lambda: stamp, parts, word_list=vocabulary, cut=bool(shares), faults=faults)
-        return preprocess(data, store_dir, progress=False, source=source)
+        return preprocess(replace(data, digest=stamp["digest"]), store_dir, progress=False, source=source)
 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:
-    """Return valid and test if they are shares of train. Raises UserError for shares that cannot be cut from it."""
     shares = {split: float(value) for split, value in splits.items() if isinstance(value, Real)}
     listed = _listed(shares)
     if "train" in shares or splits["train"] is None:
@@ -87,22 +87,12 @@ def _listed(shares: dict[str, float]) -> str:
     return ", ".join(f"{split}={share:g}" for split, share in shares.items())
 
 
-def _require_enough(sentences: int, sizes: tuple[float, float], shares: dict[str, float]) -> None:
-    try:
-        cut_points(sentences, *sizes)
-    except UserError:
-        raise UserError(f"{_listed(shares)}: too few sentences in train to cut, {sentences:,}; give more") from None
-
-
 def _vocabulary(words: Any, data: TextsData) -> list[str]:
-    """Check the given words and return them as the text has them. Raises UserError, naming the first that is not a word
-    or is listed twice.
-    """
+    """Check the given words and return them as the text has them."""
     rules, written = data.vocabulary, TextRules.of(data).of_words
     if rules.unit.is_subword:
-        raise UserError(
-            f"words is given with unit={rules.unit.value!r}, whose pieces are learned from train; leave it out"
-        )
+        pieces = f"unit={rules.unit.value!r}, whose pieces are learned from train"
+        raise UserError(f"words is given with {pieces}; leave it out")
     if rules.size is not None:
         raise UserError(f"size={rules.size}: words is the whole vocabulary; leave one of them out")
     if isinstance(words, str) or not isinstance(words, Iterable):
@@ -171,7 +161,7 @@ def _encoded(text: str, where: str) -> bytes:
 
 
 def _write(lines: Iterator[bytes], file: IO[bytes], digest: Any) -> int:
-    """Write lines and add them to the digest; return the number with words. Raises UserError if they do not fit."""
+    """Write lines and add them to the digest; return the number with words."""
     with_words = 0
     while piece := list(islice(lines, SENTENCES)):
         text = b"".join(piece)

@@ -30,6 +30,14 @@ class Encoder(Formed, ABC):
 
     A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode if it
     does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
+
+    >>> import torch
+    >>> from lmtool.neural import Encoder
+    >>> class MeanOfWords(Encoder):
+    ...     def of_embeddings(self, x):
+    ...         return x.mean(dim=1)
+    >>> MeanOfWords.of_embeddings(None, torch.ones(8, 4, 16)).shape  # conf/model/mean.yaml: guide "Adding an option"
+    torch.Size([8, 16])
     """
 
     config: EncoderConfig

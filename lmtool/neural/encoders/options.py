@@ -34,7 +34,6 @@ class CbowModel(EncoderConfig):
     kind: str = "cbow"
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.linear import CBOW
 
         return CBOW(self, vocabulary_size, sparse=sparse)
@@ -62,13 +61,11 @@ class LblModel(EncoderConfig):
     diagonal: bool = MISSING
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.linear import LBL
 
         return LBL(self, vocabulary_size, diagonal=self.diagonal, sparse=sparse)
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """Count the weights of the embeddings `[V, E]` and of the matrices of the positions."""
         matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
         return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
 
@@ -96,7 +93,6 @@ class LstmModel(LstmSettings):
     kind: str = "lstm"
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; if tied, its last layer has the dimension of the embeddings."""
         from lmtool.neural.encoders.recurrent import Recurrent
 
         return Recurrent(self, vocabulary_size, tied=tied, sparse=sparse)
@@ -109,7 +105,6 @@ class NplmModel(NplmSettings):
     kind: str = "nplm"
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder; if tied, a linear map takes its hidden states to the dimension of the embeddings."""
         from lmtool.neural.encoders.nplm import NPLM
 
         return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)

@@ -62,14 +62,12 @@ class LstmSettings(EncoderConfig, ABC):
         return self.hidden_dim or self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """Count the weights of the embeddings `[V, E]` and of the cells' matrices."""
         gates = {Cell.lstm: 4, Cell.gru: 3, Cell.rnn: 1}[self.cell]
         inputs = self.embedding_dim + (self.layers - 1) * self.units
         cells = gates * self.units * (inputs + self.layers * self.units)
         return EncoderConfig.weight_count(self, vocabulary_size) + cells
 
     def size_settings(self) -> list[str]:
-        """Return the names of the settings that weight_count depends on."""
         return ["embedding_dim", "layers", "hidden_dim"]
 
 
@@ -125,7 +123,6 @@ class NplmSettings(EncoderConfig, ABC):
         return (self.context_size + (len(self.forgetting_factors) if self.history_words() else 0)) * self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""
         count = EncoderConfig.weight_count(self, vocabulary_size)
         last = self.hidden_dim if self.layers else self.input_dim()
         if self.layers:
@@ -134,7 +131,6 @@ class NplmSettings(EncoderConfig, ABC):
         return count + (0 if self.projection_dim is None else last * self.projection_dim)
 
     def size_settings(self) -> list[str]:
-        """Return the names of the settings that weight_count depends on."""
         names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
         return names if self.projection_dim is None else [*names, "projection_dim"]
 

@@ -11,35 +11,14 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
-
-
-@intrinsic
-def of_bits(typing: Any, bits: Any) -> tuple[Any, Any]:
-    """Return the float32 with these bits, int32."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), build
-
-
-@intrinsic
-def bits_of(typing: Any, value: Any) -> Any:
-    """Return the bits of a float32, int32."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), build
+from numba.extending import overload
 
 
 @njit(nogil=True, inline="always")
 def bfloat16(value: float) -> Any:
     """Return the bits of the nearest bfloat16 (ties to even), in the lower half of an int32."""
-    bits: Any = bits_of(value)  # type: ignore[call-arg]
+    bits: Any = np.float32(value).view(np.int32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return rounded if value == value else 0x7FC0  # a carry could turn NaN into a number
 
@@ -47,7 +26,7 @@ def bfloat16(value: float) -> Any:
 @njit(nogil=True, inline="always")
 def widened(bits: int) -> Any:
     """Return the float32 of the bits of a bfloat16."""
-    return of_bits(np.int32(bits) << np.int32(16))  # type: ignore[call-arg]
+    return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
 
 
 def exp_below(x: Any) -> Any:
@@ -73,7 +52,7 @@ def _exp_below(x: Any) -> Any:
         series = series * r + np.float32(0.5)
         series = series * r + np.float32(1.0)
         series = series * r + np.float32(1.0)
-        return series * of_bits(np.int32(np.int32(k + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg]
+        return series * np.int32(np.int32(k + np.int32(127)) << np.int32(23)).view(np.float32)
 
     return single if x == types.float32 else exp_below
 

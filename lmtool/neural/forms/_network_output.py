@@ -10,6 +10,7 @@ P pairs (example, node on its path), k noise words.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +87,11 @@ class RowGradients:
 
 def add_to_rows(weight: Tensor, rows: Tensor, grad: Tensor, keep: float, change: float) -> None:
     """Add change times a gradient `[R, D]` to keep weight[rows]."""
-    change_rows(sgd_rows, rows, weight, grad, [weight], [], -change, keep, 0.0)
+    change_rows(sgd_rows, rows, weight, grad, [weight], -change, keep, 0.0)
 
 
 def path_gradients(
-    layer: HierarchicalSoftmax, weights: tuple[Tensor, Tensor], z: Tensor, y: Tensor, form: Any, numbers: Array
+    layer: HierarchicalSoftmax, weights: Sequence[Tensor], z: Tensor, y: Tensor, form: Any, numbers: Array
 ) -> RowGradients:
     """Compute a hierarchical softmax with dot products and one code for each word: -log sigmoid(+- s), summed.
 
@@ -167,7 +168,7 @@ def _along_paths(
     return total, rows[:count], grad[:count], grad_bias[:count]
 
 
-def noise_gradients(layer: NCELoss, weights: tuple[Tensor, Tensor], h: Tensor, y: Tensor) -> RowGradients:
+def noise_gradients(layer: NCELoss, weights: Sequence[Tensor], h: Tensor, y: Tensor) -> RowGradients:
     """Compute NCE with noise words that the batch shares, drawn by torch."""
     draws, size = layer.table.draw(layer.noise), len(y)
     words = torch.cat([y, draws])

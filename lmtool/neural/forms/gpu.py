@@ -1,5 +1,5 @@
 """Losses on a GPU whose operations have the same shapes for every batch, so that none waits for the GPU and a training
-step can be captured as a CUDA graph (lmtool.training.captured_step).
+step can be captured as a CUDA graph (lmtool.training.step).
 
 The plain formulas list the nodes, classes or tails of a batch, whose number the GPU must report to Python before the
 next operation can be launched. Here paths are padded, and classes and tails are computed for the whole batch.

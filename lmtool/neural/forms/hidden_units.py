@@ -26,12 +26,13 @@ from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
 from lmtool.neural.forms._fast_math import error_function, exp_below, tanh
-from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row, loops_serve
+from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 TANH, GELU, RELU, SIGMOID, IDENTITY = range(5)
 NUMBERS = {activation: number for number, activation in enumerate(FUNCTIONS)}
+MIN_DROPPED = 1 << 15  # numbers; with fewer, torch is as fast
 UNITS_PER_THREAD = 1 << 16  # units for which a second thread is worth its start
 
 
@@ -42,7 +43,16 @@ def _serves(layer: NPLM, z: Tensor) -> bool:
     return usual and compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
 
 
-@form(Encoder, "dropped", serves=loops_serve, measured="0.5 (32 x 150) to 8.1 times; EPYC Zen 5, 2026-11-25")
+def _serves_dropout(layer: Encoder, x: Tensor) -> bool:
+    return compiled(x) and x.numel() >= MIN_DROPPED
+
+
+@form(
+    Encoder,
+    "dropped",
+    serves=_serves_dropout,
+    measured="1.7 (64 x 500) to 8.1 times, 0.5 at 32 x 150 (not served); EPYC Zen 5, 2026-11",
+)
 def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
     """Compute dropout of x; other numbers are dropped than by torch, with the same probability."""
     dropped: Tensor = _HiddenUnits.apply(  # type: ignore[no-untyped-call]
@@ -100,9 +110,8 @@ class _HiddenUnits(torch.autograd.Function):
         out, moments = z.new_empty(size, width), z.new_empty(size, parts, 2)
         ctx.save_for_backward(z, moments, *of_norms)
         ctx.numbers = activation, share, draw
-        arrays = _arrays(z, parts, of_norms)
-        _run(_forward, size, width, *arrays, epsilons, activation, share, _limit(share), np.uint32(draw),
-             moments.numpy(), out.numpy())  # fmt: skip
+        arrays, form = _arrays(z, parts, of_norms), (activation, share, _limit(share), np.uint32(draw))
+        _run(_forward, size, width, arrays, epsilons, form, moments.numpy(), out.numpy())
         return out
 
     @staticmethod
@@ -112,8 +121,9 @@ class _HiddenUnits(torch.autograd.Function):
         activation, share, draw = ctx.numbers
         size, parts, _ = moments.shape
         grad, grad_z = grad_output[0].contiguous(), torch.empty_like(z)
-        sums = _run(_backward, size, grad.shape[1], *_arrays(z, parts, of_norms), activation, share, _limit(share),
-                    np.uint32(draw), moments.numpy(), grad.numpy(), _parts(grad_z, parts))  # fmt: skip
+        arrays, form = _arrays(z, parts, of_norms), (activation, share, _limit(share), np.uint32(draw))
+        written = moments.numpy(), grad.numpy(), _parts(grad_z, parts)
+        sums = _run(_backward, size, grad.shape[1], arrays, form, *written)
         of_both = torch.from_numpy(np.sum(sums, axis=0)).flatten(0, 1)[: len(of_norms)]
         return grad_z, None, None, None, None, None, *of_both
 
@@ -122,12 +132,13 @@ def _parts(z: Tensor, parts: int) -> Array:
     return z.detach().view(len(z), parts, z.shape[1] // parts).numpy()
 
 
-def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> list[Array]:
+def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> tuple[Array, Array, Array]:
     """Return z `[B, G, H]`, then gain and offset, both `[G, H]`, or `[0, 0]` without norms."""
     if not of_norms:
-        return [_parts(z, parts), *[z.new_empty(0, 0).numpy()] * 2]
+        none = z.new_empty(0, 0).numpy()
+        return _parts(z, parts), none, none
     weights = as_arrays(*of_norms)
-    return [_parts(z, parts), np.stack(weights[::2]), np.stack(weights[1::2])]
+    return _parts(z, parts), np.stack(weights[::2]), np.stack(weights[1::2])
 
 
 @njit(nogil=True, inline="always")
@@ -225,20 +236,8 @@ def _moments(row: Array, epsilon: float) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _forward(
-    z: Array,
-    gain: Array,
-    offset: Array,
-    epsilons: Array,
-    activation: int,
-    share: float,
-    limit: int,
-    draw: int,
-    moments: Array,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+def _forward(arrays: Any, epsilons: Array, form: Any, moments: Array, out: Array, first: int, last: int) -> None:
+    (z, gain, offset), (activation, share, limit, draw) = arrays, form
     parts, width = z.shape[1:]
     gate = np.empty(width, z.dtype)
     for b in range(first, last):
@@ -261,21 +260,9 @@ def _forward(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _backward(
-    z: Array,
-    gain: Array,
-    offset: Array,
-    activation: int,
-    share: float,
-    limit: int,
-    draw: int,
-    moments: Array,
-    grad: Array,
-    grad_z: Array,
-    first: int,
-    last: int,
-) -> Any:
+def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array, first: int, last: int) -> Any:
     """Write grad_z; return the sums over these examples of the gradients of gain and offset, `[G, 2, H]`."""
+    (z, gain, offset), (activation, share, limit, draw) = arrays, form
     parts, width = z.shape[1:]
     sums = np.zeros((parts, 2, width), z.dtype)
     normal = np.empty((parts, width), z.dtype)

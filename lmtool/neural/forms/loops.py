@@ -36,11 +36,6 @@ def by_loops(tensor: Tensor) -> bool:
     return allowed() and compiled(tensor)
 
 
-def loops_serve(layer: object, x: Tensor) -> bool:
-    """Return whether a form by compiled loops serves a layer: if they can work on its argument x."""
-    return compiled(x)
-
-
 def as_arrays(*tensors: Tensor) -> list[Array]:
     """Return the memory of tensors on a CPU, for compiled loops."""
     return [tensor.detach().numpy() for tensor in tensors]

@@ -15,7 +15,7 @@ O words that can be predicted, V words.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -44,43 +44,34 @@ MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop doe
 MAX_SCORES = 1 << 20  # of a batch: with more, the time of building a graph does not matter
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The weights of the network: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
-
-    activation: f. direct: whether there are direct connections. bf16: whether the products with U are in bfloat16
-    (forms.softmax_bf16); all weights are float32 then. layer: the hierarchical softmax or NCE that has U, of its
-    nodes or words, and b; None for the full softmax.
-    """
-
-    embeddings: Tensor
-    hidden: Tensor
-    hidden_bias: Tensor
-    output: Tensor
-    output_bias: Tensor
-    activation: Activation
-    direct: bool
-    bf16: bool = False
-    layer: HierarchicalSoftmax | NCELoss | None = None
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """The five weights."""
-        return [self.embeddings, self.hidden, self.hidden_bias, self.output, self.output_bias]
-
-
 class NetworkStep:
-    """Steps of one network, and the memory that they need."""
+    """Steps of one network, and the memory that they need.
+
+    weights: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`. direct: whether there are direct
+    connections. bf16: whether the products with U are in bfloat16 (forms.softmax_bf16); all weights are float32 then.
+    layer: the hierarchical softmax or NCE that has U, of its nodes or words, and b; None for the full softmax. decay:
+    of the weights. max_norm: of the gradients; None for no limit.
+    """
 
     name = "network_step"
 
-    def __init__(self, network: Network, decay: float, max_norm: float | None = None) -> None:
-        """decay: of the weights. max_norm: of the gradients; None for no limit."""
-        self._network, self._decay, self._max_norm = network, decay, max_norm
-        self.bf16 = network.bf16
-        self._arrays = as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in network.weights))
-        self._memory: list[Array] = []
-        self._numbers = np.full((parallel.threads(), len(network.output)), -1, np.int32)
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        activation: Activation,
+        decay: float,
+        max_norm: float | None,
+        *,
+        direct: bool,
+        bf16: bool = False,
+        layer: HierarchicalSoftmax | NCELoss | None = None,
+    ) -> None:
+        self.weights, self.bf16, self._layer = weights, bf16, layer
+        self._activation, self._direct = NUMBERS[activation], direct
+        self._decay, self._max_norm = decay, max_norm
+        self._arrays = tuple(as_arrays(*(weight.view(-1, weight.shape[-1]) for weight in weights)))
+        self._memory: tuple[Array, ...] = ()
+        self._numbers = np.full((parallel.threads(), len(weights[-1])), -1, np.int32)
         self._scores = torch.empty(0)
         self._softmax: Bf16Softmax | None = None
 
@@ -90,14 +81,14 @@ class NetworkStep:
         contexts: `[B, C]`, targets: `[B]`, int64. limit: with a loss that is not below it, no step is made. Raises
         IndexError for ids out of range.
         """
-        network, layer = self._network, self._network.layer
-        words = layer.tree.words if isinstance(layer, HierarchicalSoftmax) else len(network.output)
-        for ids, count in ((contexts, len(network.embeddings)), (targets, words)):
+        embeddings, hidden, _, output, _ = self.weights
+        words = self._layer.tree.words if isinstance(self._layer, HierarchicalSoftmax) else len(output)
+        for ids, count in ((contexts, len(embeddings)), (targets, words)):
             if not all_below(ids.numpy().ravel(), count):
                 raise IndexError("ids out of range")
-        small = len(targets) * (network.hidden.numel() + network.output.numel()) <= MAX_LOOP_PRODUCTS
+        small = len(targets) * (hidden.numel() + output.numel()) <= MAX_LOOP_PRODUCTS
         with torch.no_grad():
-            if small and layer is None:
+            if small and self._layer is None:
                 return self._in_one_loop(contexts, targets, rate, limit)
             return self._by_products(contexts, targets, rate, limit)
 
@@ -105,36 +96,36 @@ class NetworkStep:
         size, (vectors, hidden, _, output, _) = len(targets), self._arrays
         if not self._memory or len(self._memory[0]) != size:
             shapes = (size, hidden.shape[1]), (size, len(hidden)), (size, output.shape[1]), (size, len(output))
-            self._memory = [np.zeros(shape, vectors.dtype) for shape in (*shapes, vectors.shape)]
-        form: list[Any] = [NUMBERS[self._network.activation], self._network.direct]
-        numbers = [rate, self._decay, math.inf if self._max_norm is None else self._max_norm, limit]
-        arguments = [*self._arrays, contexts.numpy(), targets.numpy(), *form, *numbers, *self._memory]
-        loss: float = _step(*arguments)
+            self._memory = tuple(np.zeros(shape, vectors.dtype) for shape in (*shapes, vectors.shape))
+        numbers = rate, self._decay, math.inf if self._max_norm is None else self._max_norm, limit
+        ids, form = (contexts.numpy(), targets.numpy()), (self._activation, self._direct)
+        loss: float = _step(self._arrays, ids, form, numbers, self._memory)
         return loss
 
     def _by_products(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
         """Make a step by products of torch."""
-        network, size, width = self._network, len(targets), len(self._network.hidden)
+        embeddings, hidden, hidden_bias, *output = self.weights
+        weights = output[0], output[1]
+        size, width, layer, activation = len(targets), len(hidden), self._layer, self._activation
         ids = contexts.reshape(-1)
-        x = network.embeddings.index_select(0, ids).view(size, -1)
-        z = torch.addmm(network.hidden_bias, x, network.hidden.T)
-        activation, weights = NUMBERS[network.activation], (network.output, network.output_bias)
-        by_paths = isinstance(network.layer, HierarchicalSoftmax)  # which applies f itself
+        x = embeddings.index_select(0, ids).view(size, -1)
+        z = torch.addmm(hidden_bias, x, hidden.T)
+        by_paths = isinstance(layer, HierarchicalSoftmax)  # which applies f itself
         a = z if by_paths else activated(z, activation)
-        h = torch.cat([a, x], 1) if network.direct else a
-        if isinstance(network.layer, NCELoss):
-            of_output: Any = _network_output.noise_gradients(network.layer, weights, h, targets)
-        elif network.layer is not None:
+        h = torch.cat([a, x], 1) if self._direct else a
+        if isinstance(layer, NCELoss):
+            of_output: Any = _network_output.noise_gradients(layer, weights, h, targets)
+        elif layer is not None:
             form = activation, width
-            of_output = _network_output.path_gradients(network.layer, weights, h, targets, form, self._numbers)
+            of_output = _network_output.path_gradients(layer, weights, h, targets, form, self._numbers)
         else:
             of_output = None
-            if network.bf16:
-                of_output = self._softmax = made_for(Bf16Softmax, self._softmax, network.output, size)
+            if self.bf16:
+                of_output = self._softmax = made_for(Bf16Softmax, self._softmax, weights[0], size)
                 of_output.forward(*weights, h, targets, size)
             if of_output is None or of_output.loss == math.inf:
-                if len(self._scores) != size * len(network.output):
-                    self._scores = h.new_empty(size * len(network.output))
+                if len(self._scores) != size * len(weights[0]):
+                    self._scores = h.new_empty(size * len(weights[0]))
                 of_output = _network_output.FactoredGradients(*weights, h, targets, self._scores)
         loss: float = of_output.loss
         if not loss < limit:
@@ -144,8 +135,8 @@ class NetworkStep:
         if not by_paths:
             grad_z = activated(z, activation, slope=True).mul_(grad_z)
         grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
-        grad_x = torch.mm(grad_z, network.hidden, out=x)
-        if network.direct:
+        grad_x = torch.mm(grad_z, hidden, out=x)
+        if self._direct:
             grad_x += grad_h[:, width:]
         groups = Groups(ids)
         rows, grad_rows = torch.from_numpy(groups.unique), groups.sums(grad_x.view(len(ids), -1))
@@ -157,9 +148,9 @@ class NetworkStep:
             scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
         change, keep = -rate * scale, 1 - rate * self._decay
         of_output.apply(*weights, keep, change)
-        network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
-        network.hidden_bias.add_(grad_bias, alpha=change)
-        _network_output.add_to_rows(network.embeddings, rows, grad_rows, keep, change)
+        hidden.mul_(keep).add_(grad_hidden, alpha=change)
+        hidden_bias.add_(grad_bias, alpha=change)
+        _network_output.add_to_rows(embeddings, rows, grad_rows, keep, change)
         return loss
 
 
@@ -172,7 +163,8 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
         return None
     settings, vectors = encoder.config, encoder.embedding.weight
     more = settings.dropout or settings.input_dropout or settings.gated or encoder.history or encoder.norms
-    if more or encoder.project or len(encoder.layers) != 1 or not compiled(vectors):
+    dense = not encoder.embedding.sparse
+    if more or dense or encoder.project or len(encoder.layers) != 1 or not compiled(vectors):
         return None
     scorer: Any = getattr(output, "nodes", output)
     of_rows, bf16 = type(output) is not FullSoftmax, False
@@ -189,8 +181,8 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
         return None
     layer, of_output = cast(nn.Linear, encoder.layers[0]), cast(Any, output if of_rows else None)
     weights = vectors, layer.weight, layer.bias, scorer.vectors, scorer.bias
-    form = settings.activation, settings.direct_connections, bf16, of_output
-    return NetworkStep(Network(*weights, *form), decay, max_norm)
+    direct = settings.direct_connections
+    return NetworkStep(weights, settings.activation, decay, max_norm, direct=direct, bf16=bf16, layer=of_output)
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
@@ -242,29 +234,13 @@ def _change(weight: Array, grad: Array, keep: Any, change: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _step(
-    vectors: Array,
-    hidden: Array,
-    hidden_bias: Array,
-    output: Array,
-    output_bias: Array,
-    contexts: Array,
-    targets: Array,
-    activation: int,
-    direct: bool,
-    rate: float,
-    decay: float,
-    max_norm: float,
-    limit: float,
-    x: Array,
-    z: Array,
-    h: Array,
-    delta: Array,
-    grad_vectors: Array,
-) -> Any:
-    """Make a step; return the loss. Biases are `[1, H]` and `[1, O]`. x `[B, I]`, z `[B, H]`, h `[B, D]`, delta
-    `[B, O]`: memory; grad_vectors `[V, E]`: 0.
+def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
+    """Make a step; return the loss. Biases are `[1, H]` and `[1, O]`. Memory: x `[B, I]`, z `[B, H]`, h `[B, D]`, delta
+    `[B, O]`; grad_vectors `[V, E]`, 0.
     """
+    (vectors, hidden, hidden_bias, output, output_bias), (contexts, targets) = weights, ids
+    (activation, direct), (rate, decay, max_norm, limit) = form, numbers
+    x, z, h, delta, grad_vectors = memory
     size, words = contexts.shape
     dim, width, outputs = vectors.shape[1], len(hidden), len(output)
     zero, each = vectors.dtype.type(0), vectors.dtype.type(1 / size)

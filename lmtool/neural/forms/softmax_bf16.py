@@ -34,10 +34,17 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms import form, softmax_chunks, tiles
+from lmtool.neural.forms import softmax_chunks, tiles
 from lmtool.neural.forms._fast_math import bfloat16, widened
 from lmtool.neural.forms.loops import FAST, as_arrays
-from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients, rows_at_once
+from lmtool.neural.forms.softmax_chunks import (
+    Gradients,
+    bf16_form,
+    in_bf16,
+    loss_with_gradients,
+    plain_gradients,
+    rows_at_once,
+)
 from lmtool.neural.forms.tiles import LOG2_E, ROWS, add_dots, exponentials, pack_depth, pack_examples
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
@@ -56,15 +63,7 @@ def _serves(layer: FullSoftmax, h: Tensor) -> bool:
     return h.is_cpu and h.dtype == torch.float32 and in_bf16(layer, h) and softmax_chunks.fast_dots()
 
 
-@form(
-    FullSoftmax,
-    "loss",
-    serves=_serves,
-    measured="2.1 to 2.6 times fp32, 1.1 to 1.6 autocast; EPYC Zen 4, 2026-11-26",
-    tolerance=0.02,
-    bf16=True,
-    calls=("word_vectors",),
-)
+@bf16_form(serves=_serves, measured="2.1 to 7.7 times fp32, 1.1 to 5.9 autocast; EPYC Zen 4 and 5, 2026-11")
 def softmax_bf16(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss with its gradients by dot products; if exponentials overflow, in float32."""
     return loss_by(Bf16Softmax, layer, h, y)
@@ -130,8 +129,8 @@ class Bf16Softmax:
         _prepare(h_, weight_, bias_, words, self._bias, self._h_pairs, self._reference)
         self._first_pass(weight_)
         grad_h, own, share = (each[: len(h)] for each in (self._grad_h, self._h, self._share))
-        sums = self._sums, self._totals, self._powers
-        self.loss = _between(h_, weight_, words, batch, *sums, own, share, self._example_pairs, grad_h)
+        sums, written = (self._sums, self._totals, self._powers), (own, share, self._example_pairs, grad_h)
+        self.loss = _between(h_, weight_, words, batch, sums, written)
         self.grad_h = torch.from_numpy(grad_h)
 
     def apply(self, weight: Tensor, bias: Tensor, keep: float, change: float) -> None:
@@ -147,9 +146,9 @@ class Bf16Softmax:
         return float((delta @ delta.T * (h @ h.T)).sum(dtype=torch.float64))
 
     def _first_pass(self, weight: Array) -> None:
-        arrays = weight, self._bias, self._h_pairs, self._reference, self._powers
+        inputs = weight, self._bias, self._h_pairs, self._reference
         parts = zip(self._sums, self._totals, self._cuts, strict=True)
-        parallel.run((_first_pass, *arrays, sums, total, *cut) for sums, total, cut in parts)
+        parallel.run((_first_pass, inputs, self._powers, sums, total, *cut) for sums, total, cut in parts)
 
     def _second_pass(self, *arguments: Any) -> None:
         parallel.run((_second_pass, self._powers, self._example_pairs, *arguments, *cut) for cut in self._cuts)
@@ -190,22 +189,13 @@ def _prepare(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _first_pass(
-    weight: Array,
-    bias: Array,
-    h_pairs: Array,
-    reference: Array,
-    powers: Array,
-    sums: Array,
-    total: Array,
-    first: int,
-    last: int,
-) -> None:
+def _first_pass(inputs: Any, powers: Array, sums: Array, total: Array, first: int, last: int) -> None:
     """Make the first pass over tiles of words.
 
     bias, reference: times log2(e). powers: E in bfloat16, `[W, E, 32 words, 32 examples]`. sums: U' E, `[E, D, 32
     examples]`. total: the sums of E, `[B]`.
     """
+    weight, bias, h_pairs, reference = inputs
     sums[:] = 0
     total[:] = 0
     words, dim = weight.shape
@@ -247,25 +237,14 @@ def _first_pass(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _between(
-    h: Array,
-    weight: Array,
-    targets: Array,
-    batch: int,
-    sums: Array,
-    totals: Array,
-    powers: Array,
-    h_and_one: Array,
-    share: Array,
-    example_pairs: Array,
-    grad_h: Array,
-) -> Any:
-    """Return the loss; write the gradient of h, share, 1 / (S B), and what the second pass reads. sums and totals: of
-    each thread.
+def _between(h: Array, weight: Array, targets: Array, batch: int, of_first_pass: Any, written: Any) -> Any:
+    """Return the loss; write what the second pass reads, share, 1 / (S B), and the gradient of h. Of the first pass:
+    sums and totals of each thread, and the powers.
 
     E of a target, 1, becomes 1 - S, so that p - 1 is exact to the last digits of a bfloat16: after the products it
     would be a small difference of two large rounded numbers.
     """
+    (sums, totals, powers), (h_and_one, share, example_pairs, grad_h) = of_first_pass, written
     loss, each = 0.0, np.float32(1 / batch)
     for b in range(len(h)):
         e, place, word = b // 32, b % 32, targets[b]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import llvmlite.binding
@@ -30,6 +31,8 @@ MIN_BF16_PRODUCTS_DOTS, MIN_BF16_ROWS_DOTS = 1 << 24, 16
 
 Gradients = tuple[Tensor, Tensor, Tensor]  # of h [B, D], weight [O, D] and bias [O]
 Compute = Callable[[Tensor, Tensor, Tensor, Tensor, Gradients], Tensor]
+loss_form = partial(form, FullSoftmax, "loss", calls=("word_vectors",))
+bf16_form = partial(loss_form, tolerance=0.02, bf16=True)
 
 
 def in_bf16(layer: FullSoftmax, h: Tensor) -> bool:
@@ -134,27 +137,13 @@ def _serves_autocast(layer: FullSoftmax, h: Tensor) -> bool:
     return h.dtype != torch.float64 and in_bf16(layer, h)
 
 
-@form(
-    FullSoftmax,
-    "loss",
-    serves=_serves_chunks,
-    measured="416 MiB instead of 2,403; EPYC Zen 5, 2026-11-25",
-    calls=("word_vectors",),
-)
+@loss_form(serves=_serves_chunks, measured="416 MiB instead of 2,403; EPYC Zen 5, 2026-11-25")
 def softmax_chunks(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss chunk by chunk, each with its gradients."""
     return loss_with_gradients(layer, h, y, lambda *arguments: plain_gradients(*arguments, bf16=False))
 
 
-@form(
-    FullSoftmax,
-    "loss",
-    serves=_serves_autocast,
-    measured="1.8 to 3.2 times fp32; EPYC Zen 5, 2026-11-25",
-    tolerance=0.02,
-    bf16=True,
-    calls=("word_vectors",),
-)
+@bf16_form(serves=_serves_autocast, measured="1.8 to 3.2 times fp32; EPYC Zen 5, 2026-11-25")
 def softmax_autocast(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss under torch.autocast, in chunks if needed; for devices without another form in bf16."""
     if len(h) > rows_at_once(h, len(layer.bias)):

@@ -116,17 +116,14 @@ def _instruction(name: str, tiles: tuple[int, ...], addresses: int, numbers: int
 configure = _instruction("llvm.x86.ldtilecfg", (), 1, 0)  # (address of the configuration)
 release = _instruction("llvm.x86.tilerelease", (), 0, 0)
 # (address, bytes from one row to the next)
-_load = [_instruction("llvm.x86.tileloadd64", (tile,), 1, 1) for tile in range(8)]
-_store = [_instruction("llvm.x86.tilestored64", (tile,), 1, 1) for tile in range(4)]
-_zero = [_instruction("llvm.x86.tilezero", (tile,), 0, 0) for tile in range(4)]
-_add_product = {
-    (total, left, right): _instruction("llvm.x86.tdpbf16ps", (total, left, right), 0, 0)
-    for total, left, right in ((0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7))
-}
-_load0, _load1, _load2, _load3, _load4, _load5, _load6, _load7 = _load
-_store0, _store1, _store2, _store3 = _store
-_zero0, _zero1, _zero2, _zero3 = _zero
-_add0, _add1, _add2, _add3 = _add_product.values()
+_load0, _load1, _load2, _load3, _load4, _load5, _load6, _load7 = (
+    _instruction("llvm.x86.tileloadd64", (tile,), 1, 1) for tile in range(8)
+)
+_store0, _store1, _store2, _store3 = (_instruction("llvm.x86.tilestored64", (tile,), 1, 1) for tile in range(4))
+_zero0, _zero1, _zero2, _zero3 = (_instruction("llvm.x86.tilezero", (tile,), 0, 0) for tile in range(4))
+_add0, _add1, _add2, _add3 = (  # (sums, left, right)
+    _instruction("llvm.x86.tdpbf16ps", tiles, 0, 0) for tiles in ((0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7))
+)
 
 
 @njit(nogil=True, inline="always")

@@ -24,11 +24,13 @@ from torch.nn import functional as F
 
 from lmtool.neural.forms import form
 from lmtool.neural.forms._fast_math import tanh
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, loops_serve, over_segments
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
+
+MIN_UNITS = 1 << 12  # examples x hidden units of a node; with fewer, the plain method is as fast
 
 
 def _serves_leaves(layer: HierarchicalSoftmax, h: Tensor) -> bool:
@@ -40,11 +42,15 @@ def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
     return _serves_leaves(layer, h) and type(layer.nodes) is DotNodes and layer.tree.leaves == layer.tree.words
 
 
+def _serves_pairs(nodes: MorinBengioNodes, h: Tensor) -> bool:
+    return compiled(h) and len(h) * len(nodes.beta) >= MIN_UNITS
+
+
 @form(
     MorinBengioNodes,
     "pair_scores",
-    serves=loops_serve,
-    measured="0.7 (32 examples) to 4.2 times; EPYC Zen 5, 2026-11-25",
+    serves=_serves_pairs,
+    measured="1.3 to 4.2 times, 0.9 with 32 examples of 20 hidden units (not served); EPYC Zen 5, 2026-11",
 )
 def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tensor:
     """Compute s of each pair, `[P]`; terms that depend only on the node are computed once for each different node."""
@@ -58,7 +64,12 @@ def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tens
     return scores
 
 
-@form(MorinBengioNodes, "node_scores", serves=loops_serve, measured="1.6 to 6.5 times; EPYC Zen 5, 2026-11-25")
+@form(
+    MorinBengioNodes,
+    "node_scores",
+    serves=lambda nodes, h: compiled(h),
+    measured="1.6 to 6.5 times; EPYC Zen 5, 2026-11-25",
+)
 def morin_bengio_nodes(nodes: MorinBengioNodes, h: Tensor) -> Tensor:
     """Compute s of every node, `[B, N]`."""
     p, q = (of_layer.to(h.dtype) for of_layer in (nodes.hidden(h), nodes.node_map(nodes.nodes)))  # from autocast
@@ -113,12 +124,12 @@ class _PairScores(torch.autograd.Function):
         p, q, beta = ctx.saved_tensors
         pairs, grad = ctx.pairs, grad_output[0].contiguous()
         grad_p = torch.empty_like(p)
-        shared = as_arrays(grad, p, q, beta, pairs.starts, pairs.rows, grad_p)
+        inputs = tuple(as_arrays(grad, p, q, beta, pairs.starts, pairs.rows))
         # Each thread has its own sums of the gradients that all examples add to; they are then added in order.
         cuts = parallel.cut_evenly(len(p))
         sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
         parallel.run(
-            (_node_scores_grad, *shared, *as_arrays(*partial), first, last)
+            (_node_scores_grad, inputs, grad_p.numpy(), tuple(as_arrays(*partial)), first, last)
             for partial, (first, last) in zip(sums, cuts, strict=True)
         )
         totals = sums[0]
@@ -169,21 +180,9 @@ def _node_scores(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _node_scores_grad(
-    grad: Array,
-    p: Array,
-    q: Array,
-    beta: Array,
-    starts: Array,
-    rows: Array,
-    grad_p: Array,
-    grad_q: Array,
-    grad_beta: Array,
-    grad_alpha: Array,
-    first: int,
-    last: int,
-) -> None:
+def _node_scores_grad(inputs: Any, grad_p: Array, sums: Any, first: int, last: int) -> None:
     """Write the gradient grad_p[b] of _node_scores; add to grad_q `[U, H]`, grad_beta and grad_alpha."""
+    (grad, p, q, beta, starts, rows), (grad_q, grad_beta, grad_alpha) = inputs, sums
     width, one = len(beta), beta.dtype.type(1)  # a literal 1 would make it float64
     for b in range(first, last):
         for j in range(width):

@@ -103,6 +103,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     """Scale gradients, sparse and dense, down to a norm of `max_norm` together if it is larger; return the norm, `[]`.
 
     parameters: one, or any number. Raises ValueError for other objects and unless max_norm is above 0.
+
+    >>> import torch
+    >>> from lmtool.neural import clip_gradients
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> clip_gradients(weight, max_norm=1.0), weight.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
     """
     require_number("clip_gradients: max_norm", max_norm, lambda norm: norm > 0, "above 0")
     parameters = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)
@@ -226,13 +233,11 @@ def _require_state(state: State, weight: torch.Size) -> None:
             raise ValueError(f"the state of a parameter {list(weight)} must be as long; got {described(value)}")
 
 
-def change_rows(
-    kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], tables: list[Array], *numbers: float
-) -> None:
+def change_rows(kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], *numbers: float) -> None:
     """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads if there is enough work.
 
-    state: `[R, H]` or `[R]`. numbers: are converted to the weights' dtype. All have been checked.
+    state: `[R, H]` or `[R]`, and tables. numbers: are converted to the weights' dtype. All have been checked.
     """
-    row_array, *arrays = as_arrays(rows, weight, grad, *state)
-    arguments = row_array, *arrays, *tables, *map(arrays[1].dtype.type, numbers)
-    parallel.run_pieces(kernel, arguments, len(row_array), arrays[1].size // NUMBERS_PER_THREAD)
+    row_array, weights, grads, *arrays = as_arrays(rows, weight, grad, *state)
+    arguments = row_array, weights, grads, tuple(arrays), tuple(map(weights.dtype.type, numbers))
+    parallel.run_pieces(kernel, arguments, len(row_array), grads.size // NUMBERS_PER_THREAD)

@@ -26,9 +26,8 @@ compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @compiled
-def sgd_rows(
-    rows: Any, weight: Any, grad: Any, momentum: Any, lr: Any, keep: Any, mass: Any, first: int, last: int
-) -> None:
+def sgd_rows(rows: Any, weight: Any, grad: Any, state: Any, numbers: Any, first: int, last: int) -> None:
+    (momentum,), (lr, keep, mass) = state, numbers
     for u in range(first, last):
         row = np.uint64(rows[u])  # unsigned: an index that may be negative costs a test in each access
         for j in range(weight.shape[1]):
@@ -43,6 +42,16 @@ class RowSGD(RowOptimizer):
     """w <- (1 - lr decay) w - lr g, or with momentum u <- momentum u + g, w <- (1 - lr decay) w - lr u.
 
     g is the gradient plus l2 w; decay is weight_decay.
+
+    >>> import torch
+    >>> from lmtool.neural import RowSGD
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowSGD(vectors.parameters(), lr=0.1)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -64,7 +73,7 @@ class RowSGD(RowOptimizer):
         momentum = state["momentum"]
         if by_loops(weight):
             held = [momentum if mass else weight]  # without momentum the kernel reads none
-            change_rows(sgd_rows, rows, weight, grad, held, [], lr, keep, mass)
+            change_rows(sgd_rows, rows, weight, grad, held, lr, keep, mass)
             return
         if mass:
             grad = momentum[rows].mul_(mass).add_(grad)
@@ -73,9 +82,8 @@ class RowSGD(RowOptimizer):
 
 
 @compiled
-def _adagrad_rows(
-    rows: Any, weight: Any, grad: Any, square: Any, lr: Any, keep: Any, eps: Any, first: int, last: int
-) -> None:
+def _adagrad_rows(rows: Any, weight: Any, grad: Any, state: Any, numbers: Any, first: int, last: int) -> None:
+    (square,), (lr, keep, eps) = state, numbers
     for u in range(first, last):
         row = np.uint64(rows[u])
         for j in range(weight.shape[1]):
@@ -88,6 +96,16 @@ class RowAdagrad(RowOptimizer):
     """s <- s + g^2, w <- (1 - lr decay) w - lr g / (sqrt(s) + eps) (Duchi et al. 2011).
 
     g is the gradient plus l2 w; decay is weight_decay.
+
+    >>> import torch
+    >>> from lmtool.neural import RowAdagrad
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowAdagrad(vectors.parameters(), lr=0.1)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -106,7 +124,7 @@ class RowAdagrad(RowOptimizer):
         lr, eps, keep = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"]
         square = state["square"]
         if by_loops(weight):
-            change_rows(_adagrad_rows, rows, weight, grad, [square], [], lr, keep, eps)
+            change_rows(_adagrad_rows, rows, weight, grad, [square], lr, keep, eps)
             return
         used = square[rows].addcmul_(grad, grad)
         square[rows] = used
@@ -114,26 +132,11 @@ class RowAdagrad(RowOptimizer):
 
 
 @compiled
-def _adam_rows(
-    rows: Any,
-    weight: Any,
-    grad: Any,
-    mean: Any,
-    square: Any,
-    steps: Any,
-    now: Any,
-    corrections: Any,
-    gaps: Any,
-    shares: Any,
-    lr: Any,
-    keep: Any,
-    eps: Any,
-    first: int,
-    last: int,
-) -> None:
+def _adam_rows(rows: Any, weight: Any, grad: Any, state: Any, numbers: Any, first: int, last: int) -> None:
     """steps: `[R]`, the last step of each row, or the number of its steps if `now`, the number of this step, is 0.
     corrections, gaps: tables of _bias_corrections and _skipped_steps. shares: of the gradient in mean and square.
     """
+    (mean, square, steps, now, corrections, gaps), (share, square_share, lr, keep, eps) = state, numbers
     for u in range(first, last):
         row = np.uint64(rows[u])
         gap = now[0] - steps[row] if now[0] else 1
@@ -144,8 +147,8 @@ def _adam_rows(
         keep_weight = keep**gap
         for j in range(weight.shape[1]):
             g = grad[u, j]
-            m = keep_mean * mean[row, j] + shares[0] * g
-            v = keep_square * square[row, j] + shares[1] * g * g
+            m = keep_mean * mean[row, j] + share * g
+            v = keep_square * square[row, j] + square_share * g * g
             mean[row, j], square[row, j] = m, v
             weight[row, j] = weight[row, j] * keep_weight - rate * m / (np.sqrt(v * correction) + eps)
 
@@ -164,6 +167,16 @@ class RowAdam(RowOptimizer):
     correction counts all steps.
 
     weight_decay is decoupled (AdamW); l2 is a part of the gradient.
+
+    >>> import torch
+    >>> from lmtool.neural import RowAdam
+    >>> vectors = torch.nn.Embedding(1000, 16, sparse=True)
+    >>> optimizer = RowAdam(vectors.parameters(), lr=0.001)
+    >>> before = vectors.weight.detach().clone()
+    >>> vectors(torch.tensor([3, 7])).pow(2).sum().backward()
+    >>> optimizer.step()
+    >>> (vectors.weight != before).any(dim=1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -202,11 +215,9 @@ class RowAdam(RowOptimizer):
             now, steps = state["steps"].new_zeros(1), state["steps"]
         mean, square = state["mean"], state["square"]
         if by_loops(weight):
-            number = grad.numpy().dtype
-            tables = [_bias_corrections((beta1, beta2), number.name), _skipped_steps((beta1, beta2), number.name)]
-            shares = np.array([1 - beta1, 1 - beta2], number)
-            held, tables = [mean, square, steps], [now.numpy(), *tables, shares]
-            change_rows(_adam_rows, rows, weight, grad, held, tables, lr, keep, eps)
+            tables = [make((beta1, beta2), grad.dtype) for make in (_bias_corrections, _skipped_steps)]
+            held = [mean, square, steps, now, *tables]
+            change_rows(_adam_rows, rows, weight, grad, held, 1 - beta1, 1 - beta2, lr, keep, eps)
             return
         if group["correct_skipped_steps"]:
             gap = (now - steps[rows]).to(weight.dtype)[:, None]
@@ -224,16 +235,16 @@ class RowAdam(RowOptimizer):
 
 
 @lru_cache(maxsize=8)
-def _skipped_steps(betas: tuple[float, float], number: str) -> Any:
+def _skipped_steps(betas: tuple[float, float], dtype: torch.dtype) -> Tensor:
     """Tabulate beta1^k, beta2^k, 1 + beta1 + ... + beta1^(k-1) for k = 0, 1, ..., `[T, 3]`, until they are constant."""
-    gaps = np.arange(len(_bias_corrections(betas, number)))
+    gaps = np.arange(len(_bias_corrections(betas, dtype)))
     powers = np.array(betas)[None, :] ** gaps[:, None]
-    return np.column_stack([powers, (1 - powers[:, 0]) / (1 - betas[0])]).astype(number)
+    return torch.from_numpy(np.column_stack([powers, (1 - powers[:, 0]) / (1 - betas[0])])).to(dtype)
 
 
 @lru_cache(maxsize=8)
-def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
+def _bias_corrections(betas: tuple[float, float], dtype: torch.dtype) -> Tensor:
     """Tabulate 1 / (1 - beta^t) of both betas for t = 0, 1, ..., `[T, 2]`, until they are 1; 1 for t = 0."""
     steps = min(1 << 20, max(1, math.ceil(-40 / math.log(max(*betas, 1e-9)))))
     powers = np.array(betas)[None, :] ** np.arange(1, steps + 1)[:, None]
-    return np.concatenate([[[1.0, 1.0]], 1 / (1 - powers)]).astype(number)
+    return torch.from_numpy(np.concatenate([[[1.0, 1.0]], 1 / (1 - powers)])).to(dtype)

@@ -44,6 +44,14 @@ class AdaptiveSoftmax(OutputLayer):
     """The most frequent words in a head, the others in tails behind narrower projections (Grave et al. 2017).
 
     Words are numbered by frequency, the most frequent first.
+
+    >>> import torch
+    >>> from lmtool.neural import AdaptiveSoftmax
+    >>> layer = AdaptiveSoftmax(16, torch.arange(100, 0, -1), cutoffs=[20])
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     uses_all_parameters = False  # a batch may have no word of a tail
@@ -76,7 +84,6 @@ class AdaptiveSoftmax(OutputLayer):
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
     def reference(self) -> Tensor:
-        """Return a weight of the head, whose dtype and device hidden states must have."""
         return self.layer.head.weight
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural.checks import INTEGERS, Shape, require_hidden, require_ids, require_size
 from lmtool.neural.forms import Formed
-from lmtool.neural.rows import rows_of
+from lmtool.neural.rows import SparseRows, rows_of
 from lmtool.trees.tree import Tree
 
 FINGERPRINT = "fingerprint"  # name in the state_dict
@@ -99,6 +99,22 @@ class OutputLayer(Formed, ABC):
 
     The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
     ValueError for a state of another tree or other classes. A state without it is loaded unchecked.
+
+    >>> import torch
+    >>> from torch.nn import functional as F
+    >>> from lmtool.neural import OutputLayer
+    >>> class Cosines(OutputLayer):
+    ...     def __init__(self, dim: int, words: int) -> None:
+    ...         super().__init__()
+    ...         self.vectors = torch.nn.Parameter(torch.randn(words, dim))
+    ...     def scores(self, h):
+    ...         return 10 * F.normalize(h, dim=1) @ F.normalize(self.vectors, dim=1).T
+    ...     def loss(self, h, y):
+    ...         return F.cross_entropy(self.scores(h), y)
+    ...     def log_probs(self, h):
+    ...         return self.scores(h).double().log_softmax(dim=1)
+    >>> Cosines(16, 100).top(torch.randn(5, 16), 3)[1].shape  # the three likeliest words of five
+    torch.Size([5, 3])
     """
 
     tree: Tree | None = None
@@ -257,11 +273,16 @@ class OutputLayer(Formed, ABC):
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients, for lmtool's row optimizers; none by default."""
-        return []
+        """Return the parameters with sparse gradients, for lmtool's row optimizers."""
+        return [parameter for part in self._parts() for parameter in part.sparse_parameters()]
 
     def use_dense_gradients(self) -> None:
-        """Give the parameters with sparse gradients dense ones from now on; no-op by default."""
+        """Give the parameters with sparse gradients dense ones from now on."""
+        for part in self._parts():
+            part.sparse = False
+
+    def _parts(self) -> list[SparseRows]:
+        return [part for part in self.children() if isinstance(part, SparseRows)]
 
     def use_precision(self, precision: Precision) -> None:
         """Set the precision of the large products of a training step, in layers that have some."""

@@ -35,6 +35,14 @@ class ClassSoftmax(RowScores, OutputLayer):
     training").
 
     A step works on the classes and on the words of the targets' classes.
+
+    >>> import torch
+    >>> from lmtool.neural import ClassSoftmax
+    >>> layer = ClassSoftmax(16, torch.arange(100, 0, -1), torch.arange(100) // 10)
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     classes: Tensor

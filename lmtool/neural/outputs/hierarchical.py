@@ -44,10 +44,6 @@ class TreeNodes(SparseRows, ABC):
     input_dim: int
 
     @abstractmethod
-    def reference(self) -> Tensor:
-        """Return a weight `[N]`, whose dtype and device hidden states must have."""
-
-    @abstractmethod
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Compute s of each pair, `[P]`."""
 
@@ -72,7 +68,15 @@ class TreeNodes(SparseRows, ABC):
 
 
 class DotNodes(RowScores, TreeNodes):
-    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
+    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009).
+
+    >>> import torch
+    >>> from lmtool.neural import DotNodes, HierarchicalSoftmax
+    >>> from lmtool.trees import balanced_tree
+    >>> nodes = DotNodes(16, torch.zeros(2))  # even odds at each of two nodes
+    >>> HierarchicalSoftmax(16, balanced_tree([0, 1, 2]), nodes=nodes).log_dist(torch.zeros(1, 16)).exp()
+    tensor([[0.2500, 0.2500, 0.5000]], dtype=torch.float64)
+    """
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, initial value of b. sparse: gradients only of the nodes on the paths of a batch.
@@ -96,7 +100,17 @@ class MorinBengioNodes(TreeNodes):
     """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
 
     h stands for their x: the concatenated embeddings, or any other hidden state.
+
+    >>> import torch
+    >>> from lmtool.neural import HierarchicalSoftmax, MorinBengioNodes
+    >>> from lmtool.trees import random_tree
+    >>> tree = random_tree(100, seed=1)
+    >>> nodes = MorinBengioNodes(16, torch.zeros(tree.nodes), hidden_dim=8, node_dim=4)
+    >>> HierarchicalSoftmax(16, tree, nodes=nodes).log_dist(torch.randn(5, 16)).shape
+    torch.Size([5, 100])
     """
+
+    row_names = "nodes", "alpha"
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, initial value of alpha. hidden_dim: H. node_dim: M.
@@ -117,14 +131,6 @@ class MorinBengioNodes(TreeNodes):
         self.nodes = nn.Parameter(torch.empty(len(log_odds), node_dim))
         nn.init.normal_(self.nodes)
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
-
-    def reference(self) -> Tensor:
-        """Return alpha, whose dtype and device hidden states must have."""
-        return self.alpha
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients: N and alpha, or none."""
-        return [self.nodes, self.alpha] if self.sparse else []
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Compute the equation for each pair, `[P]`."""
@@ -156,6 +162,15 @@ class HierarchicalSoftmax(OutputLayer):
 
     The sign is + if the path goes to the second child. The probability of a word with several codes is the sum over its
     codes (Mnih & Hinton 2009, eq. 7). A step works only on the nodes of the paths to its targets.
+
+    >>> import torch
+    >>> from lmtool.neural import HierarchicalSoftmax
+    >>> from lmtool.trees import huffman_tree
+    >>> layer = HierarchicalSoftmax(16, huffman_tree(range(100, 0, -1)), torch.arange(100, 0, -1))
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     tree: Tree
@@ -204,16 +219,7 @@ class HierarchicalSoftmax(OutputLayer):
         arrays["_word_leaves"] = tree.word_leaves
         self.register_tensors(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the nodes that have sparse gradients, or none."""
-        return self.nodes.sparse_parameters()
-
-    def use_dense_gradients(self) -> None:
-        """Give the parameters of the nodes dense gradients from now on."""
-        self.nodes.sparse = False
-
     def reference(self) -> Tensor:
-        """Return a weight of the nodes, whose dtype and device hidden states must have."""
         return self.nodes.reference()
 
     def paths_to(self, leaves: Tensor) -> tuple[Pairs, Tensor]:

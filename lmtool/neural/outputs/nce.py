@@ -117,6 +117,14 @@ class NCELoss(DrawnWords):
 
     b starts at the log unigram probabilities, whose sum is 1. The work of a step does not depend on O. log_prob and
     log_dist are exact, as is the loss in eval mode.
+
+    >>> import torch
+    >>> from lmtool.neural import NCELoss
+    >>> layer = NCELoss(16, torch.arange(100, 0, -1), noise=20)
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     self_normalized = True

@@ -6,7 +6,7 @@ from abc import ABC
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, setting
@@ -46,7 +46,6 @@ class SoftmaxOutput(OutputConfig):
     precision: Precision | None = None
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer."""
         from lmtool.neural.outputs.softmax import FullSoftmax
 
         return FullSoftmax(dim, counts, vectors, precision=self.precision)
@@ -66,7 +65,6 @@ class AdaptiveOutput(OutputConfig):
         require(ends is None or ends == sorted(set(ends)), "output.cutoffs", ends, "ascending numbers of words")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
         from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
         with named_as_settings():
@@ -81,10 +79,6 @@ class ClassesOutput(OutputConfig):
     classes: int | None = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer over classes of about equal frequency, with sparse gradients.
-
-        Raises UserError for more classes than words.
-        """
         import torch
 
         from lmtool.neural.outputs.classes import ClassSoftmax
@@ -114,7 +108,6 @@ class HierarchicalOutput(OutputConfig):
     node_dim: int = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
         from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, MorinBengioNodes, node_log_odds
 
         assert tree is not None, "needs_tree"
@@ -156,22 +149,12 @@ class NceOutput(DrawnOutput):
     learn_log_z: bool = MISSING
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
         self.fill_in(len(counts))
-        assert self.num_noise is not None, "fill_in has set it in"
+        settings: Any = {"noise": self.num_noise, "power": self.unigram_power, "shared": self.share_noise}
         with named_as_settings():
-            return NCELoss(
-                dim,
-                counts,
-                vectors,
-                noise=self.num_noise,
-                shared=self.share_noise,
-                power=self.unigram_power,
-                learn_normalizer=self.learn_log_z,
-                sparse=True,
-            )
+            return NCELoss(dim, counts, vectors, **settings, learn_normalizer=self.learn_log_z, sparse=True)
 
 
 @dataclass(slots=True)
@@ -185,10 +168,9 @@ class SampledOutput(DrawnOutput):
     unigram_power: float = setting(min=0, max=2)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
         self.fill_in(len(counts))
-        assert self.num_samples is not None, "fill_in has set it in"
+        settings: Any = {"samples": self.num_samples, "power": self.unigram_power}
         with named_as_settings():
-            return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)
+            return SampledSoftmax(dim, counts, vectors, **settings, sparse=True)

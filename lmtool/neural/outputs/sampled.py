@@ -32,6 +32,14 @@ class SampledSoftmax(DrawnWords):
     """Cross-entropy over the target and k words drawn for the batch, each score less log q (Jean et al. 2015).
 
     log_prob and log_dist are exact, as is the loss in eval mode.
+
+    >>> import torch
+    >>> from lmtool.neural import SampledSoftmax
+    >>> layer = SampledSoftmax(16, torch.arange(100, 0, -1), samples=20)
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
     """
 
     log_q: Tensor

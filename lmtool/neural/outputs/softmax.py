@@ -125,7 +125,16 @@ class WordScores(RowScores, OutputLayer):
 
 
 class FullSoftmax(WordScores):
-    """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1)."""
+    """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1).
+
+    >>> import torch
+    >>> from lmtool.neural import FullSoftmax
+    >>> layer = FullSoftmax(16, torch.arange(100, 0, -1))  # D, and the count of each word
+    >>> h, y = torch.randn(8, 16), torch.randint(100, (8,))
+    >>> loss = layer(h, y)  # a scalar with gradients
+    >>> layer.log_dist(h).exp().sum(dim=1).allclose(torch.ones(8).double())
+    True
+    """
 
     autocasts = True
 

@@ -23,7 +23,7 @@ def counts_path(store: Path) -> Path:
 
 
 def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
-    """Write the counts, whole or not at all. Raises UserError if they cannot be written."""
+    """Write the counts, whole or not at all."""
     packed = [*counts.suffix, *counts.count]
     size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
     with atomic_hdf5(path, size, synced=False, mapped=True) as file:

@@ -103,8 +103,11 @@ class Counts:
 
     @property
     def order(self) -> int:
-        """n."""
         return self.trie.order
+
+    def by_source(self) -> SourceCounts:
+        """Return the counts of each source, or of the whole text as one source."""
+        return self.sources or SourceCounts.of_one(self)
 
     def from_start(self, order: int) -> int:
         """Return the first n-gram of an order that begins with `<s>`, as do all after it: `<s>` is the last word."""
@@ -119,8 +122,7 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence.
 
     The unigrams are all V words of the vocabulary, with count 0 if they do not occur. storage: memory to use, unlimited
-    if None. Raises UserError if the order is not from 1 to MAX_ORDER, the text is empty or too long, or the disk is
-    full.
+    if None.
     """
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"model.order={order}: must be from 1 to {MAX_ORDER}")

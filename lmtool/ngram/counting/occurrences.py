@@ -42,10 +42,7 @@ class Rows(NamedTuple):
 
 
 class Occurrences:
-    """The sorted occurrences of the n-grams of one order k: of order 2 first, of the next order after each count.
-
-    Raises UserError if the disk is full, or if the number of an n-gram and a word need more than CELL bits.
-    """
+    """The sorted occurrences of the n-grams of one order k: of order 2 first, of the next order after each count."""
 
     def __init__(self, words: Array, bos: int, order: int, vocabulary_size: int, storage: Storage) -> None:
         """words: the text, `[T]`, `<s>` before each sentence. order: the highest, at least 2. bos: the last word."""
@@ -63,7 +60,7 @@ class Occurrences:
         self.starts, self.ends = np.arange(vocabulary_size), np.full(vocabulary_size, vocabulary_size, dtype=self.kind)
 
     def count(self) -> tuple[Array, Array, Array]:
-        """Return the U n-grams of order k: keys uint64 (see trie.ngram_keys), suffixes, counts `[U]`; k increases."""
+        """Return the U n-grams of order k: keys uint64 (see TrieBuilder.keys), suffixes, counts `[U]`; k increases."""
         pieces, before = self._pieces(self.total)
         if self.k > 1:  # all occurrences of an n-gram are counted by one thread
             where = self.rows, self.bounds

@@ -56,10 +56,6 @@ class SortedCounts(LimitedMemory):
     keep: bool = MISSING
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        """Return the counts of the train split, as kept beside the store or counted now.
-
-        Raises UserError if the text cannot be counted or the disk is full.
-        """
         from lmtool.ngram.counting._cache import counts_path, open_counts, save_counts
         from lmtool.ngram.counting.counts import count_ngrams
 
@@ -128,10 +124,6 @@ class TableCounts(LimitedMemory):
         return preprocess(data, store_dir, progress=progress, source=source)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        """Return the sum of the counts in the files.
-
-        Raises UserError, naming file and line, for lines that are not n-grams with counts.
-        """
         from lmtool.config.settings import data_settings
         from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.counts_read import read_counts
@@ -179,10 +171,6 @@ class SparkCounts(LimitedMemory):
         return prepare(self._cluster(), data, store_dir, progress=progress)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        """Return the counts of the train split, counted by Spark and assembled here.
-
-        Raises UserError if the cluster cannot be reached or its work fails; finished steps are used the next time.
-        """
         from lmtool.ngram.spark.run import count
 
         return count(self._cluster(), corpus, order, storage)

@@ -1,9 +1,7 @@
-"""Merge the counts of several sources into a back-off table, given their weights and the discounts; and the gradient of
-the likelihood of held-out text with respect to both (pocolm, Povey 2016).
+"""Merge the counts of several sources, given their weights and the discounts; and the gradient of the likelihood of
+held-out text with respect to both (pocolm, Povey 2016). smoothers/count_merging.py is the option.
 
     p(w|h) = (mass(hw) - off(hw)) / mass(h.) + off(h.) / mass(h.) p(w|h')
-
-Below the unigrams is the uniform distribution; conf/smoother/count_merging.yaml is the option.
 
 Legend: M n-grams of an order, C their contexts, S sources, E entries of a source's count. An n-gram has contributions,
 each a number of 0 or more; its mass is their sum, and what is discounted from it depends on the three largest:
@@ -21,8 +19,7 @@ the kernel `_x` or `_add_x`; tests/ngram/test_count_merging.py compares them wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -30,9 +27,6 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, SourceCounts
-from lmtool.ngram.estimation.formulas import leave_out, num_unseen_types, table_of
-from lmtool.ngram.smoothers.base import MergingSmoother
-from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.process import memory_available
@@ -44,8 +38,7 @@ BYTES_PER_NGRAM = 120  # of the masses and their gradient
 NO_CONTRIBUTOR = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class OrderMasses:
+class OrderMasses(NamedTuple):
     """The masses of one order.
 
     mass, off: float64 `[M]`. top: float64 `[M, NUM_TOP]`, the largest contributions, or 0 if there are fewer.
@@ -63,75 +56,29 @@ class OrderMasses:
     left: FloatArray
 
 
-def estimate_merged(counts: Counts, smoother: MergingSmoother, cutoffs: list[int] | None) -> BackoffTable:
-    """Return the model of all orders. cutoffs: one per order, of the counts in all sources together, or None.
-
-    Raises UserError if memory does not suffice.
-    """
-    sources = counts.sources or SourceCounts.of_one(counts)
-    masses = merged_masses(counts, sources, smoother.weights_of(sources.names), smoother.values)
-    trie = counts.trie
-    log_prob = np.empty(sum(trie.sizes), dtype=np.float32)
-    log_backoff = np.empty(sum(trie.sizes[:-1]), dtype=np.float32)
-    mask = np.ones(len(log_prob), dtype=bool)
-    unknown = num_unseen_types(counts, smoother)
-    uniform = masses[0].left[0] / masses[0].total[0] / (trie.vocabulary_size - 1 + unknown)
-    p = (masses[0].mass - masses[0].off) / masses[0].total[0] + uniform
-    p[counts.bos] = 0.0
-    log_prob[: len(p)] = log(p)
-    for k in range(2, counts.order + 1):
-        nodes = slice(trie.first(k), trie.first(k + 1))
-        if cutoffs is not None and cutoffs[k - 1]:
-            mask[nodes] = counts.count[k - 1].all() > cutoffs[k - 1]
-        p, weight = _probabilities(masses[k - 1], p[counts.suffix[k - 2].all()], trie.contexts(k), mask[nodes])
-        log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)] = log(p), log(weight)
-    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, uniform if unknown else 0.0)
-    return table if mask.all() else table.select(mask)
-
-
-def _probabilities(
-    order: OrderMasses, lower: FloatArray, context: IntArray, kept: Array
-) -> tuple[FloatArray, FloatArray]:
-    """Return p(w|h) `[M]` and the weights `[C]` of the shorter contexts, which get the shares of what is not kept."""
-    total = np.where(order.total > 0, order.total, 1.0)
-    share, weight = (order.mass - order.off) / total[context], order.left / total
-    leave_out(share, weight, context, kept)
-    weight[order.total <= 0] = 1.0  # nothing follows, or only n-grams of sources of weight 0
-    return share + weight[context] * lower, weight
-
-
 def merged_masses(
     counts: Counts, sources: SourceCounts, weights: FloatArray, discounts: FloatArray
 ) -> list[OrderMasses]:
     """Return the masses of orders 1 to n. weights: of the sources, `[S]`. discounts: D1 to D4 per order, `[n, 4]`."""
-    _require_memory(counts)
-    found: list[OrderMasses] = []
-    longer: OrderMasses | None = None
-    for k in range(counts.order, 0, -1):
-        size = counts.trie.sizes[k - 1]
-        mass, top = np.zeros(size), np.zeros((size, NUM_TOP))
-        contributor = np.full((size, NUM_TOP), NO_CONTRIBUTOR)
-        _add_entries(*sources.entries[k - 1], weights, mass, top, contributor)
-        if longer is not None:
-            suffix = counts.suffix[k - 1]
-            _add_longer(suffix.bits, suffix.width, longer.off, mass, top, contributor)
-        off = np.empty(size)
-        _discount(mass, top, discounts[k - 1], off)
-        begins = np.array([0, size]) if k == 1 else counts.trie.begins(k - 1, 0, counts.trie.sizes[k - 2])
-        total, left = np.empty(len(begins) - 1), np.empty(len(begins) - 1)
-        _sum_contexts(mass, off, begins, total, left)
-        longer = OrderMasses(mass, off, top, contributor, begins, total, left)
-        found.append(longer)
-    return found[::-1]
-
-
-def _require_memory(counts: Counts) -> None:
-    needed, free = BYTES_PER_NGRAM * sum(counts.trie.sizes), memory_available()
+    ngrams = sum(counts.trie.sizes)
+    needed, free = BYTES_PER_NGRAM * ngrams, memory_available()
     if free is not None and needed > free:
         sizes = f"{size_text(needed)}, and {size_text(free)} are free"
-        raise UserError(
-            f"merging {sum(counts.trie.sizes):,} n-grams takes {sizes}: use a lower model.order or less text"
-        )
+        raise UserError(f"merging {ngrams:,} n-grams takes {sizes}: use a lower model.order or less text")
+    found: list[OrderMasses] = []
+    for k in range(counts.order, 0, -1):
+        size = counts.trie.sizes[k - 1]
+        mass, off, top = np.zeros(size), np.empty(size), np.zeros((size, NUM_TOP))
+        contributor = np.full((size, NUM_TOP), NO_CONTRIBUTOR)
+        _add_entries(*sources.entries[k - 1], weights, mass, top, contributor)
+        if found:
+            suffix = counts.suffix[k - 1]
+            _add_longer(suffix.bits, suffix.width, found[-1].off, mass, top, contributor)
+        begins = np.array([0, size]) if k == 1 else counts.trie.begins(k - 1, 0, counts.trie.sizes[k - 2])
+        total, left = np.zeros(len(begins) - 1), np.zeros(len(begins) - 1)
+        found.append(OrderMasses(mass, off, top, contributor, begins, total, left))
+        _discount(found[-1], discounts[k - 1])
+    return found[::-1]
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -166,19 +113,14 @@ def _add_longer(bits: Any, width: int, off: Any, mass: Any, top: Any, contributo
 
 
 @numba.njit(cache=True, nogil=True)
-def _discount(mass: Any, top: Any, discounts: Any, off: Any) -> None:
+def _discount(order: Any, discounts: Any) -> None:
+    """Compute off, and the sums of it and mass."""
+    mass, off, top, _, begins, total, left = order
     d1, d2, d3, d4 = discounts
-    for i in range(len(mass)):
-        rest = max(mass[i] - top[i, 0] - top[i, 1] - top[i, 2], 0.0)
-        off[i] = d1 * top[i, 0] + d2 * top[i, 1] + d3 * top[i, 2] + d4 * rest
-
-
-@numba.njit(cache=True, nogil=True)
-def _sum_contexts(mass: Any, off: Any, begins: Any, total: Any, left: Any) -> None:
-    for c in range(len(begins) - 1):
-        total[c] = 0.0
-        left[c] = 0.0
+    for c in range(len(total)):
         for i in range(begins[c], begins[c + 1]):
+            rest = max(mass[i] - top[i, 0] - top[i, 1] - top[i, 2], 0.0)
+            off[i] = d1 * top[i, 0] + d2 * top[i, 1] + d3 * top[i, 2] + d4 * rest
             total[c] += mass[i]
             left[c] += off[i]
 
@@ -200,45 +142,27 @@ def loss_and_gradient(
     p = [np.full(tokens, 1.0 / types)]
     for where, order in zip(nodes, masses, strict=True):
         p.append(np.empty(tokens))
-        _score_tokens(*where, order.mass, order.off, order.total, order.left, p[-2], p[-1])
-    gradients = [[np.zeros_like(part) for part in (o.mass, o.off, o.total, o.left)] for o in masses]
+        _score_tokens(*where, order, p[-2], p[-1])
+    # With respect to mass, off, total and left of each order, first as far as the loss depends on them directly.
+    gradients = [tuple(np.zeros_like(part) for part in (o.mass, o.off, o.total, o.left)) for o in masses]
     by_p = -1.0 / p[-1] / tokens
     for k in range(counts.order - 1, -1, -1):
-        order = masses[k]
-        _through_score_tokens(*nodes[k], order.total, order.left, p[k], p[k + 1], by_p, *gradients[k])
-    by_weight, by_value = _through_masses(counts, sources, values, masses, gradients)
+        _through_score_tokens(*nodes[k], masses[k], p[k], p[k + 1], by_p, gradients[k])
+    by_weight, by_value = np.zeros(len(weights)), np.zeros(values.shape)
+    for k, (order, gradient) in enumerate(zip(masses, gradients, strict=True), start=1):
+        by_mass, by_top = gradient[0], np.empty_like(order.top)
+        _through_discount(order, values[k - 1], gradient, by_top, by_value[k - 1])
+        raw = _through_entries(*sources.entries[k - 1], order.contributor, by_mass, by_top, by_weight)
+        if k < counts.order:
+            suffix, by_longer = counts.suffix[k - 1], gradients[k][1]
+            _through_longer(suffix.bits, suffix.width, order.contributor, raw, by_mass, by_top, by_longer)
     return float(-np.log(p[-1]).mean()), by_weight, by_value
 
 
-def _through_masses(
-    counts: Counts,
-    sources: SourceCounts,
-    discounts: FloatArray,
-    masses: list[OrderMasses],
-    gradients: list[list[FloatArray]],
-) -> tuple[FloatArray, FloatArray]:
-    """Return the derivatives of the loss with respect to weights `[S]` and discounts `[n, 4]`.
-
-    gradients: with respect to mass, off, total and left of each order as far as the loss depends on them directly;
-    changed to the whole derivatives.
-    """
-    by_weight, by_discount = np.zeros(len(sources.names)), np.zeros(discounts.shape)
-    for k in range(1, counts.order + 1):
-        here, (by_mass, by_off, by_total, by_left) = masses[k - 1], gradients[k - 1]
-        by_top = np.empty_like(here.top)
-        _through_contexts(here.begins, by_total, by_left, by_mass, by_off)
-        _through_discount(here.mass, here.top, discounts[k - 1], by_mass, by_off, by_top, by_discount[k - 1])
-        raw = _through_entries(*sources.entries[k - 1], here.contributor, by_mass, by_top, by_weight)
-        if k < counts.order:
-            suffix, by_longer = counts.suffix[k - 1], gradients[k][1]
-            _through_longer(suffix.bits, suffix.width, by_mass, by_longer)
-            _through_top(here.contributor, by_top, raw, by_longer)
-    return by_weight, by_discount
-
-
 @numba.njit(cache=True, nogil=True)
-def _score_tokens(context: Any, ngram: Any, mass: Any, off: Any, total: Any, left: Any, lower: Any, p: Any) -> None:
+def _score_tokens(context: Any, ngram: Any, order: Any, lower: Any, p: Any) -> None:
     """Compute p `[N]` of tokens in one order from those in the order below."""
+    mass, off, total, left = order.mass, order.off, order.total, order.left
     for i in range(len(p)):
         c, g = context[i], ngram[i]
         p[i] = lower[i]
@@ -250,20 +174,10 @@ def _score_tokens(context: Any, ngram: Any, mass: Any, off: Any, total: Any, lef
 
 
 @numba.njit(cache=True, nogil=True)
-def _through_score_tokens(
-    context: Any,
-    ngram: Any,
-    total: Any,
-    left: Any,
-    lower: Any,
-    p: Any,
-    by_p: Any,
-    by_mass: Any,
-    by_off: Any,
-    by_total: Any,
-    by_left: Any,
-) -> None:
+def _through_score_tokens(context: Any, ngram: Any, order: Any, lower: Any, p: Any, by_p: Any, gradient: Any) -> None:
     """Add the derivatives with respect to all that p depends on; by_p becomes that with respect to `lower`."""
+    total, left = order.total, order.left
+    by_mass, by_off, by_total, by_left = gradient
     for i in range(len(p)):
         c, g = context[i], ngram[i]
         if c >= 0 and total[c] > 0:
@@ -277,25 +191,20 @@ def _through_score_tokens(
 
 
 @numba.njit(cache=True, nogil=True)
-def _through_contexts(begins: Any, by_total: Any, by_left: Any, by_mass: Any, by_off: Any) -> None:
-    for c in range(len(begins) - 1):
+def _through_discount(order: Any, discounts: Any, gradient: Any, by_top: Any, by_discount: Any) -> None:
+    mass, _, top, _, begins, _, _ = order
+    by_mass, by_off, by_total, by_left = gradient
+    for c in range(len(by_total)):
         for i in range(begins[c], begins[c + 1]):
             by_mass[i] += by_total[c]
             by_off[i] += by_left[c]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_discount(
-    mass: Any, top: Any, discounts: Any, by_mass: Any, by_off: Any, by_top: Any, by_discount: Any
-) -> None:
-    for i in range(len(mass)):
-        by, rest = by_off[i], mass[i]
-        for r in range(NUM_TOP):
-            by_top[i, r] = by * (discounts[r] - discounts[NUM_TOP])
-            by_discount[r] += by * top[i, r]
-            rest -= top[i, r]
-        by_discount[NUM_TOP] += by * max(rest, 0.0)
-        by_mass[i] += by * discounts[NUM_TOP]
+            by, rest = by_off[i], mass[i]
+            for r in range(NUM_TOP):
+                by_top[i, r] = by * (discounts[r] - discounts[NUM_TOP])
+                by_discount[r] += by * top[i, r]
+                rest -= top[i, r]
+            by_discount[NUM_TOP] += by * max(rest, 0.0)
+            by_mass[i] += by * discounts[NUM_TOP]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -316,13 +225,11 @@ def _through_entries(
 
 
 @numba.njit(cache=True, nogil=True)
-def _through_longer(bits: Any, width: int, by_mass: Any, by_longer: Any) -> None:
+def _through_longer(
+    bits: Any, width: int, contributor: Any, raw: Any, by_mass: Any, by_top: Any, by_longer: Any
+) -> None:
     for i in range(len(by_longer)):
         by_longer[i] += by_mass[read(bits, width, i)]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_top(contributor: Any, by_top: Any, raw: Any, by_longer: Any) -> None:
     for i in range(len(raw)):
         if not raw[i]:
             for r in range(NUM_TOP):

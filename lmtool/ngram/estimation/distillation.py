@@ -24,7 +24,7 @@ import numpy.typing as npt
 from lmtool.ngram.query.sums import with_new_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import borrowed, read
-from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.ngram.tables.trie_search import children_of, find_contexts
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run, threads
@@ -145,11 +145,9 @@ class LikelyNgrams:
 
     def __init__(self, table: BackoffTable, most: int) -> None:
         self.table, self.most = table, most
-        width = TrieBuilder(table.vocabulary_size).word_width
-        self._width = width
-        trie = table.trie
+        trie, self._builder = table.trie, TrieBuilder(table.vocabulary_size)
         self._keys: list[Keys] = [
-            ngram_keys(trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1]), width) for k in range(2, table.order + 1)
+            self._builder.keys(trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1])) for k in range(2, trie.order + 1)
         ]
         self._new: list[list[Keys]] = [[] for _ in self._keys]
 
@@ -162,7 +160,7 @@ class LikelyNgrams:
         for m in range(1, self.table.order):
             met = nodes[:, m - 1] >= 0
             within = nodes[met, m - 1] - trie.first(m)
-            keys = ngram_keys(within[:, None], likely[met], self._width)[possible[met]]
+            keys = self._builder.keys(within[:, None], likely[met])[possible[met]]
             waiting = self._new[m - 1]
             waiting.append(_distinct(keys))
             if sum(map(len, waiting)) > MAX_WAITING_KEYS:
@@ -170,14 +168,14 @@ class LikelyNgrams:
 
     def extended(self) -> BackoffTable:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
-        table = self.table
-        builder = TrieBuilder(table.vocabulary_size)
+        table, builder = self.table, self._builder
         numbers = np.arange(table.vocabulary_size)  # of the contexts of the order below among the new table's
         log_probs = [table.log_probs(0, table.vocabulary_size)]
         for k, (own, new) in enumerate(zip(self._keys, self._new, strict=True), start=2):
             before = _distinct(np.concatenate([own, *new]))  # by the table's own numbers of contexts
-            shift, low = np.uint64(self._width), (np.uint64(1) << np.uint64(self._width)) - np.uint64(1)
-            builder.add(ngram_keys(numbers[(before >> shift).astype(np.int64)], before & low, self._width))
+            width = np.uint64(builder.word_width)
+            words = before & ((np.uint64(1) << width) - np.uint64(1))
+            builder.add(builder.keys(numbers[(before >> width).astype(np.int64)], words))
             numbers = np.searchsorted(before, own)
             log_prob = np.full(len(before), -np.inf, dtype=np.float32)
             log_prob[numbers] = table.log_probs(table.trie.first(k), table.trie.first(k + 1))

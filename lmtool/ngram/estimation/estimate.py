@@ -13,6 +13,7 @@ contexts, so that temporary arrays stay small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.estimation._merging import estimate_merged
 from lmtool.ngram.estimation.formulas import (
+    Observations,
     adjusted_counts,
     estimate_contexts,
     fit_order,
-    table_of,
+    observations,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import Counting, MergingSmoother, PerOrder, Smoother
+from lmtool.ngram.smoothers.base import Counting, Form, PerOrder, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
@@ -52,7 +53,6 @@ class Selection:
 
     @property
     def size(self) -> int:
-        """The number of n-grams that stay."""
         return int(np.count_nonzero(self.mask))
 
 
@@ -77,12 +77,9 @@ def estimate(
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
     the shorter context. listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's
-    --limit_vocab_file; not used for merged counts. selection: the n-grams that stay, instead of both; words that are
-    not listed have probability 0. fit: whether to estimate the smoother's parameters first. storage: memory to use,
-    unlimited if None. Raises UserError if the disk is full.
+    --limit_vocab_file. selection: the n-grams that stay, instead of both; words that are not listed have probability 0.
+    fit: whether to estimate the smoother's parameters first. storage: memory to use, unlimited if None.
     """
-    if isinstance(smoother, MergingSmoother):
-        return estimate_merged(counts, smoother, cutoffs)
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
@@ -93,8 +90,7 @@ def estimate(
     kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
     predicted = (trie.vocabulary_size if selection is None else int(np.count_nonzero(kept_words))) - 1
     lower, unseen = np.empty(0), 0.0
-    for k in range(1, counts.order + 1):
-        a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
+    for k, a in enumerate(selection.adjusted if selection else observations(counts, smoother, storage), start=1):
         if fit:
             fit_order(counts, smoother, k, a)
         if mask is not None and selection is None:
@@ -108,10 +104,31 @@ def estimate(
         kept = None if mask is None else mask[nodes]
         lower = _estimate_order(counts, smoother, k, a, lower, kept, predicted, into, storage)
         storage.release()
-    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen, kept_words)
+    notes = _zero_notes(smoother, trie, log_prob[: trie.vocabulary_size][kept_words], log_backoff)
+    table = BackoffTable(
+        trie=trie,
+        log_prob=log_prob,
+        log_backoff=log_backoff,
+        bos=counts.bos,
+        unseen=math.log(unseen) if unseen > 0 else -math.inf,
+        missing=smoother.missing,
+        normalized=smoother.normalized,
+        notes=(*smoother.notes, *notes),
+    )
     if mask is None:
         return table
     return replace(table.select(mask, storage), suffix_closed=selection is None)
+
+
+def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Array) -> list[str]:
+    """Return a note on the words that may have probability 0, if there are any. unigrams: log p `[V]` of kept words."""
+    zero = int(np.isneginf(unigrams).sum()) - 1  # <s> is never predicted
+    which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
+    if smoother.form is Form.interpolated:
+        weights = ((k, log_backoff[trie.first(k - 1) : trie.first(k)]) for k in range(2, trie.order + 1))
+        orders = ", ".join(str(k) for k, of_order in weights if np.isneginf(of_order).any())
+        which += [f"words not seen after a context (order {orders})"] if orders else []
+    return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
 
 
 def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
@@ -162,7 +179,7 @@ def _estimate_order(
     counts: Counts,
     smoother: Smoother,
     k: int,
-    a: Packed,
+    a: Observations,
     lower: FloatArray,
     mask: Array | None,
     predicted: int,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -10,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, MergingSmoother, Smoother
-from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, Smoother
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
@@ -61,11 +61,45 @@ def adjusted_counts(
     return Packed.of(a, storage=storage)
 
 
-def fit_order(counts: Counts, smoother: Smoother, k: int, a: Packed) -> None:
-    """Estimate the smoother's parameters of order k from the counts of counts of a.
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """a(hw) and the tables of n-grams, float64 `[M, 2]` (see Smoother.tables), read like Packed counts."""
+
+    values: FloatArray
+
+    @property
+    def length(self) -> int:
+        return len(self.values)
+
+    def get(self, first: int, last: int) -> FloatArray:
+        return self.values[first:last]
+
+    def at(self, index: IntArray) -> FloatArray:
+        return self.values[index]
+
+    def all(self) -> FloatArray:
+        return self.values
+
+
+Observations = Packed | Tables
+
+
+def observations(counts: Counts, smoother: Smoother, storage: Storage) -> Iterator[Observations]:
+    """Yield a of all n-grams of each order, and their tables if the smoother has them."""
+    if smoother.counting is Counting.tables:
+        yield from map(Tables, smoother.tables(counts))
+        return
+    for k in range(1, counts.order + 1):
+        yield adjusted_counts(counts, k, smoother.counting, storage)
+
+
+def fit_order(counts: Counts, smoother: Smoother, k: int, a: Observations) -> None:
+    """Estimate the smoother's parameters of order k from the counts of counts of a; with tables there are none.
 
     KenLM counts them, below the highest order, with the occurrences of the n-gram that it sorts last instead of its a.
     """
+    if not isinstance(a, Packed):
+        return
     cuts = cut_evenly(a.length)
     histograms = np.zeros((len(cuts), MAX_R + 2), dtype=np.int64)
     run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
@@ -109,7 +143,7 @@ def _count_suffixes(
 
 
 def estimate_contexts(
-    smoother: Smoother, k: int, a: IntArray, begins: IntArray, lower: FloatArray, kept: Array | None, predicted: int
+    smoother: Smoother, k: int, a: Array, begins: IntArray, lower: FloatArray, kept: Array | None, predicted: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
 
@@ -194,7 +228,7 @@ def backoff_weights(
     return np.where(all_seen, 0.0, weight), np.where(all_seen, 1.0 / np.maximum(1.0 - left, 1e-300), 1.0)
 
 
-def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept: Array) -> tuple[FloatArray, float]:
+def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, kept: Array) -> tuple[FloatArray, float]:
     """Return p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`, and p of each type outside the vocabulary.
 
     A form that backs off gives the remaining mass to the words whose share is 0, or to all if there are none; if there
@@ -231,14 +265,18 @@ def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
     return int(smoother.unknown and counts.count[0].get(counts.unk, counts.unk + 1)[0] > 0)
 
 
-def contexts_of(a: IntArray, begins: IntArray) -> Contexts:
+def contexts_of(a: Array, begins: IntArray) -> Contexts:
     """Return the sums over the n-grams of each context, those from begins[c] to before begins[c + 1].
 
-    a: adjusted counts `[N]`; begins: `[C + 1]`.
+    a: adjusted counts int64 `[N]`, or these and tables float64 `[N, 2]`; begins: `[C + 1]`.
     """
     sums = np.zeros((4, len(begins) - 1), dtype=np.float64)
+    if a.ndim == 2:
+        _sum_tables(a, begins, sums)
+        return Contexts(*sums)
     _sum_contexts(a, begins, sums)
-    return Contexts(*sums)
+    total, ones, twos, more = sums
+    return Contexts(total, ones + twos + more, ones, twos)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -251,40 +289,9 @@ def _sum_contexts(a: Any, begins: Any, sums: Any) -> None:
                 sums[min(a[i], 3), c] += 1
 
 
-def table_of(
-    smoother: Smoother,
-    trie: Trie,
-    log_prob: Array,
-    log_backoff: Array,
-    bos: int,
-    unseen: float,
-    kept: Array | slice = slice(None),
-) -> BackoffTable:
-    """Return the table of a smoother's estimates.
-
-    unseen: the probability of each type outside the vocabulary. kept: bool `[V]`, the words that a note may be about.
-    """
-    return BackoffTable(
-        trie=trie,
-        log_prob=log_prob,
-        log_backoff=log_backoff,
-        bos=bos,
-        unseen=math.log(unseen) if unseen > 0 else -math.inf,
-        missing=smoother.missing,
-        normalized=smoother.normalized,
-        suffix_closed=True,
-        notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size][kept])),
-    )
-
-
-def _zero_notes(smoother: Smoother, unigrams: Array) -> list[str]:
-    """Return a note on the words that may have probability 0, if there are any. unigrams: log p `[V]` of kept words."""
-    zero, orders = int(np.isneginf(unigrams).sum()) - 1, []  # <s> is never predicted
-    if smoother.form is Form.interpolated and not isinstance(smoother, MergingSmoother):
-        # Contexts whose words were all seen once, all seen twice, and all more often, up to 2^39 times.
-        total = np.array([1.0, 2.0, *(2.0**k for k in range(2, 40))])
-        probes = Contexts(total, 1.0 * (total == 1), 1.0 * (total == 2), 1.0 * (total > 2))
-        orders = [k for k in range(2, len(smoother.values) + 1) if (smoother.weight(k, probes) <= 0).any()]
-    which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
-    which += [f"words not seen after a context (order {', '.join(map(str, orders))})"] if orders else []
-    return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
+@numba.njit(cache=True, nogil=True)
+def _sum_tables(a: Any, begins: Any, sums: Any) -> None:
+    for c in range(len(begins) - 1):
+        for i in range(begins[c], begins[c + 1]):
+            sums[0, c] += a[i, 0]
+            sums[1, c] += a[i, 1]

@@ -9,26 +9,19 @@ the middle of all ranges. The smoother's formulas are evaluated on tensors inste
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.data.split import Split
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts, SourceCounts
-from lmtool.ngram.estimation._merging import loss_and_gradient
-from lmtool.ngram.estimation.formulas import (
-    adjusted_counts,
-    contexts_of,
-    fit_order,
-    num_unseen_types,
-)
-from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
-from lmtool.ngram.tables.packed import Packed
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.estimation.formulas import Observations, contexts_of, fit_order, num_unseen_types, observations
+from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -38,9 +31,10 @@ if TYPE_CHECKING:
 # Share of its range that a tuned parameter keeps from its bounds: at a discount of 0 or a lambda of 1, the optimum for
 # held-out text without unseen words, unseen words would have probability 0.
 BOUND_MARGIN = 1e-9
-MAX_STEPS = 200  # of L-BFGS for merged counts
 MIN_GAIN = 1e-7  # of the perplexity, relative, by which another start must be better to be chosen
-MIN_CHANGE = 1e-6  # of the mean log p of a token in a step: the last step changes it by less
+# Where L-BFGS ends. A smoother with its own gradient takes a pass over all n-grams for each step.
+LIMITS = {"max_iter": 300, "tolerance_grad": 1e-9, "tolerance_change": 1e-12}
+LIMITS_OF_GRADIENT = {"max_iter": 200, "tolerance_grad": 1e-7, "tolerance_change": 1e-6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,75 +62,82 @@ def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntA
 
 
 def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
-    """Estimate smoother.values, then tune them to the highest likelihood of the held-out text.
-
-    Raises UserError if the smoother is not interpolated.
-    """
-    if isinstance(smoother, MergingSmoother):
-        return _tune_merged(counts, smoother, held_out)
+    """Estimate smoother.values, then tune them and sources' weights to the highest likelihood of held-out text."""
     if smoother.form is not Form.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch
 
-    tensors = [
-        (torch.from_numpy(a), Contexts(*torch.from_numpy(sums)), torch.from_numpy(seen))
-        for k, nodes in enumerate(held_out_nodes(counts, held_out), start=1)
-        for a, sums, seen in [_observe(counts, smoother, k, *nodes, storage)]
-    ]
+    nodes = list(held_out_nodes(counts, held_out))
     types = counts.trie.vocabulary_size - 1 + num_unseen_types(counts, smoother)
+    gradient = smoother.gradient(counts, nodes, types)
+    tensors: list[Any] = []
+    if gradient is None:
+        for k, a in enumerate(observations(counts, smoother, storage), start=1):
+            fit_order(counts, smoother, k, a)
+            token_counts, sums, seen = _observe(counts, k, a, *nodes[k - 1])
+            tensors.append((torch.from_numpy(token_counts), Contexts(*torch.from_numpy(sums)), torch.from_numpy(seen)))
+    margin, limits = (BOUND_MARGIN, LIMITS) if gradient is None else (0.0, LIMITS_OF_GRADIENT)
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
-    fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
+    shares = (
+        torch.zeros(0, dtype=torch.float64) if smoother.weights is None else torch.from_numpy(smoother.weights)
+    )  # of the sources
 
-    def bounded(logits: Any) -> Any:  # logits are unconstrained
-        return low + span * (BOUND_MARGIN + (1 - 2 * BOUND_MARGIN) * torch.sigmoid(logits))
-
-    def loss() -> Any:
+    def loss(weights: Any, values: Any) -> Any:
+        if gradient is not None:
+            value, by_weight, by_value = gradient(weights.detach().numpy(), values.detach().numpy())
+            linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
+            return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
+        smoother.values = values
         p = torch.full((held_out.tokens,), 1.0 / types, dtype=torch.float64)
         for k, (a, h, seen) in enumerate(tensors, start=1):
             share = smoother.numerator(k, a) / smoother.denominator(k, h)
             p = torch.where(seen, share + smoother.weight(k, h) * p, p)
         return -p.log().mean()
 
-    def loss_of(logits: Any) -> Any:
-        smoother.values = bounded(logits)
-        return loss()
+    def bounded(scores: Any, logits: Any) -> tuple[Any, Any]:  # weights and values of unconstrained numbers
+        return torch.softmax(scores, 0), low + span * (margin + (1 - 2 * margin) * torch.sigmoid(logits))
 
-    smoother.values = start
+    def loss_of(scores: Any, logits: Any) -> Any:
+        return loss(*bounded(scores, logits))
+
+    best = shares, start
     with torch.no_grad():
-        before = after = float(loss().exp())
-    best = start
+        before = after = float(loss(*best).exp())
+    fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
     for begin in (fraction, torch.full_like(fraction, 0.5)):
-        logits = torch.logit(begin).requires_grad_(True)
-        _minimize([logits], partial(loss_of, logits), max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12)
+        free = shares.log().requires_grad_(True), torch.logit(begin).requires_grad_(True)
+        _minimize(free, partial(loss_of, *free), **limits)
         with torch.no_grad():
-            found = float(loss_of(logits).exp())
-            if found < after * (1 - MIN_GAIN):
-                after, best = found, smoother.values
-    smoother.values = best.numpy()
+            found = bounded(*free)
+            perplexity = float(loss(*found).exp())
+        if perplexity < after * (1 - MIN_GAIN):
+            after, best = perplexity, found
+    smoother.values = best[1].numpy()
+    if smoother.weights is not None:
+        smoother.weights = best[0].numpy()
     return Tuned(before, after)
 
 
 def _observe(
-    counts: Counts, smoother: Smoother, k: int, context: IntArray, ngram: IntArray, storage: Storage
-) -> tuple[IntArray, FloatArray, Any]:
-    """Return what the likelihood of N held-out tokens depends on in order k, after fitting the smoother to that order:
-    a(hw) int64 `[N]`, the sums of Contexts float64 `[4, N]`, and whether the context was seen, bool `[N]`.
+    counts: Counts, k: int, a: Observations, context: IntArray, ngram: IntArray
+) -> tuple[npt.NDArray[Any], FloatArray, Any]:
+    """Return what the likelihood of N held-out tokens depends on in order k: a(hw) `[N]`, or `[N, 2]` with tables, the
+    sums of Contexts float64 `[4, N]`, and whether the context was seen, bool `[N]`.
     """
-    a = adjusted_counts(counts, k, smoother.counting, storage)
-    fit_order(counts, smoother, k, a)
     distinct, place = np.unique(context[context >= 0], return_inverse=True)
     sums = np.ones((4, len(context)))
     sums[:, context >= 0] = _context_sums(counts, k, a, distinct)[:, place]
-    token_counts = np.zeros(len(ngram), dtype=np.int64)
-    token_counts[ngram >= 0] = a.at(ngram[ngram >= 0])
+    found = a.at(ngram[ngram >= 0])
+    of_tokens = np.zeros((len(ngram), *found.shape[1:]), dtype=found.dtype)
+    of_tokens[ngram >= 0] = found
     seen = (context >= 0) & (sums[0] > 0)
     sums[0, ~seen] = 1.0  # no division by zero if the shorter context decides
-    return token_counts, sums, seen
+    return of_tokens, sums, seen
 
 
-def _context_sums(counts: Counts, k: int, a: Packed, contexts: IntArray) -> FloatArray:
+def _context_sums(counts: Counts, k: int, a: Observations, contexts: IntArray) -> FloatArray:
     """Return the sums of Contexts, float64 `[4, D]`, for ascending contexts `[D]`, nodes within order k-1."""
     trie, sums = counts.trie, np.empty((4, len(contexts)))
     for first, last in trie.context_blocks(k) if k > 1 else [(0, 1)]:
@@ -144,49 +145,15 @@ def _context_sums(counts: Counts, k: int, a: Packed, contexts: IntArray) -> Floa
         h = contexts_of(a.get(int(begins[0]), int(begins[-1])), begins - begins[0])
         here = slice(*np.searchsorted(contexts, (first, last)).tolist())
         some = contexts[here] - first
-        sums[:, here] = h.total[some], h.ones[some], h.twos[some], h.more[some]
+        sums[:, here] = h.total[some], h.types[some], h.ones[some], h.twos[some]
     return sums
 
 
-def _tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> Tuned:
-    """Tune the smoother's values, and its weights unless they are fixed, to the highest likelihood of held-out text."""
-    import torch
-
-    sources = counts.sources or SourceCounts.of_one(counts)
-    types = counts.trie.vocabulary_size - 1 + num_unseen_types(counts, smoother)
-    fixed = counts, sources, list(held_out_nodes(counts, text)), types
-    low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
-    fraction = (torch.from_numpy(smoother.values) - low) / (high - low)
-    # Unconstrained: weights = softmax(scores), values = low + (high - low) sigmoid(logits).
-    given = torch.from_numpy(smoother.weights_of(sources.names)).log()
-    losses: list[float] = []
-
-    def loss(scores: Any, logits: Any) -> Any:
-        weights, values = torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits)
-        value, by_weight, by_value = loss_and_gradient(*fixed, weights.detach().numpy(), values.detach().numpy())
-        losses.append(value)
-        linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
-        return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
-
-    after = math.inf
-    for begin in (fraction.clamp(1e-4, 1 - 1e-4), torch.full_like(fraction, 0.5)):
-        scores, logits = given.clone().requires_grad_(True), torch.logit(begin).requires_grad_(True)
-        tuned = [scores, logits] if smoother.fixed_weights is None else [logits]
-        limits = {"max_iter": MAX_STEPS, "tolerance_grad": 1e-7, "tolerance_change": MIN_CHANGE}
-        _minimize(tuned, partial(loss, scores, logits), **limits)
-        with torch.no_grad():
-            weights, values = (torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits))
-        found = loss_and_gradient(*fixed, weights.numpy(), values.numpy())[0]
-        if found < after - MIN_GAIN:
-            after, smoother.weights, smoother.values = found, weights.numpy(), values.numpy()
-    return Tuned(float(np.exp(losses[0])), float(np.exp(after)))
-
-
-def _minimize(parameters: list[Tensor], loss: Callable[[], Tensor], **limits: Any) -> None:
+def _minimize(parameters: Sequence[Tensor], loss: Callable[[], Tensor], **limits: Any) -> None:
     """Minimize `loss` by L-BFGS, changing the parameters in place. limits: max_iter and tolerances of torch's LBFGS."""
     import torch
 
-    optimizer = torch.optim.LBFGS(parameters, line_search_fn="strong_wolfe", **limits)
+    optimizer = torch.optim.LBFGS(list(parameters), line_search_fn="strong_wolfe", **limits)
 
     def closure() -> Any:
         optimizer.zero_grad()

@@ -28,12 +28,11 @@ from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
-from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.sums import checked_sums
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.system.arrays import LN10
 from lmtool.system.files import atomic_write, packed_file
 
@@ -47,8 +46,7 @@ def arpa_model(path: str) -> NgramModel:
     """Return the model of an ARPA file over the words of the file, in its order, with counts of 0.
 
     Words out of the vocabulary count as `<unk>` or `<UNK>`; if the file has neither, they have probability 0. A file
-    without `</s>`, or in which it is never predicted, is a model of text without sentences. Raises UserError as
-    read_arpa and arpa_table do.
+    without `</s>`, or in which it is never predicted, is a model of text without sentences.
     """
     arpa = read_arpa(path)
     vocabulary = vocabulary_of(arpa.words, sentences=_ends_sentences(arpa))
@@ -82,8 +80,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     """Return the back-off table of an ARPA file, with the ids of a vocabulary that has all words of the file.
 
     Words of the vocabulary that are not in the file get probability 0. A file in which the words after some context do
-    not sum to one gives scores, not probabilities, whatever its comment says. Raises UserError, naming the line, for a
-    word that is not in the vocabulary, an n-gram that occurs twice, and one whose context is not an n-gram of the file.
+    not sum to one gives scores, not probabilities, whatever its comment says.
     """
     size = len(vocabulary)
     ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
@@ -103,11 +100,10 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     builder = TrieBuilder(size)
     suffix_closed = True
     for k, (words, p, backoff) in enumerate(arpa.grams[1:], start=2):
-        trie = builder.finish()  # of the orders below
         key = np.empty(len(words), dtype=np.uint64)
         for at in range(0, len(words), NGRAMS_PER_PIECE):
             mapped = ids[words[at : at + NGRAMS_PER_PIECE]]  # [M, k]
-            context = trie.find(mapped[:, :-1])
+            key[at : at + NGRAMS_PER_PIECE], context, suffix = builder.parts(mapped)
             if (context < 0).any():
                 row = at + int((context < 0).argmax())
                 shorter = " ".join(arpa.words[w] for w in words[row, :-1])
@@ -115,15 +111,12 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
             if (mapped < 0).any():
                 line = arpa.line(k, at + int((mapped < 0).any(axis=1).argmax()))
                 raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: set data.sentences=true")
-            suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
-            context -= trie.first(k - 1)
-            key[at : at + NGRAMS_PER_PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
-        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
-        twice = np.flatnonzero(key[1:] == key[:-1])
-        if len(twice):
-            one, other = (arpa.line(k, int(row)) for row in order[twice[0] : twice[0] + 2])
+            suffix_closed = suffix_closed and bool((suffix >= 0).all())
+        order, first = builder.add_unsorted(key)
+        if len(first) < len(order):
+            twice = first[np.flatnonzero(np.diff(first, append=len(order)) > 1)[0]]
+            one, other = (arpa.line(k, int(row)) for row in order[twice : twice + 2])
             raise line_error(arpa.path, other, f"the same n-gram is also in line {one}")
-        builder.add(key)
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
     if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow

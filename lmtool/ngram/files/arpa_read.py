@@ -63,7 +63,6 @@ class Arpa:
     missing: float
 
     def line(self, k: int, row: int) -> int:
-        """Return the line of an n-gram of order k."""
         line = self.begins[k - 1] + row
         for blank in self.blank:
             line += self.begins[k - 1] <= blank <= line
@@ -81,7 +80,6 @@ class _Reader:
         self.blank: list[int] = []
 
     def more(self) -> bool:
-        """Return whether anything is left to read."""
         while self.at >= len(self.block):
             block = next(self._blocks, None)
             if block is None:
@@ -90,7 +88,7 @@ class _Reader:
         return True
 
     def next(self) -> str:
-        """Return the next line, without LF or CR LF. Raises UserError at the end of the file."""
+        """Return the next line, without LF or CR LF."""
         if not self.more():
             raise self.cut_off()
         end = self.block.index(b"\n", self.at)
@@ -120,11 +118,7 @@ def line_error(path: str, line: int, message: str) -> UserError:
 
 
 def read_arpa(path: str) -> Arpa:
-    """Read an ARPA file, plain or compressed.
-
-    Raises UserError, naming file and line, for a file that is cut off, whose counts are wrong, or that has a line which
-    is not an n-gram of its section.
-    """
+    """Read an ARPA file, plain or compressed."""
     lines = _Reader(path)
     extra = -math.inf, 0.0  # unless lmtool's comment says otherwise
     line = lines.next()
@@ -164,17 +158,14 @@ def read_arpa(path: str) -> Arpa:
 
 
 def _marked(words: list[str], path: str) -> list[str]:
-    """Return the words with `<unk>` for `<UNK>`, as KenLM reads it.
-
-    Raises UserError for <S> and </S>, which KenLM rejects and SRILM reads as ordinary words.
-    """
+    """Return the words with `<unk>` for `<UNK>`, as KenLM reads it."""
     if upper := [mark.upper() for mark in (BOS, EOS) if mark not in words and mark.upper() in words]:
         raise UserError(f"{path} has {' and '.join(upper)}, which are words like any other: write <s> and </s>")
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
 def _extra(text: str, lines: _Reader) -> tuple[float, float]:
-    """Return unseen and missing from lmtool's comment. Raises UserError if it is damaged."""
+    """Return unseen and missing from lmtool's comment."""
     try:
         values = json.loads(text)
         unseen = -math.inf if values.get("unseen") is None else float(values["unseen"])
@@ -211,31 +202,21 @@ def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
 
 
 def _number(text: str, lines: _Reader) -> float:
-    """Return a decimal number or -inf. Raises UserError for any other text, also if Python's float would accept it."""
+    """Return a decimal number or -inf."""
     if not NUMBER.fullmatch(text):
         raise lines.error(COMMA if DECIMAL_COMMA.fullmatch(text) else MESSAGES[NO_NUMBER])
     return float(text)
 
 
 def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array]:
-    parts = [(np.empty((0, k), dtype=np.uint32), np.empty((2, 0), dtype=np.float32))]
+    words, values = np.empty((0, k), dtype=np.uint32), np.empty((2, 0), dtype=np.float32)
     done = 0
-    while done < size:  # in pieces: the counts may promise more than the file has
-        rows = min(NGRAMS_PER_PIECE, size - done)
-        words, values = np.empty((rows, k), dtype=np.uint32), np.zeros((2, rows), dtype=np.float32)
-        _read_rows(lines, words, values, table, done, size)
-        parts.append((words, values))
-        done += rows
-    values = np.concatenate([part for _, part in parts], axis=1)
-    return np.concatenate([part for part, _ in parts]), values[0], values[1]
-
-
-def _read_rows(lines: _Reader, words: Array, values: Array, table: WordTable, before: int, size: int) -> None:
-    """Read words `[M, k]` and values `[2, M]`. before, size: for the error of a section that ends too early."""
-    done = 0
-    while done < len(words):
+    while done < size:
         if not lines.more():
             raise lines.cut_off()
+        if done == len(words):  # the counts may promise more than the file has
+            longer = min(max(2 * done, NGRAMS_PER_PIECE), size)
+            words, values = np.resize(words, (longer, k)), np.pad(values, ((0, 0), (0, longer - done)))
         block = np.frombuffer(lines.block, dtype=np.uint8)
         at, read, error = parse_lines(
             block, lines.at, table.slots, table.starts, table.arena, words[done:], values[:, done:]
@@ -244,11 +225,11 @@ def _read_rows(lines: _Reader, words: Array, values: Array, table: WordTable, be
         done += int(read)
         lines.at = int(at)
         if error != GOOD:
-            comma = any(map(DECIMAL_COMMA.fullmatch, lines.next().split()[:: words.shape[1] + 1]))  # p or the weight
+            comma = any(map(DECIMAL_COMMA.fullmatch, lines.next().split()[:: k + 1]))  # p or the weight
             raise lines.error(COMMA if comma and error in (NO_NUMBER, MANY_WORDS) else MESSAGES[int(error)])
         if done < len(words) and lines.at < len(lines.block) and lines.next().strip():  # it begins with a backslash
-            ends = f"the {words.shape[1]}-grams end after {before + done:,}"
-            raise lines.error(f"{ends}, but there are {size:,} by the counts")
+            raise lines.error(f"the {k}-grams end after {done:,}, but there are {size:,} by the counts")
+    return words, values[0], values[1]
 
 
 def _natural(log10: Array) -> Array:

@@ -30,10 +30,9 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_ngram, unigram_counts
-from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
-from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.system.arrays import IntArray
 
 Array = npt.NDArray[Any]
@@ -54,14 +53,11 @@ class CountFiles:
     weights: list[int]
 
     def files(self) -> list[str]:
-        """Return all files. Raises UserError if one is not found."""
         return list(dict.fromkeys(file for path in self.paths for file in _files(path, None)))
 
     def rows(self, k: int) -> Iterator[tuple[Array, Array, IntArray, str, int]]:
         """Yield the n-grams of order k in chunks: a block of bytes, the spans of their words in it int64 `[M, k, 2]`,
         their weighted counts `[M]`, and the file and line where the chunk begins.
-
-        Raises UserError, naming file and line, for a line that is not an n-gram with its count.
         """
         for path, weight in zip(self.paths, self.weights, strict=True):
             for file in _files(path, k):
@@ -80,7 +76,7 @@ class CountFiles:
                             raise UserError(f"{file}, line {line}: should be words and a whole number, their count")
 
     def unigrams(self) -> dict[str, int]:
-        """Return the 1-grams with their counts, in the order of the files. Raises UserError if the files have none."""
+        """Return the 1-grams with their counts, in the order of the files."""
         found: dict[str, int] = {}
         for block, spans, counts, _, _ in self.rows(1):
             for (first, last), count in zip(spans[:, 0].tolist(), counts.tolist(), strict=True):
@@ -128,10 +124,7 @@ def _is_row(words: object, count: object) -> bool:
 def counted_train(
     files: CountFiles, limits: VocabularyConfig | None, rules: TextRules, given: list[str] | None
 ) -> ExternalCounts:
-    """Return the vocabulary of the text that was counted. given: its words in order, or None to choose them by counts.
-
-    Raises UserError if the files have no 1-grams, or no `</s>` among them.
-    """
+    """Return the vocabulary of the counted text. given: its words in order, or None to choose them by counts."""
     types: dict[str, int] = {}
     unigrams = files.unigrams()
     for word, count in zip(_types(list(unigrams), rules), unigrams.values(), strict=True):
@@ -162,30 +155,27 @@ def read_counts(
 ) -> Counts:
     """Return the counts of orders 1 to `order`, with the vocabulary and first places of counted_train.
 
-    N-grams with count 0 are left out, with a note. Raises UserError, naming the file, if a part of an n-gram is not
-    among the shorter ones.
+    N-grams with count 0 are left out, with a note.
     """
-    known = _Words(list(files.unigrams()), vocabulary, rules)
+    types = list(files.unigrams())
+    known = vocabulary, WordTable(types), vocabulary.encode(_types(types, rules))
     unigrams = unigram_counts(vocabulary)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
     bigrams = zeros = 0
     for k in range(2, order + 1):
-        trie = builder.finish()
         parts: list[tuple[Array, IntArray, IntArray]] = []
         for block, spans, counts, file, line in files.rows(k):
             occurs = counts > 0  # an n-gram with count 0 is not a seen type
             zeros += int(np.count_nonzero(~occurs))
             if occurs.any():
-                parts.append(_keys(trie, k, known, (block, spans[occurs], counts[occurs], file, line)))
+                parts.append(_keys(builder, *known, (block, spans[occurs], counts[occurs], file, line)))
         if not parts:
             raise UserError(f"counts.paths={', '.join(files.paths)} has no {k}-grams: set model.order={k - 1}")
         keys, suffixes, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         del parts
-        keys, place = sort_keys(keys, np.arange(len(keys)), builder.key_width)
-        first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        builder.add(keys[first])
+        place, first = builder.add_unsorted(keys)
         suffix.append(Packed.of(suffixes[place[first]], builder.sizes[-2] - 1, storage))
         count.append(Packed.of(np.add.reduceat(counts[place], first), storage=storage))
         if k == 2:
@@ -207,41 +197,33 @@ def read_counts(
     return Counts(trie, suffix, count, vocabulary.bos, vocabulary.unk, newest)
 
 
-class _Words:
-    """A mapping from the bytes of words to their ids in a vocabulary."""
-
-    def __init__(self, types: list[str], vocabulary: Vocabulary, rules: TextRules) -> None:
-        self.table = WordTable(types)
-        self.ids = vocabulary.encode(_types(types, rules))
-        self.vocabulary = vocabulary
-
-    def find(self, block: Array, spans: Array) -> IntArray:
-        """Return the ids `[M, k]` of words, -1 for words that are not among the 1-grams."""
-        numbers = np.empty(spans.shape[:2], dtype=np.int64)
-        find_words(block, spans, self.table.slots, self.table.starts, self.table.arena, numbers)
-        ids: IntArray = np.where(numbers >= 0, self.ids[numbers], -1)
-        return ids
-
-
 def _keys(
-    trie: Trie, k: int, known: _Words, row: tuple[Array, Array, IntArray, str, int]
+    builder: TrieBuilder,
+    vocabulary: Vocabulary,
+    table: WordTable,
+    ids_of: IntArray,
+    row: tuple[Array, Array, IntArray, str, int],
 ) -> tuple[Array, IntArray, IntArray]:
-    """Return the keys, suffixes and counts `[M]` of n-grams of order k, whose shorter ones are in the trie."""
+    """Return the keys, suffixes and counts `[M]` of n-grams of the builder's next order.
+
+    table: of words, whose ids are ids_of.
+    """
     block, spans, counts, file, line = row
-    ids = known.find(block, spans)
-    context, shorter = trie.find(np.maximum(ids[:, :-1], 0)), trie.find(np.maximum(ids[:, 1:], 0))
+    numbers = np.empty(spans.shape[:2], dtype=np.int64)
+    find_words(block, spans, table.slots, table.starts, table.arena, numbers)
+    ids = np.where(numbers >= 0, ids_of[numbers], -1)
+    keys, context, shorter = builder.parts(np.maximum(ids, 0))
     for wrong, why in (
         ((ids < 0).any(axis=1), "has a word that is not among the 1-grams"),
-        ((ids[:, 1:] == known.vocabulary.bos).any(axis=1), f"has {BOS} behind another word"),
-        ((ids[:, :-1] == known.vocabulary.eos).any(axis=1), f"has {EOS} before another word"),
-        ((context < 0) | (shorter < 0), f"has a part that is not among the {k - 1}-grams"),
+        ((ids[:, 1:] == vocabulary.bos).any(axis=1), f"has {BOS} behind another word"),
+        ((ids[:, :-1] == vocabulary.eos).any(axis=1), f"has {EOS} before another word"),
+        ((context < 0) | (shorter < 0), f"has a part that is not among the {ids.shape[1] - 1}-grams"),
     ):
         if wrong.any():
             words = spans[int(wrong.argmax())]
             ngram = b" ".join(block[first:last].tobytes() for first, last in words.tolist()).decode(errors="replace")
             raise UserError(f"{file}, from line {line} on: {ngram!r} {why}; count the text again")
-    first = trie.first(k - 1)
-    return ngram_keys(context - first, ids[:, -1], trie.nodes.word_width), shorter - first, counts
+    return keys, shorter, counts
 
 
 @numba.njit(cache=True, nogil=True)

@@ -30,8 +30,7 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     """Write the n-grams of all orders, whole or not at all.
 
     first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder in Google's format; otherwise a
-    name that ends in .parquet is a Parquet file, any other SRILM's text, packed as the name says. Raises UserError if
-    it cannot be written, a word has white space, or pyarrow is needed and not installed.
+    name that ends in .parquet is a Parquet file, any other SRILM's text, packed as the name says.
     """
     spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
     if spaced is not None:
@@ -74,12 +73,11 @@ class _Rows:
                 yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
 
     def names(self, words: IntArray) -> bytes:
-        """Return lines of words."""
         none = np.empty((len(words), 0))
         return text_lines(none, words, none, [], self._joined)
 
     def lines(self, words: IntArray, counts: IntArray) -> bytes:
-        """Return lines of words, a tab and the count. Raises UserError for counts that float64 does not hold."""
+        """Return lines of words, a tab and the count."""
         if counts.max(initial=0) >= MAX_EXACT:
             raise UserError(f"a count is {counts.max():,}, too large for lines of text: use to=FILE.parquet")
         return text_lines(np.empty((len(words), 0)), words, counts[:, None].astype(np.float64), [0], self._joined)

@@ -37,9 +37,7 @@ START, EMPTY, NONE = 0, 1, -1  # states; NONE: also of words without a number
 def write_fst(table: BackoffTable, vocabulary: Vocabulary, path: Path, symbol_table: str | None = None) -> list[str]:
     """Write the table as G, and words.txt beside it; or with the numbers of another words.txt, `symbol_table`.
 
-    Returns the words that are not in `symbol_table`: their n-grams are left out, as by arpa2fst. Raises UserError for a
-    model of text without sentences, for a word that words.txt cannot have, if there is a words.txt of other words, and
-    if `symbol_table` has none of the words.
+    Returns the words that are not in `symbol_table`: their n-grams are left out, as by arpa2fst.
     """
     if vocabulary.eos is None:
         raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: set data.sentences=true")
@@ -70,9 +68,7 @@ def _write_numbers(vocabulary: Vocabulary, path: Path) -> dict[str, int]:
 
 
 def _read_numbers(path: str) -> dict[str, int]:
-    """Return the numbers of a words.txt. Raises UserError for a line without a number, for a number that two words
-    have, and if it has no `#0`.
-    """
+    """Return the numbers of a words.txt."""
     lines = read_text(path).strip("\n").split("\n")
     rows = [row for line in lines if (row := re.fullmatch(r"([^ \t]+)[ \t]+([0-9]{1,9})[ \t]*", line))]
     numbers = {row[1]: int(row[2]) for row in rows}

@@ -71,14 +71,13 @@ def mapped_logs(dataset: h5py.Dataset) -> Array:
 
 
 def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
-    """Write packed numbers as their bits, with width and length as attributes."""
     write_array(group, name, packed.bits)
     group[name].attrs["width"] = packed.width
     group[name].attrs["length"] = packed.length
 
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
-    """Return packed numbers, memory-mapped. Raises ValueError, KeyError or OSError if they are damaged."""
+    """Return packed numbers, memory-mapped."""
     bits, about = mapped(group[name], np.uint64), attributes(group[name], PACKED)
     packed = Packed(bits, about["width"], about["length"])
     if len(packed.bits) < cells_needed(packed.length, packed.width):
@@ -101,7 +100,7 @@ def write_trie(group: h5py.Group, trie: Trie) -> None:
 
 
 def read_trie(group: h5py.Group) -> Trie:
-    """Return a trie, memory-mapped. Raises ValueError, KeyError or OSError if it is damaged."""
+    """Return a trie, memory-mapped."""
     first, unigram_starts = (mapped(group[name], np.int64) for name in ("first", "unigram_starts"))
     words = read_packed(group, "words")
     sizes = np.diff(first)
@@ -124,19 +123,7 @@ def read_trie(group: h5py.Group) -> Trie:
     return trie
 
 
-def write_quantized(group: h5py.Group, name: str, values: QuantizedValues) -> None:
-    """Write quantized values into a new group."""
-    inside = group.create_group(name)
-    write_array(inside, "unigrams", values.unigrams)
-    write_array(inside, "levels", values.levels.reshape(-1))
-    write_packed(inside, "codes", values.codes)
-
-
 def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedValues:
-    """Return quantized values, memory-mapped; sizes: the number of nodes of each order.
-
-    Raises ValueError, KeyError or OSError if they are damaged.
-    """
     inside = group[name]
     unigrams, levels = (mapped_logs(inside[part]) for part in ("unigrams", "levels"))
     codes = read_packed(inside, "codes")
@@ -147,7 +134,7 @@ def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedV
 
 
 def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> None:
-    """Write a table to HDF5, whole or not at all. Raises UserError if it cannot be written."""
+    """Write a table to HDF5, whole or not at all."""
     size = sum(array.nbytes for array in table.arrays)
     with atomic_hdf5(path, size, mapped=True) as file:
         file.attrs["kind"] = KIND
@@ -160,16 +147,16 @@ def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> 
         write_trie(file, table.trie)
         for name, values in (("log_prob", table.log_prob), ("log_backoff", table.log_backoff)):
             if isinstance(values, QuantizedValues):
-                write_quantized(file, name, values)
+                inside = file.create_group(name)
+                write_array(inside, "unigrams", values.unigrams)
+                write_array(inside, "levels", values.levels.reshape(-1))
+                write_packed(inside, "codes", values.codes)
             else:
                 write_array(file, name, values)
 
 
 def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-    """Open a table: verify its file and map its arrays into memory.
-
-    Raises UserError if the file is missing, damaged, or made with another vocabulary.
-    """
+    """Open a table: verify its file and map its arrays into memory."""
     if not path.is_file():
         raise UserError(f"the model file {path} is missing: {REMEDY}")
     try:

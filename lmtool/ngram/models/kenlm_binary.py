@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ class KenlmBinary(LanguageModel):
     """
 
     def __init__(self, path: str) -> None:
-        """Raises UserError if the module is not installed or cannot read the file, and for a file without words."""
         try:
             import kenlm
 
@@ -53,48 +52,44 @@ class KenlmBinary(LanguageModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return len(self.vocabulary)
 
     @property
     def context_size(self) -> int:
-        """C = n-1."""
         return self._order - 1
 
     @property
     def normalized(self) -> bool:
-        """Whether the probabilities of the 1-grams sum to one."""
         return self._normalized
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
-        contexts = self._checked_contexts("log_dist", contexts)
-        return self._log_prob_rows(contexts, [range(self.vocabulary_size)] * len(contexts), self.vocabulary_size)
+        contexts, words = self._checked_contexts("log_dist", contexts), np.arange(self.vocabulary_size)
+        return self.log_prob_candidates(contexts, np.tile(words, (len(contexts), 1)))
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
-        return self._log_prob_rows(contexts, candidates.tolist(), candidates.shape[1])
+        log10, after, bos = np.empty(candidates.shape), self._new_state(), self.vocabulary.bos
+        words, score = self.vocabulary.words, self._model.BaseScore
+        for values, context, row in zip(log10, contexts.tolist(), candidates.tolist(), strict=True):
+            state = self._state_after(context)
+            values[:] = [score(state, words[k], after) if k != bos else -np.inf for k in row]
+        return log10 * LN10
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
         log10 = np.array(self._ask("log_prob", self._model.BaseScore, contexts, targets), dtype=np.float64)
         log10[np.asarray(targets) == self.vocabulary.bos] = -np.inf
         return log10 * LN10
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
-        """Return the length of the longest n-gram of the model that ends in each target, `[N]`."""
         found = self._ask("matched_lengths", self._model.BaseFullScore, contexts, targets)
         return np.array([each.ngram_length for each in found], dtype=np.int64)
 
     @property
     def context_classes(self) -> int:
-        """n: contexts have lengths from 0 to n-1."""
         return self._order
 
     def context_lengths(self, contexts: IntArray) -> IntArray:
-        """Return the length of the longest suffix of contexts `[N, C]` that is an n-gram of the model, `[N]`."""
         rows, ask = self._checked_contexts("context_lengths", contexts).tolist(), self._model.BaseFullScore
         found = (ask(self._state_after(row[:-1]), self.vocabulary.words[row[-1]], self._new_state()) for row in rows)
         return np.array([each.ngram_length for each in found], dtype=np.int64)
@@ -117,15 +112,6 @@ class KenlmBinary(LanguageModel):
             state, after = after, state
         return answers
 
-    def _log_prob_rows(self, contexts: IntArray, rows: Iterable[Iterable[int]], size: int) -> FloatArray:
-        """Return log p of a row of `size` words after each of the contexts."""
-        log10, after, bos = np.empty((len(contexts), size)), self._new_state(), self.vocabulary.bos
-        words, score = self.vocabulary.words, self._model.BaseScore
-        for values, context, row in zip(log10, contexts.tolist(), rows, strict=True):
-            state = self._state_after(context)
-            values[:] = [score(state, words[k], after) if k != bos else -np.inf for k in row]
-        return log10 * LN10
-
     def _state_after(self, context: list[int]) -> Any:
         """Return KenLM's state after words, before which nothing is known."""
         state, after = self._new_state(), self._new_state()
@@ -137,7 +123,7 @@ class KenlmBinary(LanguageModel):
 
 
 def _words(path: str) -> list[str]:
-    """Return the words of a file that KenLM can read. Raises UserError if it has none, or they are damaged."""
+    """Return the words of a file that KenLM can read."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         *_, has_words, _, count = HEADER.unpack_from(content, HEADER_AT)
         if not has_words:

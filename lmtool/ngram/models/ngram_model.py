@@ -65,17 +65,14 @@ class NgramModel(LanguageModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return self.table.vocabulary_size
 
     @property
     def context_size(self) -> int:
-        """C = n-1."""
         return self.table.order - 1
 
     @property
     def normalized(self) -> bool:
-        """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
         return self.table.normalized
 
     def limited(self, words: Collection[str]) -> NgramModel:
@@ -89,43 +86,35 @@ class NgramModel(LanguageModel):
         return NgramModel(checked_sums(table, vocabulary.eos)[0], vocabulary)
 
     def save(self, path: Path) -> None:
-        """Write the table to HDF5, whole or not at all. Raises UserError if it cannot be written."""
+        """Write the table to HDF5, whole or not at all."""
         save_table(self.table, path, self.vocabulary.fingerprint())
 
     @classmethod
     def load(cls, path: Path, vocabulary: Vocabulary) -> NgramModel:
-        """Return the model of a file, whose arrays are read when they are used.
-
-        Raises UserError if the file is missing, damaged, or made with another vocabulary.
-        """
+        """Return the model of a file, whose arrays are read when they are used."""
         return cls(open_table(path, vocabulary.fingerprint()), vocabulary)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         return self._score(contexts, candidates)[0]
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
-        """Return the length of the longest n-gram of the table that ends in each target, `[N]`."""
         contexts = self._checked_contexts("matched_lengths", contexts)
         targets = self._checked_words("matched_lengths: targets", targets, (len(contexts),))
         return self._score(contexts, targets[:, None])[1][:, 0]
 
     @property
     def context_classes(self) -> int:
-        """n: contexts have lengths from 0 to n-1."""
         return self.table.order
 
     def context_lengths(self, contexts: IntArray) -> IntArray:
-        """Return the length of the longest suffix of contexts `[N, C]` that is an n-gram of the table, `[N]`."""
         contexts = self._checked_contexts("context_lengths", contexts)
         is_there = self.table.trie.find_contexts(contexts, self.table.bos, self.context_size) >= 0
         lengths: IntArray = (is_there * np.arange(1, self.table.order)).max(axis=1, initial=0)
         return lengths
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        """Return log p of each predicted token of a text, `[N]`."""
         return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
@@ -152,7 +141,6 @@ class NgramModel(LanguageModel):
         return log_prob
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
         table = self.lookup.compiled
@@ -161,15 +149,12 @@ class NgramModel(LanguageModel):
 
     @property
     def state_size(self) -> int:
-        """W = n-1."""
         return self.table.order - 1
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
-        """Return the state `[W]` after `<s>`, or without any words if nothing is known of the words before."""
         return first_state(self.state_size, special_tokens.bos, sentence_start=sentence_start)
 
     def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
-        """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
         return advance(self.lookup, special_tokens, states, words)[:2]
 
     def _score(self, contexts: IntArray, candidates: IntArray) -> tuple[FloatArray, IntArray]:
@@ -229,27 +214,23 @@ class UnitNgramModel(LanguageModel):
     def load(
         cls, folder: Path, vocabulary: Vocabulary, *, step: int = 1, classes: WordClasses | None = None
     ) -> UnitNgramModel:
-        """Return the model of a run folder. Raises UserError if its table is missing, damaged, or of other units."""
+        """Return the model of a run folder."""
         units = vocabulary if classes is None else classes.classes
         return cls(open_table(folder / NGRAM_FILE, units.fingerprint()), units, step=step, classes=classes)
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return self.ngrams.vocabulary_size if self.classes is None else len(self.classes.class_of)
 
     @property
     def context_size(self) -> int:
-        """C = s (n - 1)."""
         return self.step * self.ngrams.context_size
 
     @property
     def normalized(self) -> bool:
-        """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
         return self.ngrams.normalized
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)[:, :: self.step]
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         if self.classes is None:
@@ -258,7 +239,6 @@ class UnitNgramModel(LanguageModel):
         return self.ngrams.log_prob_candidates(unit_of[contexts], unit_of[candidates]) + within[candidates]
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)[:, :: self.step]
         if self.classes is None:
             return self.ngrams.log_dist(contexts)
@@ -267,7 +247,6 @@ class UnitNgramModel(LanguageModel):
         return dist
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        """Return log p of each predicted token of a text, `[N]`."""
         places, begins = (slice(None), text.offsets) if self.step == 1 else every(self.step, text.offsets)
         log_prob, ids = np.empty(text.tokens), text.ids[places]
         units = ids if self.classes is None else self.classes.class_of[ids]
@@ -297,7 +276,7 @@ class Units:
         return UnitNgramModel(table, units, step=self.step or 1, classes=self.classes)
 
     def save(self, table: BackoffTable, folder: Path) -> None:
-        """Write that model into a run folder. Raises UserError if it cannot be written."""
+        """Write that model into a run folder."""
         if self.classes is not None:
             self.classes.save(folder / CLASSES_FILE)
         save_table(table, folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

@@ -43,13 +43,11 @@ class NgramModelConfig(CountModelConfig):
     kind: str = "ngram"
 
     def units(self, corpus: Corpus) -> Units:
-        """Return words as units."""
         from lmtool.ngram.models.ngram_model import Units
 
         return Units(corpus)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """Load the model of a run. Raises UserError if its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 
         return NgramModel.load(folder / NGRAM_FILE, vocabulary)
@@ -79,7 +77,6 @@ class SkipNgramConfig(CountModelConfig):
     step: int = setting(min=1, max=16)
 
     def units(self, corpus: Corpus) -> Units:
-        """Return every s-th word as units. Raises UserError if the text of train is not available."""
         from lmtool.data.derived_corpus import SkipCorpus
         from lmtool.ngram.models.ngram_model import Units
 
@@ -87,7 +84,6 @@ class SkipNgramConfig(CountModelConfig):
         return Units(SkipCorpus(corpus, self.step), step=self.step)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """Load the model of a run. Raises UserError if its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import UnitNgramModel
 
         return UnitNgramModel.load(folder, vocabulary, step=self.step)
@@ -132,10 +128,6 @@ class ClassNgramConfig(CountModelConfig):
     file: str | None = MISSING
 
     def units(self, corpus: Corpus) -> Units:
-        """Return classes as units, read or learned.
-
-        Raises UserError for a file that cannot be read or does not fit, and if the text of train is not available.
-        """
         from lmtool.data.derived_corpus import MappedCorpus
         from lmtool.ngram.models.ngram_model import Units
         from lmtool.ngram.models.word_classes import learned_classes, read_classes
@@ -150,7 +142,6 @@ class ClassNgramConfig(CountModelConfig):
         return Units(MappedCorpus(corpus, found.class_of, found.classes), classes=found, about=about)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """Load the model of a run folder. Raises UserError if a file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import CLASSES_FILE, UnitNgramModel
         from lmtool.ngram.models.word_classes import WordClasses
 

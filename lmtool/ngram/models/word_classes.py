@@ -68,10 +68,7 @@ class WordClasses:
         return cls(new[old], log_within, classes, vocabulary.words)
 
     def save(self, path: Path) -> None:
-        """Write the classes, whole or not at all, most frequent first; `<s>`, which no class predicts, has p = 1.
-
-        Raises UserError if the file cannot be written.
-        """
+        """Write the classes, whole or not at all, most frequent first; `<s>`, which no class predicts, has p = 1."""
         order = np.argsort(self.class_of, kind="stable").tolist()
         names = [name.translate(_LETTERS) for name in self.classes.words]
         class_of, within = self.class_of.tolist(), np.exp(self.log_within).tolist()
@@ -81,7 +78,7 @@ class WordClasses:
 
     @classmethod
     def open(cls, path: Path, vocabulary: Vocabulary) -> WordClasses:
-        """Read a file that `save` has written. Raises UserError if it is missing, damaged or of other words."""
+        """Read a file that `save` has written."""
         remedy = "train the model again"
         try:
             rows = [line.split("\t") for line in path.read_bytes().decode().split("\n")[:-1]]
@@ -122,7 +119,12 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
     unknown = len(name_of.keys() - set(vocabulary.words))
     alone = [word for word in vocabulary.words if word not in name_of]
     names = set(name_of.values())
-    of_words = [name_of.get(word) or _own_name(word, names) for word in vocabulary.words]
+    for word in alone:  # a name that no class of the file has
+        name = word
+        while name in names:
+            name += " alone"
+        name_of[word] = name
+    of_words = [name_of[word] for word in vocabulary.words]
     number_of = {name: c for c, name in enumerate(dict.fromkeys(of_words))}
     for i in (vocabulary.bos, vocabulary.eos):
         if i is not None and of_words.count(of_words[i]) > 1:
@@ -145,13 +147,6 @@ def _entry(fields: list[str], where: str) -> tuple[str, str]:
         pass
     shown = " ".join(fields)[:60]
     raise UserError(f"{where}: {shown!r} must be 'word class', or 'class probability word' as in SRILM")
-
-
-def _own_name(word: str, names: set[str]) -> str:
-    """Return a name for the class of one word that no class of the file has."""
-    while word in names:
-        word += " alone"
-    return word
 
 
 def learned_classes(

@@ -27,7 +27,7 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.estimate import Selection, estimate, keep_contexts
 from lmtool.ngram.estimation.formulas import adjusted_counts, contexts_of
 from lmtool.ngram.pruning.entropy import largest_within
-from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
+from lmtool.ngram.smoothers.base import Counting, Form, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
@@ -43,9 +43,9 @@ def prune_to_size_by_gain(
     """Return the model of at most `size` n-grams, but all 1-grams, and the lowest gain that stays, in nats per token.
 
     table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted. Raises
-    UserError for a smoother that is not interpolated, or that merges the counts of several sources.
+    UserError for a smoother that is not interpolated, or with Counting.tables.
     """
-    if smoother.form is not Form.interpolated or isinstance(smoother, MergingSmoother):
+    if smoother.form is not Form.interpolated or smoother.counting is Counting.tables:
         raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")
     pruning = _Pruning(counts, smoother, table, storage or Storage())
     threshold, selection = largest_within(size, pruning.select)

@@ -38,9 +38,7 @@ def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, fl
 
 
 def renormalized(table: BackoffTable) -> BackoffTable:
-    """Return the table with each distribution divided by its sum. Raises UserError for 1-grams without one, and for
-    sums that are too large.
-    """
+    """Return the table with each distribution divided by its sum."""
     total, sums, shorter, rest = _sums(table)
     if not (total > 0 and np.isfinite(sums).all()):
         raise UserError("these scores cannot be renormalized: the 1-grams sum to 0, or back-off weights are too large")

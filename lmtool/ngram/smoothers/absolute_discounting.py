@@ -1,4 +1,4 @@
-"""Smoothers that subtract discounts from counts: absolute discounting, (modified) Kneser-Ney and count merging."""
+"""Smoothers that subtract discounts from counts: absolute discounting and (modified) Kneser-Ney."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
-from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, MergingSmoother, Smoother, add_note
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -48,18 +47,7 @@ class AbsoluteConfig(SmootherConfig):
         require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return absolute discounting. Raises UserError if the number of discounts is not the order."""
-        return Absolute(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
-
-    def given_discounts(self, order: int) -> list[Any] | None:
-        """Return the discounts of orders 1 to `order`, or None if they are estimated or tuned."""
-        if self.discounts in (None, TUNED):
-            return None
-        return self.discounts if isinstance(self.discounts, list) else [float(self.discounts)] * order
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on if the discounts are tuned."""
-        return self.tune_on if self.discounts == TUNED else None
+        return Absolute(order, discounts=self.discounts, interpolate=self.interpolate)
 
 
 class Absolute(Smoother):
@@ -69,23 +57,19 @@ class Absolute(Smoother):
     high: tuple[float, ...] = (1.0,)
     per_order = 1
 
-    def __init__(self, order: int, *, discounts: list[Any] | None = None, interpolate: bool = True) -> None:
-        """discounts: of orders 1 to n, a number or, with several discounts, a list of them for each; None to estimate
-        them. interpolate: False to back off.
-
-        Raises UserError if there are not n of them.
+    def __init__(self, order: int, *, discounts: Any = None, interpolate: bool = True) -> None:
+        """discounts: one for all orders or a list of one per order, each a number or, with several discounts, a list of
+        them; None or TUNED to estimate them. interpolate: False to back off.
         """
-        if discounts is not None and len(discounts) != order:
-            raise UserError(f"smoother.discounts={discounts}: must have one entry per order, {order} of model.order")
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
         self.unknown = interpolate and self.counting is Counting.continuations
-        self.estimated = discounts is None
-        for k, discount in enumerate(discounts or []):
-            self.values[k, -self.per_order :] = discount
+        self.estimated = discounts in (None, TUNED)
+        if not self.estimated:
+            for k, discount in enumerate(of_each_order("smoother.discounts", discounts, order)):
+                self.values[k, -self.per_order :] = discount
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate D of order k from its counts of counts n, unless it was given."""
         if self.estimated:
             self.values[k - 1, 0] = estimate_discount(n, k, self.notes)
 
@@ -130,8 +114,7 @@ class KneserNeyConfig(AbsoluteConfig):
     kind: str = "kneser_ney"
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Kneser-Ney smoothing. Raises UserError if the number of discounts is not the order."""
-        return KneserNey(order, discounts=self.given_discounts(order), interpolate=self.interpolate)
+        return KneserNey(order, discounts=self.discounts, interpolate=self.interpolate)
 
 
 class KneserNey(Absolute):
@@ -180,17 +163,9 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
             valid = all(is_number(d, 0, k) for k, d in enumerate(three, start=1))
             require(valid, "smoother.discounts", triple, rule)
 
-    def given_discounts(self, order: int) -> list[Any] | None:
-        """Return [D1, D2, D3+] of orders 1 to `order`, or None if they are estimated or tuned."""
-        given = AbsoluteConfig.given_discounts(self, order)
-        return given if given is None or isinstance(given[0], list) else [given] * order
-
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return modified Kneser-Ney smoothing. Raises UserError if the number of triples is not the order."""
-        given, interpolate = self.given_discounts(order), self.interpolate
-        return ModifiedKneserNey(
-            order, discounts=given, interpolate=interpolate, kenlm_compatible=self.kenlm_compatible
-        )
+        discounts, kenlm = self.discounts, self.kenlm_compatible
+        return ModifiedKneserNey(order, discounts=discounts, interpolate=self.interpolate, kenlm_compatible=kenlm)
 
 
 class ModifiedKneserNey(KneserNey):
@@ -203,20 +178,19 @@ class ModifiedKneserNey(KneserNey):
         self,
         order: int,
         *,
-        discounts: list[Any] | None = None,
+        discounts: Any = None,
         interpolate: bool = True,
         kenlm_compatible: bool = True,
     ) -> None:
-        """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
-        kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are equal.
-
-        Raises UserError if the number of triples is not the order.
+        """discounts: [D1, D2, D3+] for all orders or a list of one such per order; None or TUNED to estimate them.
+        interpolate: False to back off. kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are
+        equal.
         """
-        Absolute.__init__(self, order, discounts=discounts, interpolate=interpolate)
+        is_one = isinstance(discounts, list) and not isinstance(discounts[0], list)
+        Absolute.__init__(self, order, discounts=[discounts] * order if is_one else discounts, interpolate=interpolate)
         self.kenlm_compatible = kenlm_compatible
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate D1, D2, D3+ of order k from its counts of counts n, unless they were given."""
         if self.estimated:
             self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.kenlm_compatible else n, k, self.notes)
 
@@ -228,7 +202,7 @@ class ModifiedKneserNey(KneserNey):
     def weight(self, k: int, h: Contexts) -> Any:
         """Return (D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.), `[C]`."""
         _, d1, d2, d3 = self.values[k - 1]
-        return (d1 * h.ones + d2 * h.twos + d3 * h.more) / h.total
+        return (d1 * h.ones + d2 * h.twos + d3 * (h.types - h.ones - h.twos)) / h.total
 
 
 def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ...]:
@@ -245,46 +219,3 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ..
     text = "the counts of counts n1..n4 do not determine the discounts, as on short text; fallback D1, D2, D3+ = "
     add_note(notes, k, text + ", ".join(f"{d:g}" for d in FALLBACK_DISCOUNTS))
     return FALLBACK_DISCOUNTS
-
-
-@dataclass(slots=True)
-class CountMergingConfig(SmootherConfig):
-    r"""Count merging: the counts of several sources, each worth its weight, with discounts that are shares of them.
-
-    .. math::
-
-        p(w|h) &= \frac{m(hw) - d(hw)}{m(h\,\bullet)} + \frac{d(h\,\bullet)}{m(h\,\bullet)}\,p(w|h') \\
-        m(hw) &= x_1 + x_2 + \dots \qquad x_1 \ge x_2 \ge x_3 \ge \dots \\
-        d(hw) &= D_1 x_1 + D_2 x_2 + D_3 x_3 + D_4 (x_4 + x_5 + \dots)
-
-    In the highest order, and for n-grams that begin with `<s>`, each occurrence of hw contributes one x: the weight of
-    its source. In lower orders each n-gram vhw contributes one x: d(vhw), what was discounted from it. The sums in
-    :math:`m(h\,\bullet)` and :math:`d(h\,\bullet)` are over w. The weights of the sources and D1 to D4 of each
-    order are tuned together on held-out text, or the discounts alone if `source_weights` are given.
-
-    A discount is a share of a contribution, so that weights may be any fractions: where Zhang & Chiang (2014) give
-    Kneser-Ney expected counts, here each occurrence is certain, and only worth more or less. With one source this is
-    Kneser-Ney in which a shorter n-gram counts what the longer ones leave to it, and not their number.
-
-    Source: Bacchiani, Riley, Roark & Sproat (2006), "MAP adaptation of stochastic grammars", Computer Speech & Language
-        20; the discounts are those of pocolm (Povey 2016).
-    Complexity: O(N) for each evaluation of the held-out likelihood and its gradient, N being the n-grams of all sources
-        and orders; L-BFGS evaluates some dozens of times. p(w|h) as of `model=ngram`.
-    """
-
-    kind: str = "count_merging"
-    tune_on: str = MISSING
-    source_weights: Any = setting(None, said="null, or a number above 0 for each source, as {news: 2, books: 1}")
-
-    def __post_init__(self) -> None:
-        given = self.source_weights
-        valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
-        require(valid, "smoother.source_weights", given, rules_of(type(self))["source_weights"].said)
-
-    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return count merging with the given weights, or with equal ones, which tuning changes."""
-        return MergingSmoother(order, self.source_weights)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on."""
-        return self.tune_on

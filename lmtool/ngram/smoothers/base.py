@@ -9,6 +9,7 @@ For an n-gram hw, its context h and the shorter context h' (h without its first 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
+    from lmtool.ngram.counting.counts import Counts
     from lmtool.system.arrays import FloatArray, IntArray
 
 MAX_R = 10  # largest r of the counts of counts n_r that Smoother.fit gets
@@ -41,25 +43,22 @@ class Counting(Enum):
     continuations = "continuations"
     # c(hw) in the highest order and for n-grams that begin with <s>; 0 in lower orders, which have no influence.
     longest = "longest"
+    # The sum of the tables of all longer n-grams vhw, and c(hw) as with `continuations`; see Smoother.tables.
+    tables = "tables"
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
     """Sums over the n-grams hw of each of C contexts h: float64 arrays `[C]`, or tensors when parameters are tuned.
 
-    total: a(h.), the sum of a(hw) over w. ones, twos, more: N1(h.), N2(h.), N3+(h.), the number of words w with
-    a(hw) = 1, = 2, >= 3.
+    total: a(h.), the sum of a(hw) over w. types: N1+(h.), the number of words w with a(hw) > 0, or the sum of the
+    tables with Counting.tables. ones, twos: N1(h.), N2(h.), the number of words w with a(hw) = 1, = 2; 0 with tables.
     """
 
     total: Any
+    types: Any
     ones: Any
     twos: Any
-    more: Any
-
-    @property
-    def types(self) -> Any:
-        """N1+(h.), the number of distinct words after h, `[C]`."""
-        return self.ones + self.twos + self.more
 
 
 def add_note(notes: list[str], k: int, text: str) -> None:
@@ -71,6 +70,14 @@ def add_note(notes: list[str], k: int, text: str) -> None:
     notes.append(f"order {k}: {text}")
 
 
+def of_each_order(key: str, given: Any, order: int) -> list[Any]:
+    """Return the entry of each order: those of a list, or one for all."""
+    entries = given if isinstance(given, list) else [given] * order
+    if len(entries) != order:
+        raise UserError(f"{key}={given}: must have one entry per order, {order} of model.order")
+    return entries
+
+
 class Smoother:
     """A smoother of n-grams of orders 1 to n: maximum likelihood, unless a subclass overrides it.
 
@@ -80,7 +87,8 @@ class Smoother:
     distribution below the unigrams has one more type than the words that can be predicted; its probability is that of
     each type outside the vocabulary. missing: log back-off weight (nats) of contexts not in the training text. values:
     the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. low, high: bounds of the P parameters. notes:
-    what the user should know about the estimation.
+    what the user should know about the estimation. by_source: whether it needs the counts of each source of the text;
+    weights: float64 `[S]`, of these sources, once they are given or tuned.
     """
 
     form = Form.interpolated
@@ -89,6 +97,8 @@ class Smoother:
     missing = 0.0
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    by_source = False
+    weights: FloatArray | None = None
 
     def __init__(self, order: int) -> None:
         """order: n."""
@@ -109,8 +119,28 @@ class Smoother:
         n-gram.
         """
 
+    def tables(self, counts: Counts) -> list[FloatArray]:
+        """Return a(hw) and the tables of the n-grams of each order, float64 `[M, 2]`, for Counting.tables.
+
+        The tables of an n-gram are what it adds to a of the shorter one: one for each n-gram in Kneser-Ney smoothing,
+        more in a Pitman-Yor process, or what is discounted from its count.
+        """
+        raise NotImplementedError
+
+    def gradient(self, counts: Counts, nodes: list[Any], types: int) -> Callable[..., Any] | None:
+        """Return a function that computes the mean -log p of held-out tokens and its derivatives by weights and values,
+        given these; None if automatic differentiation of the methods below suffices, as for a that does not depend on
+        the values.
+
+        nodes: of the tokens in each order, as tuning.held_out_nodes yields them. types: of the uniform distribution.
+        """
+        return None
+
     def numerator(self, k: int, a: Any) -> Any:
-        """Return the discounted counts `[N]` of n-grams with adjusted counts a, int64 `[N]`; 0 if a is 0."""
+        """Return the discounted counts `[N]` of n-grams with adjusted counts a, int64 `[N]`; 0 if a is 0.
+
+        With Counting.tables a is float64 `[N, 2]`, as `tables` returns it.
+        """
         return a
 
     def denominator(self, k: int, h: Contexts) -> Any:
@@ -146,39 +176,3 @@ class PerOrder(Smoother):
 
     def weight(self, k: int, h: Contexts) -> Any:
         return self.of_orders[k - 1].weight(k, h) * self.interpolated[k - 1]
-
-
-class MergingSmoother(Smoother):
-    """A smoother of the merged counts of several sources, as lmtool.ngram.estimation estimates it.
-
-    Its numerator, denominator and weight are not used.
-
-    values: `[n, 4]`, D1 to D4 of each order. weights: float64 `[S]`, of the sources in their order, of sum 1; None for
-    equal ones.
-    """
-
-    unknown = True
-    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # D1 always leaves something to unseen words
-
-    def __init__(self, order: int, fixed_weights: dict[str, float] | None = None) -> None:
-        """order: n. fixed_weights: of the sources by name, scaled to sum 1; None to tune them.
-
-        Tuning starts with discounts of about those of modified Kneser-Ney.
-        """
-        Smoother.__init__(self, order)
-        self.values[:] = 0.8, 0.5, 0.25, 0.15
-        self.weights: FloatArray | None = None
-        self.fixed_weights = fixed_weights
-
-    def weights_of(self, sources: list[str]) -> FloatArray:
-        """Return the weights `[S]` of sources, given their names. Raises UserError if others are given."""
-        import numpy as np
-
-        given = self.fixed_weights
-        if given is not None and set(given) != set(sources):
-            raise UserError(
-                f"smoother.source_weights={given}: must name the sources of data.train: {', '.join(sources)}"
-            )
-        if self.weights is None and given is not None:
-            return np.array([given[name] for name in sources], dtype=float) / sum(given.values())
-        return np.full(len(sources), 1.0 / len(sources)) if self.weights is None else self.weights

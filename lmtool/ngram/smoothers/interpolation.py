@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, require, rules_of, setting
-from lmtool.errors import UserError
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, of_each_order
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -47,31 +46,17 @@ class JelinekMercerConfig(SmootherConfig):
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2.
-
-        Raises UserError if the number of lambdas is not the order.
-        """
-        lambdas = None if self.lambdas == TUNED else self.lambdas
-        return JelinekMercer(order, classes=self.count_buckets, lambdas=lambdas)
-
-    def tuning_split(self) -> str | None:
-        """Return tune_on if the lambdas are tuned."""
-        return self.tune_on if self.lambdas == TUNED else None
+        return JelinekMercer(order, classes=self.count_buckets, lambdas=self.lambdas)
 
 
 class JelinekMercer(Smoother):
     """values: `[n, classes]`, lambda of each order and bucket of contexts."""
 
-    def __init__(self, order: int, *, classes: int, lambdas: list[float] | None = None) -> None:
-        """lambdas: of orders 1 to n, the same for all buckets; None if they will be tuned.
-
-        Raises UserError if the number of lambdas is not the order.
-        """
-        if lambdas is not None and len(lambdas) != order:
-            raise UserError(f"smoother.lambdas={lambdas}: must have one entry per order, {order} of model.order")
+    def __init__(self, order: int, *, classes: int, lambdas: Any = TUNED) -> None:
+        """lambdas: of orders 1 to n, the same for all buckets; TUNED for 1/2, where tuning starts."""
         self.low, self.high = (0.0,) * classes, (1.0,) * classes
         Smoother.__init__(self, order)
-        for k, weight in enumerate(lambdas or [0.5] * order):
+        for k, weight in enumerate(of_each_order("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
             self.values[k] = weight
 
     def denominator(self, k: int, h: Contexts) -> Any:
@@ -116,7 +101,6 @@ class WittenBellConfig(SmootherConfig):
         return WittenBell(order, interpolate=self.interpolate)
 
     def scores_candidates_alone(self) -> bool:
-        """Return local_cloze."""
         return self.local_cloze
 
     def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:

@@ -34,7 +34,7 @@ def _of_order(k: int, given: dict[str, Any], order: int, types: int) -> Smoother
         return WittenBell(order)
     if method == "cdiscount":
         require(0 <= value <= 1, f"ngram-count -cdiscount{k}", value, "a number from 0 to 1")
-        return Absolute(order, discounts=[value] * order)
+        return Absolute(order, discounts=value)
     if method == "addsmooth":
         require(value > 0, f"ngram-count -addsmooth{k}", value, "a number above 0")
         return AddedCounts(order, alpha=value, types=types)

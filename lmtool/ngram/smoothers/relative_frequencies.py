@@ -68,10 +68,6 @@ class LaplaceConfig(SmootherConfig):
         alpha = 1.0 if self.alpha == TUNED else float(self.alpha)
         return Laplace(order, alpha=alpha, types=len(vocabulary) - 1)
 
-    def tuning_split(self) -> str | None:
-        """Return tune_on if alpha is tuned."""
-        return self.tune_on if self.alpha == TUNED else None
-
 
 class Laplace(Smoother):
     """values: `[n, 1]`, alpha; only that of order n is used."""
@@ -191,7 +187,6 @@ class GoodTuring(Smoother):
         self.gt_max = [gt_max_unigram, *[gt_max] * (order - 1)]
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """Estimate d_r of order k from its counts of counts n."""
         self.values[k - 1, : self.gt_max[k - 1] + 1] = discount_ratios(n, self.gt_max[k - 1], k, self.notes)
 
     def numerator(self, k: int, a: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from lmtool.data.encodings import check_text, require_utf8, without_marks
 from lmtool.data.faults import Faults, FileLines
 from lmtool.data.first_pass import marks_refused, tokenizer_of
 from lmtool.data.readers import BLOCK, batches_of
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import RecordError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.system import parallel
-from lmtool.system.arrays import IntArray
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
@@ -180,17 +179,10 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Tas
     return task
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text in memory (see lmtool.ngram.counting.counts.Text)."""
-
-    ids: Array
-    offsets: IntArray
-
-
 def _counted(ids: Array, vocabulary: Vocabulary, order: int) -> Batches:
     offsets = np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)
-    counts = count_ngrams(_Text(ids, offsets), vocabulary, order)
+    text = Split(ids, offsets, np.empty(0, dtype=np.int64), 0, vocabulary.bos)
+    counts = count_ngrams(text, vocabulary, order)
     for k in range(2, order + 1):
         size = counts.trie.sizes[k - 1]
         for first in range(0, size, ROWS_PER_BATCH):

@@ -62,7 +62,7 @@ class Place:
 
 
 def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Place:
-    """Find the train split. Raises UserError if it is missing or Spark cannot count it."""
+    """Find the train split."""
     if not data.sentences:
         raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
     if data.vocabulary.unit.is_subword:

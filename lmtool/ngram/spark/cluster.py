@@ -52,7 +52,6 @@ class Stages:
     address: str
 
     def folder(self, name: str) -> str:
-        """Return the address of a step's folder."""
         return f"{self.address}/{name}"
 
     def finished(self, name: str, make: Callable[[], DataFrame]) -> str:
@@ -62,12 +61,11 @@ class Stages:
         return escaped(self.folder(name))
 
     def remove(self) -> None:
-        """Delete the folder with all steps."""
         files, path = self._files()
         files.delete_dir(path)
 
     def rows(self, name: str) -> Dataset:
-        """Return the rows of a finished step, in the order of its files. Raises UserError if they are not seen here."""
+        """Return the rows of a finished step, in the order of its files."""
         files, path = self._files()
         selector = fs.FileSelector(f"{path}/{name}", allow_not_found=True)
         found = sorted(info.path for info in files.get_file_info(selector) if info.path.endswith(".parquet"))
@@ -93,10 +91,7 @@ class Stages:
 
 
 def start(cluster: Cluster, *, progress: bool) -> SparkSession:
-    """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`.
-
-    Raises UserError if pyspark or Java is missing, or the cluster cannot be reached.
-    """
+    """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:

@@ -26,7 +26,7 @@ from lmtool.ngram.spark._text import Place, count_train, find_train
 from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, refusals, run_tasks, start
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import TrieBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ TOKENS_PER_PARTITION = 2_000_000
 
 
 def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store:
-    """Prepare the store of vocabulary, valid and test; train is counted. Raises UserError if a step fails."""
+    """Prepare the store of vocabulary, valid and test; train is counted."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)
@@ -99,10 +99,7 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
 
 
 def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage) -> Counts:
-    """Return the counts of orders 1 to `order` from rows of ngram_schema, all different and sorted.
-
-    Raises UserError if they are not the n-grams of the train split.
-    """
+    """Return the counts of orders 1 to `order` from rows of ngram_schema, all different and sorted."""
     wrong = "the text changed, or counts.folder is not one folder for all workers; delete it and run again"
     unigrams = unigram_counts(corpus.vocabulary)
     builder = TrieBuilder(len(corpus.vocabulary), storage)
@@ -115,16 +112,15 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
         size = rows.count_rows(filter=here)
         keys = storage.empty(size, np.uint64)
         suffixes, counts = storage.empty(size, kind), storage.empty(size, kind)
-        shorter, at, total, begins = builder.finish(), 0, 0, 0
+        at = total = begins = 0
         for batch in rows.to_batches(columns=[*_tasks.ngram_columns(k)[1:], "count"], filter=here):
             *columns, number = (column.to_numpy() for column in batch.columns)
             words = np.stack(columns, axis=1).astype(np.int64)
-            context, last = (shorter.find(np.ascontiguousarray(part)) for part in (words[:, :-1], words[:, 1:]))
+            part = slice(at, at + len(words))
+            keys[part], context, last = builder.parts(words)
             if (context < 0).any() or (last < 0).any():
                 raise UserError(f"Spark counted an n-gram of order {k} without its parts: {wrong}")
-            part, first = slice(at, at + len(words)), shorter.first(k - 1)
-            keys[part] = ngram_keys(context - first, words[:, -1], builder.word_width)
-            suffixes[part], counts[part] = last - first, number
+            suffixes[part], counts[part] = last, number
             at, total = part.stop, total + int(number.sum())
             begins += int(number[words[:, 0] == unigrams.bos].sum())
             storage.keep_within()

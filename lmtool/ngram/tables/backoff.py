@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.ngram.tables.quantized import QuantizedValues, quantize
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.arrays import FloatArray
 
 Array = npt.NDArray[Any]
@@ -47,22 +47,18 @@ class BackoffTable:
 
     @property
     def order(self) -> int:
-        """n, the order of the longest n-grams."""
         return self.trie.order
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return self.trie.vocabulary_size
 
     @property
     def sizes(self) -> list[int]:
-        """The number of n-grams of each order; `<s>` is one of the unigrams."""
         return self.trie.sizes
 
     @property
     def arrays(self) -> list[Array]:
-        """All arrays in which the table is stored."""
         values = (self.log_prob, self.log_backoff)
         parts = [part for v in values for part in (v.arrays if isinstance(v, QuantizedValues) else (v,))]
         return [part for part in (*self.trie.nodes, *parts) if isinstance(part, np.ndarray)]
@@ -90,7 +86,7 @@ class BackoffTable:
     def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
         """Return the table with values quantized order by order to 4 to 8 bits, over a small trie.
 
-        storage: where the arrays go; memory if None. Raises UserError if the values are quantized already.
+        storage: where the arrays go; memory if None.
         """
         if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
             raise UserError(
@@ -125,7 +121,7 @@ class BackoffTable:
                 marked = here[begins[0] : begins[-1]]
                 context = np.repeat(numbers[first:last], np.diff(begins))[marked]
                 words = new_words[self.trie.words(k, int(begins[0]), int(begins[-1]))[marked]]
-                keys[done : done + len(words)] = ngram_keys(context, words, builder.word_width)
+                keys[done : done + len(words)] = builder.keys(context, words)
                 if k < self.order:
                     longer[begins[0] : begins[-1]] = done + np.cumsum(marked) - 1
                 done += len(words)

@@ -43,7 +43,6 @@ def read_bits(bits: Any, at: Any, width: int) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def read(bits: Any, width: int, index: int) -> Any:
-    """Return number `index`, as int64."""
     return read_bits(bits, np.uint64(index) * np.uint64(width), width)
 
 
@@ -128,17 +127,14 @@ class Packed:
         return values
 
     def at(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the numbers at indices `[M]`, as `[M]`."""
         values = np.empty(len(index), dtype=np.int64)
         _read_at(self.bits, self.width, index, values)
         return values
 
     def largest(self) -> int:
-        """Return the largest number of this width."""
         return (1 << self.width) - 1
 
     def all(self) -> npt.NDArray[np.int64]:
-        """Return all numbers, `[length]`."""
         return self.get(0, self.length)
 
 

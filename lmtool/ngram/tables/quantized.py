@@ -112,12 +112,10 @@ class QuantizedValues:
 
     @property
     def width(self) -> int:
-        """Bits per code."""
         return self.codes.width
 
     @property
     def arrays(self) -> Codes:
-        """These values as the kernels take them."""
         bits = self.codes.bits.view(np.uint8) if self.width == 8 and sys.byteorder == "little" else self.codes.bits
         return Codes(self.unigrams, self.levels.reshape(-1), bits, self.width)
 

@@ -79,7 +79,7 @@ class Storage:
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an uninitialized array `[length]`, in a file if it takes more than 1/256 of the memory limit.
 
-        The file's disk space is reserved and its name removed at once. Raises UserError if the disk is full.
+        The file's disk space is reserved and its name removed at once.
         """
         size = length * np.dtype(dtype).itemsize
         if self.memory is None or size <= self.memory // 256:
@@ -110,7 +110,7 @@ class Storage:
             self.release()
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array of zeros `[length]`, stored as by `empty`. Raises UserError if the disk is full."""
+        """Return an array of zeros `[length]`, stored as by `empty`."""
         array = self.empty(length, dtype)
         if array.flags.owndata:  # a new file is all zeros
             array[:] = 0

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
@@ -56,22 +57,18 @@ class Trie:
 
     @property
     def order(self) -> int:
-        """n."""
         return len(self.nodes.first) - 1
 
     @property
     def vocabulary_size(self) -> int:
-        """V; each word is a node."""
         return int(self.nodes.first[1])
 
     @property
     def sizes(self) -> list[int]:
-        """Number of nodes of each order."""
         return [int(size) for size in np.diff(self.nodes.first)]
 
     @property
     def nbytes(self) -> int:
-        """Size of the arrays in bytes."""
         return sum(part.nbytes for part in self.nodes if isinstance(part, np.ndarray))
 
     def is_sound(self) -> bool:
@@ -228,13 +225,8 @@ class Trie:
         return Trie(self.nodes._replace(first=self.nodes.first[: order + 1]))
 
 
-def ngram_keys(context: Array, words: Array, word_width: int) -> Array:
-    """Return the keys uint64 `[M]` of n-grams: the node of the context within its order, then the last word."""
-    return (context.astype(np.uint64) << np.uint64(word_width)) | words.astype(np.uint64)
-
-
 class TrieBuilder:
-    """Packs sorted n-grams into a trie, order by order."""
+    """Packs n-grams into a trie, order by order: single words first, then the keys of each longer order."""
 
     def __init__(self, vocabulary_size: int, storage: Storage | None = None) -> None:
         """storage: where the arrays go; memory if None."""
@@ -244,14 +236,35 @@ class TrieBuilder:
         self.sizes = [vocabulary_size]
         self._words = np.zeros(cells_needed(0, self.word_width), dtype=np.uint64)  # for a trie of single words too
         self.begins: list[Array] = []
+        self._made: Trie | None = None
 
-    @property
-    def key_width(self) -> int:
-        """Bits of the next order's keys."""
-        return self.word_width + width_of(max(self.sizes[-1] - 1, 0))
+    def keys(self, contexts: Array, words: Array) -> Array:
+        """Return the keys uint64 `[M]` of n-grams, which order them: the node of the context within its order, then the
+        last word.
+        """
+        return (contexts.astype(np.uint64) << np.uint64(self.word_width)) | words.astype(np.uint64)
+
+    def parts(self, ngrams: IntArray) -> tuple[Array, IntArray, IntArray]:
+        """Return the keys of n-grams `[M, k]` of the next order, and the nodes within order k-1 of their first and last
+        k-1 words, negative if these were not added.
+        """
+        trie = self.finish()
+        contexts, suffixes = (trie.find(part) - trie.first(trie.order) for part in (ngrams[:, :-1], ngrams[:, 1:]))
+        return self.keys(contexts, ngrams[:, -1]), contexts, suffixes
+
+    def add_unsorted(self, keys: Array) -> tuple[Array, IntArray]:
+        """Add the next order, given keys in any order, some equal; they are overwritten.
+
+        Returns the numbers of the keys by ascending keys, and at which of these each n-gram begins.
+        """
+        bits = self.word_width + width_of(max(self.sizes[-1] - 1, 0))
+        keys, place = sort_keys(keys, np.arange(len(keys), dtype=whole_numbers_below(len(keys))), bits)
+        begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+        self.add(keys if len(begins) == len(keys) else keys[begins])
+        return place, begins
 
     def add(self, keys: Array) -> None:
-        """Add the next order: ascending keys uint64 `[M]`, as ngram_keys returns them."""
+        """Add the next order: distinct ascending keys `[M]`, as `keys` returns them."""
         contexts = self.sizes[-1]
         begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
         begins[0] = 0
@@ -270,9 +283,12 @@ class TrieBuilder:
         for first, last in self.storage.pieces(len(keys)):
             packed.put(done + first, keys[first:last])  # a key's lowest bits are the word
         self.sizes.append(len(keys))
+        self._made = None
 
     def finish(self) -> Trie:
         """Return the trie of the orders so far. More orders may be added for another one."""
+        if self._made is not None:
+            return self._made
         first = np.cumsum([0, *self.sizes])
         unigrams = np.full(self.size, self.size, dtype=np.int64)
         if self.begins:
@@ -297,7 +313,8 @@ class TrieBuilder:
         starts = Packed.zeros(len(inner), largest, self.storage)
         for a, b in self.storage.pieces(len(inner)):
             starts.put(a, differences(a, b))
-        return Trie(Nodes(first, self._words, self.word_width, unigrams, base, starts.bits, starts.width))
+        self._made = Trie(Nodes(first, self._words, self.word_width, unigrams, base, starts.bits, starts.width))
+        return self._made
 
 
 @numba.njit(cache=True, nogil=True)

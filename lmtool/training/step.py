@@ -1,8 +1,9 @@
-"""A training step on a GPU as one CUDA graph: its operations are recorded once and then launched together.
+"""A training step: the loss of a batch, its gradients, clipping, update; and its form on a GPU, one CUDA graph.
 
 A step of a small network is dozens of operations of a few microseconds each, which Python launches more slowly than the
-GPU runs them. A graph always works on the same memory, so that each batch and its learning rate are copied into it. It
-cannot hold an operation that waits for the GPU; lmtool.neural.forms.gpu has losses without any.
+GPU runs them. A graph's operations are recorded once and then launched together. It always works on the same memory, so
+that each batch and its learning rate are copied into it. It cannot hold an operation that waits for the GPU;
+lmtool.neural.forms.gpu has losses without any.
 
 Measured on an NVIDIA H200, 2026-11-26, 10,000 words, batch 1,024, relative to the same operations one by one: a softmax
 of 30/100 2.5 times as fast, model=nplm 2.6; with draws and contexts that are made on the GPU too, NCE 6.3.
@@ -22,17 +23,88 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmtool.config.groups import OptimConfig
+from lmtool.config.training import TrainingConfig
 from lmtool.neural import forms
+from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import clip_gradients, without_compiler
+from lmtool.training.optim import SgdOptim
+from lmtool.training.processes import SharedModel
 
 WARM_UP = 3  # steps before the capture, in which libraries and optimizers allocate the memory that they keep
 TORCH = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # those of torch that read a learning rate in memory
 FUSED = (*TORCH, *map(without_compiler, TORCH))
 log = logging.getLogger(__name__)
+Optimizers = list[torch.optim.Optimizer]
 
 
-def can_capture(model: NeuralModel, optimizers: list[torch.optim.Optimizer]) -> bool:
+class Step:
+    """Steps of a model, one operation at a time. name: among the forms that were used; empty for none."""
+
+    name = ""
+
+    def __init__(
+        self, model: NeuralModel, optimizers: Optimizers, max_norm: float | None, shared: SharedModel | None = None
+    ) -> None:
+        """max_norm: of all gradients together; None for no limit. shared: the model, if several processes train it."""
+        self._model, self._shared = model, shared
+        self._optimizers, self._max_norm = optimizers, max_norm
+        self._parameters = list(model.parameters())
+
+    def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
+        """Make a step with contexts `[B, C]` and targets `[B]`, int64, at a learning rate; return the loss before it.
+
+        Weights do not change if the loss is not finite or its absolute value is `limit` or more.
+        """
+        loss = self._backward(contexts, targets).item()
+        if abs(loss) < limit:
+            for group in self._groups():
+                group["lr"] = rate
+            self._update()
+        return loss
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        return (group for optimizer in self._optimizers for group in optimizer.param_groups)
+
+    def _backward(self, contexts: Tensor, targets: Tensor) -> Tensor:
+        """Compute the gradients; return the loss, without a graph."""
+        loss: Tensor = self._model(contexts, targets) if self._shared is None else self._shared(contexts, targets)
+        for parameter in self._parameters:  # as zero_grad, without its hooks
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._shared is not None:
+            self._shared.share_rows()
+        return loss.detach()
+
+    def _update(self) -> None:
+        """Change the weights by their gradients."""
+        if self._max_norm is not None:
+            clip_gradients(self._parameters, self._max_norm)
+        for optimizer in self._optimizers:
+            optimizer.step()
+
+
+def make_step(
+    model: NeuralModel,
+    optim: OptimConfig,
+    training: TrainingConfig,
+    optimizers: Optimizers,
+    examples: int,
+    shared: SharedModel | None = None,
+) -> Step | NetworkStep:
+    """Return the fastest form of the steps of a model with batches of that many examples; shared: as in Step."""
+    max_norm, whole = training.max_grad_norm, None
+    if shared is None and type(optim) is SgdOptim and not optim.momentum:
+        whole = network_step(model, optim.decay, examples, max_norm)
+    if whole is not None:
+        return whole
+    if shared is None and not training.compile and can_capture(model, optimizers):
+        return CapturedStep(model, optimizers, max_norm)
+    return Step(model, optimizers, max_norm, shared)
+
+
+def can_capture(model: NeuralModel, optimizers: Optimizers) -> bool:
     """Return whether to capture steps of a model: on a GPU, if forms are allowed, with dense gradients, whose sizes do
     not depend on the batch, and fused optimizers.
     """
@@ -42,20 +114,15 @@ def can_capture(model: NeuralModel, optimizers: list[torch.optim.Optimizer]) -> 
     return model.device.type == "cuda" and forms.allowed() and able and fused
 
 
-class CapturedStep:
-    """Makes training steps: the first WARM_UP one operation at a time, the others by replaying a graph of them.
+class CapturedStep(Step):
+    """Makes the first WARM_UP steps one operation at a time, the others by replaying a graph of them.
 
     If the last of the first steps has an operation that waits for the GPU, as a custom layer may, all steps are made
     one operation at a time, and a warning says so.
     """
 
-    def __init__(
-        self, model: NeuralModel, optimizers: list[torch.optim.Optimizer], examples: int, max_norm: float | None
-    ) -> None:
-        """examples: number in each batch. max_norm: of all gradients together; None for no limit."""
-        self._model, self._optimizers, self._max_norm = model, optimizers, max_norm
-        self._parameters = list(model.parameters())
-        self.bf16 = model.encodes_in_bf16(examples)
+    def __init__(self, model: NeuralModel, optimizers: Optimizers, max_norm: float | None) -> None:
+        super().__init__(model, optimizers, max_norm)
         self._made = 0
         self._captures = True
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -66,10 +133,7 @@ class CapturedStep:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=model.device)
 
     def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """Make a step with contexts `[B, C]` and targets `[B]`, int64, at a learning rate; return the loss before it.
-
-        A loss of `limit` or more, with which a training ends, changes the weights all the same.
-        """
+        """Make a step; a loss of `limit` or more, with which a training ends, changes the weights all the same."""
         for group in self._groups():
             group["lr"].fill_(rate)
         if self._made < WARM_UP or not self._captures:
@@ -83,24 +147,15 @@ class CapturedStep:
         return self._loss.item()
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """The name among the forms that were used; empty if steps cannot be captured."""
         return "captured_step" if self._captures else ""
 
-    def _groups(self) -> Iterator[dict[str, Any]]:
-        return (group for optimizer in self._optimizers for group in optimizer.param_groups)
-
     def _operations(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """Make a step; return the loss. This is what a graph holds."""
-        loss: Tensor = self._model(contexts, targets)
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self._max_norm is not None:
-            clip_gradients(self._parameters, self._max_norm)
-        for optimizer in self._optimizers:
-            optimizer.step()
-        return loss.detach()
+        loss = self._backward(contexts, targets)
+        self._update()
+        return loss
 
     def _one_by_one(self, contexts: Tensor, targets: Tensor) -> float:
         self._made += 1
