@@ -65,16 +65,5 @@ _written = ["eval", "report", "train", "tree", "surprisal"]
 _verbs = [path.stem for path in (Path(__file__).parent / "commands").glob("[!_]*.py") if path.stem not in _written]
 
 # Imported on first use: the command line's help must not wait for numpy.
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "api.calls": "evaluate merge rescore sweep train tree",
-        "api.texts": "score_texts surprisal",
-        "api.verbs": " ".join(["report_page", *_verbs]),
-        "data.corpus": "Corpus",
-        "errors": "UserError",
-        "runs.load": "load",
-        "states": "State States",
-        "text_model": "TextModel",
-    },
-)
+_others = dict.fromkeys(["report_page", *_verbs], "lmtool.api.verbs")
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__, _others)

@@ -88,7 +88,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signal: int, message: str) -> None:
         super().__init__(signal, message)  # all arguments, so that it can be pickled
         self.signal = signal
-        self.message = message
 
     def __str__(self) -> str:
-        return self.message
+        return str(self.args[1])

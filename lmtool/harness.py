@@ -19,12 +19,14 @@ import numpy as np
 
 from lmtool.commands import settings_for
 from lmtool.config.rules import require
+from lmtool.config.verbs import Sampling
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
 from lmtool.errors import UserError, for_terminal, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.runs.load import load_each
+from lmtool.sampling import continuations
 from lmtool.system.arrays import IntArray
 from lmtool.whole_characters import in_whole_characters
 
@@ -107,13 +109,12 @@ class LmtoolLM(LM):  # type: ignore[misc]
         for number, (context, settings) in enumerate(request.args for request in requests):
             with named(f"request {number:,}, {context[-40:]!r}"):
                 ids = model.ids(self._cut(self._last_line(context)), "unk")
-            (continuation,) = whole.model.generate(
-                whole.context(ids),
-                model.vocabulary.eos,
-                count=1,
-                length=int(settings.get("max_gen_toks", MAX_NEW_TOKENS)),
-                seed=next(self._seeds) if settings.get("seed") is None else int(settings["seed"]),
-                temperature=float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0,
+            length = int(settings.get("max_gen_toks", MAX_NEW_TOKENS))
+            seed = next(self._seeds) if settings.get("seed") is None else int(settings["seed"])
+            drawn = Sampling(float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0, None, None)
+            eos = model.vocabulary.eos
+            (continuation,) = continuations(
+                whole.model, whole.context(ids), eos, drawn, count=1, length=length, seed=seed
             )
             text = model.form.join([*ids.tolist(), *continuation]).removeprefix(model.form.join(ids.tolist()))
             text = text if model.form.chars or context[-1:].strip() else text.removeprefix(" ")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.split import MAX_POSITION
+from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.sampling import draw, sampling_distribution
 from lmtool.system import parallel
 from lmtool.system.arrays import Array, FloatArray, IntArray, in_chunks, rows_at_once, whole_numbers
 from lmtool.system.terminal import token_bar
-
-if TYPE_CHECKING:
-    from lmtool.data.split import Split
 
 TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
@@ -146,31 +142,6 @@ class LanguageModel(ABC):
         words = [self.log_dist(contexts[rows])[:, :-1].argmax(axis=1) for rows in chunks]
         return np.concatenate([np.empty(0, dtype=np.int64), *words])
 
-    def sample(
-        self,
-        contexts: IntArray,
-        draws: FloatArray,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ) -> IntArray:
-        """Draw a word `[N]` after each of the contexts `[N, C]`, never `<s>`.
-
-        draws: numbers `[N]` in [0, 1), at which the distribution function is inverted. temperature: words are drawn
-        from p^(1/temperature), at 0 the most likely one. top_k, top_p: as in sampling.sampling_distribution.
-        """
-        contexts = self._checked_contexts("sample", contexts)
-        if temperature == 0:
-            return self.argmax(contexts)
-        words = [np.empty(0, dtype=np.int64)]
-        for rows in in_chunks(len(contexts), max(1, SAMPLED_PER_CHUNK // self.vocabulary_size)):
-            log_dist = self.log_dist(contexts[rows])
-            log_dist[:, -1] = -np.inf  # reserved for types in no vocabulary
-            p = sampling_distribution(log_dist, temperature, top_k, top_p)
-            words.append(draw(p, draws[rows]))
-        return np.concatenate(words)
-
     def contexts_of(self, text: Split, index: IntArray) -> tuple[IntArray, IntArray]:
         """Return contexts `[B, C]`, as the model reads them, and targets `[B]` of the tokens at index `[B]`.
 
@@ -253,40 +224,6 @@ class LanguageModel(ABC):
         if special_tokens.eos is not None and not self.across_sentences:
             after[words == special_tokens.eos] = self.begin(special_tokens)
         return log_prob, after
-
-    def generate(
-        self,
-        context: IntArray,
-        eos: int | None,
-        *,
-        count: int,
-        length: int,
-        seed: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ) -> list[list[int]]:
-        """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
-
-        The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos:
-        the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
-        """
-        draws = np.empty((count, length))  # first: too many are refused at once
-        for k, row in enumerate(draws):
-            row[:] = np.random.default_rng([seed, k]).random(length)
-        contexts = np.repeat(context[None], count, axis=0)
-        texts: list[list[int]] = [[] for _ in range(count)]
-        unfinished = np.arange(count)
-        for step in range(length):
-            words = self.sample(contexts, draws[unfinished, step], temperature=temperature, top_k=top_k, top_p=top_p)
-            contexts = np.concatenate([contexts, words[:, None]], axis=1)[:, int(self.context_size is not None) :]
-            continues = words != (-1 if eos is None else eos)
-            contexts, unfinished = contexts[continues], unfinished[continues]
-            for text, word in zip(unfinished.tolist(), words[continues].tolist(), strict=True):
-                texts[text].append(word)
-            if len(unfinished) == 0:
-                break
-        return texts
 
     @property
     def context_classes(self) -> int | None:

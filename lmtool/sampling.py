@@ -1,13 +1,54 @@
-"""Drawing words from distributions, sharpened or cut by a temperature, top-k sampling and nucleus sampling.
+"""Drawing words from a model's distributions, sharpened or cut by a temperature, top-k sampling and nucleus sampling.
 
-Legend of shapes: N distributions, V vocabulary entries.
+Legend of shapes: N distributions, C words in a context, V vocabulary entries.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.config.verbs import Sampling
+from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, in_chunks
+
+
+def continuations(
+    model: LanguageModel, context: IntArray, eos: int | None, sampling: Sampling, *, count: int, length: int, seed: int
+) -> list[list[int]]:
+    """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
+
+    The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos: the
+    id of `</s>`, or None.
+    """
+    draws = np.empty((count, length))  # first: too many are refused at once
+    for k, row in enumerate(draws):
+        row[:] = np.random.default_rng([seed, k]).random(length)
+    contexts = np.repeat(context[None], count, axis=0)
+    texts: list[list[int]] = [[] for _ in range(count)]
+    unfinished = np.arange(count)
+    for step in range(length):
+        words = _next_words(model, contexts, draws[unfinished, step], sampling)
+        contexts = np.concatenate([contexts, words[:, None]], axis=1)[:, int(model.context_size is not None) :]
+        continues = words != (-1 if eos is None else eos)
+        contexts, unfinished = contexts[continues], unfinished[continues]
+        for text, word in zip(unfinished.tolist(), words[continues].tolist(), strict=True):
+            texts[text].append(word)
+        if len(unfinished) == 0:
+            break
+    return texts
+
+
+def _next_words(model: LanguageModel, contexts: IntArray, draws: FloatArray, sampling: Sampling) -> IntArray:
+    """Draw a word `[N]` after each of the contexts `[N, C]`, never `<s>`, at draws `[N]` in [0, 1)."""
+    if sampling.temperature == 0:
+        return model.argmax(contexts)
+    words = []
+    for rows in in_chunks(len(contexts), max(1, SAMPLED_PER_CHUNK // model.vocabulary_size)):
+        log_dist = model.log_dist(contexts[rows])
+        log_dist[:, -1] = -np.inf  # reserved for types in no vocabulary
+        p = sampling_distribution(log_dist, sampling.temperature, sampling.top_k, sampling.top_p)
+        words.append(draw(p, draws[rows]))
+    return np.concatenate(words)
 
 
 def sampling_distribution(

@@ -20,6 +20,7 @@ from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
+from lmtool.sampling import continuations
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.whole_characters import in_whole_characters
@@ -161,8 +162,7 @@ class TextModel:
 
     def compare(self, good: str | Sentences, bad: str | Sentences) -> FloatArray:
         """Return log p(good) - log p(bad) of each pair of sentences, in nats, float64 `[N]`: above 0 where the model
-        prefers the good one, 0 if both have probability 0. Raises UserError as `score` does, for a model with a cache,
-        for a sentence without words, and unless there are as many good sentences as bad ones.
+        prefers the good one, 0 if both have probability 0. Raises UserError as `token_score` does.
         """
         require_no_cache(self.model, self.name)
         sums = []
@@ -177,10 +177,7 @@ class TextModel:
             return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """Return exp(-mean log p) over all tokens of sentences, without those that have no words, as of a file.
-
-        across_sentences: as in `score`. Raises UserError for an empty text.
-        """
+        """Return exp(-mean log p) over all tokens of sentences, as `split_of` returns them."""
         return perplexity(self.model.score_text(self.split_of(text, across_sentences=across_sentences)))
 
     def split_of(self, sentences: str | Sentences, *, across_sentences: bool = False) -> Split:
@@ -215,29 +212,13 @@ class TextModel:
     def _words_in(self, key: str, given: str | Sentences) -> Iterator[list[str]]:
         """Return the words of each sentence. Raises UserError, naming the argument, if there are none."""
         require(isinstance(given, Iterable), key, f"{given!r:.40}", "a sentence or a list of sentences")
-        return map(self._words_of, [given] if isinstance(given, str) else given)
-
-    def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
-        if isinstance(sentence, str):
-            return self.form.words(sentence)
-        if not isinstance(sentence, Iterable):
-            raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
-        words, form = list(sentence), replace(self.form, rules=self.form.rules.of_words)
-        for word in words:
-            if not isinstance(word, str):
-                raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if form.words(word) != [form.written(word)]:
-                raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return [form.written(word) for word in words]
+        return map(self.form.words_of, [given] if isinstance(given, str) else given)
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
     ) -> list[tuple[str, float]]:
         """Return the most likely next words and their probabilities, at most `top`, none with probability 0. Pieces of
-        words are returned as what they add to the text, e.g. ` the` or `ing`.
-
-        sentence_start, oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of
-        range.
+        words are returned as what they add to the text, e.g. ` the` or `ing`. sentence_start, oov: see the class.
         """
         require_whole("top", top)
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
@@ -263,33 +244,24 @@ class TextModel:
         temperature: words are drawn from p^(1/temperature), pieces as in WholeCharacters; 0 takes the most likely one.
         top_k: only from the k most likely (Fan et al. 2018). top_p: only from the most likely that together have this
         probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed. sentence_start,
-        oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of range.
+        oov: see the class.
         """
-        Sampling(temperature, top_k, top_p)  # checks their ranges
+        sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)
         require_whole("length", length)
         require_whole("seed", seed, 0, null=True)
         ids = self.ids(text, oov)
+        seed = secrets.randbelow(1 << 31) if seed is None else seed
         whole = replace(self, model=in_whole_characters(self.model, self.form))
-        sampled = whole.model.generate(
-            whole.context(ids, sentence_start=sentence_start),
-            self.vocabulary.eos,
-            count=count,
-            length=length,
-            seed=random_seed() if seed is None else seed,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+        context = whole.context(ids, sentence_start=sentence_start)
+        eos = self.vocabulary.eos
+        sampled = continuations(whole.model, context, eos, sampling, count=count, length=length, seed=seed)
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
-        """Return the ids int64 `[tokens]` of a text or of a list of words. oov: see the class.
-
-        Raises UserError for a word outside the vocabulary.
-        """
+        """Return the ids int64 `[tokens]` of a text or of a list of words. oov: see the class."""
         require(oov in list(Oov.__members__), "oov", oov, "error or unk")
-        return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
+        return self.form.encode(self.form.tokens(self.form.words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
         """Return the state before the first word. Raises UserError for a model with a cache."""
@@ -322,14 +294,12 @@ class TextModel:
         states = state if isinstance(state, States) else States.of(state)
         if states.model is not self.model:
             raise ValueError(f"advance: these are states of another model than {self.name}")
-        ids = words if isinstance(words, np.ndarray) else self._ids_of(words)
-        log_probs, rows = self.model.advance(states.rows, ids, self.vocabulary.special_tokens)
+        if not isinstance(words, np.ndarray):
+            if not isinstance(words, Iterable) or not all([isinstance(word, str) for word in words]):
+                raise UserError(f"advance: words={words!r:.40}: must be strings, or an array of ids")
+            words = self.vocabulary.encode(self.form.single_tokens(words))
+        log_probs, rows = self.model.advance(states.rows, words, self.vocabulary.special_tokens)
         return log_probs, States(rows, self.model)
-
-    def _ids_of(self, words: Sequence[str]) -> IntArray:
-        if not isinstance(words, Iterable) or not all([isinstance(word, str) for word in words]):
-            raise UserError(f"advance: words={words!r:.40}: must be strings, or an array of ids")
-        return self.vocabulary.encode(self.form.single_tokens(words))
 
     @property
     def network(self) -> NeuralModel:
@@ -373,8 +343,3 @@ class TextModel:
         size = len(ids) + 1 if self.context_size is None else self.context_size
         before = np.full(size, self.vocabulary.bos if sentence_start else self.vocabulary.unk, dtype=np.int64)
         return np.concatenate([before, ids])[len(ids) :]
-
-
-def random_seed() -> int:
-    """Return a seed that is different each time, and small enough to type."""
-    return secrets.randbelow(1 << 31)

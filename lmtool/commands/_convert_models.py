@@ -118,7 +118,7 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Co
     Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
     """
     from lmtool.neural.model import NeuralModel
-    from lmtool.runs.weights import CHECKPOINT, QUANTIZED, TREE, read_notes, save_tree, save_weights
+    from lmtool.runs.weights import CHECKPOINT, TREE, read_tensors, save_tree, save_weights
 
     model = source.settings("model") if source.kind == "train" else None
     if model is None:
@@ -140,12 +140,11 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Co
         if pruned:
             raise UserError(f"{pruned[0]}: model={model.kind} is not pruned or renormalized; use quantize=8 or 16")
         require(bits in WEIGHT_BITS, "quantize", settings.quantize, rule)
-        notes = read_notes(source.folder / CHECKPOINT)
-        if QUANTIZED in notes:
-            given = f"{source.folder} is quantized already, to {notes[QUANTIZED]} bits"
-            raise UserError(f"{given}: quantize the run before")
+        if (before := source.config.get("quantize")) is not None:
+            raise UserError(f"{source.folder} is quantized already, to {before} bits: quantize the run before")
         network = load_model(source, vocabulary)
         assert isinstance(network, NeuralModel)
+        notes = read_tensors(source.folder / CHECKPOINT)[1]
         session.begin_writing()
         save_weights(network, session.out / CHECKPOINT, notes, bits)
         if network.output.tree is not None:

@@ -141,7 +141,7 @@ def _run(
             save_request(out, session.request)
             if (out / "run.json").exists():
                 with suppress(UserError):  # a damaged one, which the end of the training replaces
-                    Run.open(out).save_unfinished()
+                    Run.open(out).save(unfinished=True)
         tree = _tree(settings, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(settings.seed)
         network = build_neural(model, output, corpus.vocabulary, tree).to(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from lmtool.config.data import Oov
@@ -55,10 +56,9 @@ def run(settings: Settings, session: Session) -> Result:
     ['the cat', 'the cat sat']
     """
     from lmtool.runs.load import load_named
-    from lmtool.text_model import random_seed
 
     model = load_named(settings.run, settings.arpa, settings.device)
-    seed = random_seed() if settings.seed is None else settings.seed
+    seed = secrets.randbelow(1 << 31) if settings.seed is None else settings.seed
     texts = model.generate(
         settings.text,
         count=settings.count,

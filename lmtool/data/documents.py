@@ -10,15 +10,14 @@ from itertools import chain
 from typing import IO, Any
 
 from lmtool.data.encodings import check_text
-from lmtool.data.faults import NONE_PASSED, Faults, FileLines
+from lmtool.data.faults import Faults, FileLines
 from lmtool.errors import RecordError, UserError, first_line
 
 ROWS = 1 << 12  # of Parquet, read at once
+Texts = Iterator[tuple[str, str]]  # the place and text of each document
 
 
-def json_texts(
-    blocks: Iterable[FileLines], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[tuple[str, str]]:
+def json_texts(blocks: Iterable[FileLines], name: str, column: str, setting: str, faults: Faults) -> Texts:
     """Yield the place and text of each line, a JSON object; empty lines are skipped, and others are faults."""
     numbered = (enumerate(io.BytesIO(block), block.first) for block in blocks)
     for number, line in chain.from_iterable(numbered):
@@ -58,17 +57,13 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
         raise RecordError(f"{where}: {found!r} is a column of the scores, too: rename it, or set prefix=lm_")
 
 
-def parquet_texts(
-    handle: IO[bytes], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[tuple[str, str]]:
+def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str, faults: Faults) -> Texts:
     """Yield the place and text of each row; those that are not text are faults."""
     values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
 
-def texts_of_rows(
-    values: Iterable[Any], name: str, column: str, setting: str, faults: Faults = NONE_PASSED
-) -> Iterator[tuple[str, str]]:
+def texts_of_rows(values: Iterable[Any], name: str, column: str, setting: str, faults: Faults) -> Texts:
     """Yield the place and text of each row; a value that is not text is a fault, which names the row."""
     for row, value in enumerate(values, start=1):
         with faults:

@@ -244,42 +244,24 @@ def _free(piece: str) -> str:
     return f"\\{piece}" if piece.lstrip("\\") in (BOS, EOS, UNK) else piece
 
 
-LABELS = np.arange(1, 256)
-NODES_PER_CHUNK = 1 << 12  # looked at together
-IS_LEAF, VALUE = 1 << 31, (1 << 31) - 1
+IS_LEAF, HAS_LEAF = 1 << 31, 1 << 8
 
 
 def require_table(table: bytes) -> None:
-    """Raise ValueError if a look-up in a table could leave the trie or the texts."""
+    """Raise ValueError if a look-up in a table could leave its trie, a double array, or the texts behind it."""
     size = struct.unpack_from("<I", table)[0] if len(table) >= 4 else 0
-    if not size or size % 4 or 4 + size > len(table):
+    if not size or size % 1024 or 4 + size > len(table):
         raise ValueError("the table that normalizes is cut off")
     units = np.frombuffer(table[4 : 4 + size], dtype="<u4").astype(np.int64)
-    texts = np.frombuffer(table[4 + size :], dtype=np.uint8)
-    table[4 + size :].decode()
-    begins = np.append((texts & 0xC0) != 0x80, True)  # whether a character begins there; the end, too
-    offsets = (units >> 10) << ((units & 512) >> 6)
-    seen = np.zeros(len(units) + 256, dtype=bool)
-    waiting = offsets[:1]  # the places of nodes, from which their children's differ by a byte
-    while len(waiting):
-        nodes, waiting = waiting[:NODES_PER_CHUNK], waiting[NODES_PER_CHUNK:]
-        places = nodes[:, None] ^ LABELS  # [N, 255]
-        _require_below(places, len(units), "a node")
-        seen[nodes] = True
-        children = places[(units[places] & (IS_LEAF | 0xFF)) == LABELS]
-        following = children ^ offsets[children]
-        _require_below(following, len(seen), "a node")
-        ends = following[(units[children] >> 8) & 1 == 1]
-        _require_below(ends, len(units), "a node")
-        values = units[ends] & VALUE
-        _require_below(values, len(begins), "a text")
-        _require_below(~begins[values], 1, "a text")
-        waiting = np.unique(np.append(waiting, following[~seen[following]]))
-
-
-def _require_below(places: npt.NDArray[Any], limit: int, what: str) -> None:
-    if places.max(initial=0) >= limit:
-        raise ValueError(f"the table that normalizes is damaged: {what} is beyond its end")
+    texts = table[4 + size :].decode().encode()
+    begins = np.append((np.frombuffer(texts, dtype=np.uint8) & 0xC0) != 0x80, True)  # a character, or the end
+    nodes = np.append(0, np.flatnonzero(units < IS_LEAF))
+    following = nodes ^ (units[nodes] >> 10) << ((units[nodes] & 512) >> 6)  # from which children differ by a byte
+    if (following | 0xFF).max() >= len(units):
+        raise ValueError("the table that normalizes is damaged: a node is beyond its end")
+    values = units[following[(units[nodes] & HAS_LEAF) > 0]] % IS_LEAF
+    if values.max(initial=0) >= len(begins) or not begins[values].all():
+        raise ValueError("the table that normalizes is damaged: a text is beyond its end")
 
 
 def require_tables(value: Any) -> None:

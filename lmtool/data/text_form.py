@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -95,6 +95,20 @@ class TextForm:
                 several = "the run's data has one sentence per line, and this is several"
                 raise UserError(f"{text[:40]!r}: {several}: give one at a time")
         return [MARKS.get(word, word) for word in self.cut(self.rules(text))]
+
+    def words_of(self, sentence: str | Sequence[str]) -> list[str]:
+        """Return the words of a sentence that is a string or a list of words."""
+        if isinstance(sentence, str):
+            return self.words(sentence)
+        if not isinstance(sentence, Iterable):
+            raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
+        words, form = list(sentence), replace(self, rules=self.rules.of_words)
+        for word in words:
+            if not isinstance(word, str):
+                raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
+            if form.words(word) != [form.written(word)]:
+                raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
+        return [form.written(word) for word in words]
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
         """Return the ids of words, int64 `[N]`."""

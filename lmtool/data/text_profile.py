@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from lmtool.data.printed_words import has_letters, sentence_ends, without_marks
 from lmtool.data.text_rules import space_table
 from lmtool.data.tokenizer import split_words
+from lmtool.data.vocabulary import MARKS
 from lmtool.system.terminal import Cell
 
 SHOWN = 4  # number of scripts that are named
-RESERVED = ("<s>", "</s>")
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class TextProfile:
     @property
     def reserved(self) -> int:
         """The number of words that lmtool adds itself."""
-        return sum(self.words[word] for word in RESERVED)
+        return sum(self.words[word] for word in MARKS)
 
     def scripts(self) -> list[tuple[str, float]]:
         """Return the scripts of the letters and their shares, the most frequent first."""

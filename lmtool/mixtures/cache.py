@@ -22,7 +22,7 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.linear import LinearMixture, checked_weights, mix
+from lmtool.mixtures.linear import LinearMixture, mix
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
@@ -158,13 +158,10 @@ class CachedMixture(LinearMixture):
         cache: Cache,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
-        super().__init__(members, weights, special_tokens)
+        super().__init__(members, weights, special_tokens, (len(members) + 1,))
         total, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
         self.static_weights = self.weights[:-1] / total if total > 0 else equal
         self.cache = cache
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        return checked_weights("CachedMixture: weights", weights, (len(self.members) + 1,))
 
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.static_weights

@@ -137,18 +137,21 @@ def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, 
 class MixedModel(LanguageModel):
     """M language models with weights, as one model. A subclass says how log-probabilities are combined."""
 
+    weights_sum_to_one = True
+
     def __init__(
-        self, members: list[LanguageModel], weights: FloatArray, special_tokens: SpecialTokens | None = None
+        self,
+        members: list[LanguageModel],
+        weights: FloatArray,
+        special_tokens: SpecialTokens | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
-        """special_tokens: needed if some members read across sentences."""
+        """special_tokens: needed if some members read across sentences. shape: of the weights, by default `[M]`."""
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
-        self.members = members
-        self.weights = self._checked_weights(weights)
-        self.special_tokens = special_tokens
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        return checked_weights(f"{type(self).__name__}: weights", weights, (len(self.members),))
+        where, shape = f"{type(self).__name__}: weights", shape or (len(members),)
+        self.members, self.special_tokens = members, special_tokens
+        self.weights = checked_weights(where, weights, shape, sum_to_one=self.weights_sum_to_one)
 
     @property
     def vocabulary_size(self) -> int:
@@ -265,12 +268,8 @@ class ClassMixture(LinearMixture):
         classifier: LanguageModel,
         special_tokens: SpecialTokens | None = None,
     ) -> None:
+        super().__init__(members, weights, special_tokens, (classifier.context_classes or 0, len(members)))
         self.classifier = classifier
-        super().__init__(members, weights, special_tokens)
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        shape = (self.classifier.context_classes or 0, len(self.members))
-        return checked_weights("ClassMixture: weights", weights, shape)
 
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))

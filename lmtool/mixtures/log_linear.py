@@ -15,7 +15,7 @@ import numpy as np
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import log_softmax
-from lmtool.mixtures.linear import TOLERANCE, Fit, MixedModel, checked_weights, member_dists
+from lmtool.mixtures.linear import TOLERANCE, Fit, MixedModel, member_dists
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
@@ -160,12 +160,11 @@ def bounded_optimum(curvature: FloatArray, slope: FloatArray) -> FloatArray:
 class LogLinear(MixedModel):
     """A log-linear mixture with weights `[M]`."""
 
+    weights_sum_to_one = False
+
     @property
     def normalized(self) -> bool:
         return True
-
-    def _checked_weights(self, weights: FloatArray) -> FloatArray:
-        return checked_weights("LogLinear: weights", weights, (len(self.members),), sum_to_one=False)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)

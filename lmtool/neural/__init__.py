@@ -28,18 +28,4 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "encoders.base": "Encoder",
-        "optimizers.base": "clip_gradients",
-        "optimizers.rows": "RowAdagrad RowAdam RowSGD",
-        "outputs.adaptive": "AdaptiveSoftmax",
-        "outputs.base": "OutputLayer",
-        "outputs.classes": "ClassSoftmax",
-        "outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
-        "outputs.nce": "NCELoss",
-        "outputs.sampled": "SampledSoftmax",
-        "outputs.softmax": "FullSoftmax",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

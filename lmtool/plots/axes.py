@@ -10,24 +10,11 @@ import numpy as np
 
 from lmtool.plots.style import shortened
 
-MAX_NAME = 3.0  # inches: width of a name beside an axis or a line
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
-MINUS = "\N{MINUS SIGN}"
 SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # of an axis; beyond it margins and ticks overflow
 OUTLIER = 100.0  # times the median; larger values are drawn at the top of the picture
-
-
-def short(value: float) -> str:
-    """Return a number as on an axis: 0.0001, 0.25, 3, 1,500, 2e-07."""
-    if value < 0:
-        return f"{MINUS}{short(-value)}"
-    if value and not 1e-5 <= value < 1e9:
-        return f"{value:.3g}"
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.6f}".rstrip("0").rstrip(".") if value else "0"
 
 
 def perplexity_text(value: float) -> str:
@@ -35,11 +22,6 @@ def perplexity_text(value: float) -> str:
     if value >= 1e6:
         return f"{value:.2g}"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
-
-
-def clipped(figure: Any, name: str) -> str:
-    """Return a name for a figure, without the beginning of a long one: its end says more."""
-    return shortened(figure, name, MAX_NAME, from_start=True)
 
 
 def top_of(values: Sequence[float]) -> float:
@@ -69,11 +51,11 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: fl
         margin = MARGIN * (high - low) or max(abs(high) * MARGIN, 1e-9)
         low, high = low - margin, high + margin
     axes.set(**{f"{which}lim": (low, high)})
-    axis.set_major_formatter(lambda value, _: short(value))
+    axis.set_major_formatter("{x:,.7g}")
     return log
 
 
 def name_at_right(figure: Any, drawn: Sequence[Any]) -> None:
     """Name lines or bars, by their labels and in their colors, at the right of a figure."""
-    names = [clipped(figure, each.get_label()) for each in drawn]
+    names = [shortened(figure, each.get_label()) for each in drawn]
     figure.legend(drawn, names, loc="outside right center", frameon=False, handlelength=1, labelcolor="linecolor")

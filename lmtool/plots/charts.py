@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from lmtool.plots.axes import (
     SETTINGS_RATIO,
     VALUE_RATIO,
-    clipped,
     name_at_right,
     number_axis,
     perplexity_text,
     top_of,
 )
-from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
+from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title, shortened
+from lmtool.system.arrays import decimal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
 
 def _name_rows(axes: Any, names: Sequence[str]) -> None:
     """Name the rows of axes, the first at the top, without ticks and lines."""
-    axes.set_yticks(range(len(names)), [clipped(axes.figure, name) for name in names])
+    axes.set_yticks(range(len(names)), [shortened(axes.figure, name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
@@ -132,7 +132,7 @@ def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
-    numeric = [key for key in varied if all(map(is_number, values[key]))]
+    numeric = [key for key in varied if all(math.isfinite(decimal(str(value))) for value in values[key])]
     if not numeric:
         return None
     x = max(numeric, key=lambda key: len(values[key]))
@@ -155,14 +155,6 @@ def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
 def settings_text(settings: dict[str, str]) -> str:
     """Return settings in one line: `model.order=3, smoother=mle`."""
     return ", ".join(f"{key}={value}" for key, value in settings.items())
-
-
-def is_number(text: str) -> bool:
-    """Return whether a setting's value is a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _lines(jobs: Sequence[Job], x: str, by: Sequence[str], metric: str) -> Figure:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import VALUE_RATIO, name_at_right, number_axis, perplexity_text, short, top_of
+from lmtool.plots.axes import VALUE_RATIO, name_at_right, number_axis, perplexity_text, top_of
 from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
 from lmtool.system.files import read_json_lines
 from lmtool.system.schemas import METRICS
@@ -122,7 +122,6 @@ def _marker(history: History, marker: str) -> str | None:
 
 def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
     axes.set_xlim(0, 1.03 * max(epochs))
-    axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.locator_params(axis="x", nbins=6)
     if named:
         axes.set_xlabel("epochs")

@@ -14,13 +14,12 @@ from lmtool.system.terminal import letters_of, note_once
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
 # A letter is a base with its marks, which one font must draw; some of their characters are never drawn.
 _DRAWN = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{C}\p{Z}]")
-_noted: set[str] = set()  # scripts whose letters no font had: the first word of their names
 
 
 def families(texts: Iterable[str]) -> list[str]:
     """Return the default font and installed ones, Noto's before others, that have the letters which it lacks.
 
-    Letters that no font has are named in a note, once for each script.
+    A note names the scripts of letters that no font has.
     """
     from matplotlib import font_manager
 
@@ -36,7 +35,15 @@ def families(texts: Iterable[str]) -> list[str]:
             with suppress(NotImplementedError, OSError, RuntimeError):  # a font that it cannot draw
                 manager.addfont(path)
         found += _cover(missing, manager.ttflist, country)
-    _note(missing)
+    if missing:
+        drawn = [_DRAWN.findall(letter)[0] for letter in missing]
+        common = regex.compile(r"\p{Common}")
+        scripts = {"symbols" if common.match(a) else unicodedata.name(a, "UNKNOWN").split()[0] for a in drawn}
+        note_once(
+            f"pictures show boxes for letters that no installed font has ({', '.join(sorted(scripts)[:5])}): install a "
+            "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
+            "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
+        )
     return found
 
 
@@ -60,18 +67,3 @@ def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]
         found.append(min(useful, key=rank))
         missing -= have[found[-1]]
     return found
-
-
-def _note(missing: set[str]) -> None:
-    new: dict[str, str] = {}  # the last letter of each script, no digit or mark, and its name
-    for letter in sorted(missing, key=lambda letter: (letter.isalpha(), letter)):
-        name = unicodedata.name(_DRAWN.findall(letter)[0], "UNKNOWN")
-        new["" if regex.match(r"\p{Common}", letter) else name.split()[0]] = f"{letter} ({name})"
-    examples = [example for script, example in new.items() if script not in _noted]
-    _noted.update(new)
-    if examples:
-        note_once(
-            f"pictures show boxes for letters that no installed font has, e.g. {', '.join(examples[:5])}: install a "
-            "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
-            "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
-        )

@@ -106,11 +106,11 @@ def new_figure(width: float, height: float, texts: Iterable[str], *, constrained
 
 def set_title(figure: Figure, title: str) -> None:
     """Write a title at the top of a figure, without the end of a long one."""
-    figure.suptitle(shortened(figure, title, 0.97 * figure.get_figwidth()), x=0.01, ha="left")
+    figure.suptitle(shortened(figure, title, 0.97 * figure.get_figwidth(), from_start=False), x=0.01, ha="left")
 
 
-def shortened(figure: Figure, name: str, width: float, *, from_start: bool = False) -> str:
-    """Return a text of at most a width in inches: an ellipsis stands for the letters at its end, or start."""
+def shortened(figure: Figure, name: str, width: float = 3.0, *, from_start: bool = True) -> str:
+    """Return a text of at most a width in inches: an ellipsis stands for the letters at its start, or end."""
     text, letters = figure.text(0, 0, name), letters_of(name)
     while letters and text.get_window_extent().width > width * figure.dpi:
         letters.pop(0 if from_start else -1)

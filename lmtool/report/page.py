@@ -20,7 +20,6 @@ from lmtool.system.terminal import Cell, cell_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NONE = "\N{EN DASH}"
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 
 
@@ -42,7 +41,7 @@ def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_shown
     )
-    environment.filters |= {"text": _text, "breakable": _breakable, "svg": _svg}
+    environment.filters |= {"text": cell_text, "breakable": _breakable}
     return environment.get_template(TEMPLATE.name).render(
         version=__version__, title=title, introduction=introduction, sections=sections, light=LIGHT, dark=DARK
     )
@@ -53,18 +52,9 @@ def _shown(value: object) -> object:
     return for_terminal(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _text(cell: Cell) -> str:
-    return NONE if cell is None else cell_text(cell)
-
-
 def _breakable(text: str) -> Markup:
     """Allow breaking a long name after `/`, `,` and `_`."""
     return Markup(re.sub(r"(?<=[/,_])(?=\S)", "<wbr>", str(escape(for_terminal(text)))))
-
-
-def _svg(picture: Picture) -> Markup:
-    """Return matplotlib's SVG, in which it has escaped all texts."""
-    return Markup(as_svg(picture.figure, picture.name, picture.caption))
 
 
 @dataclass(slots=True)
@@ -75,19 +65,28 @@ class Picture:
     figure: Figure
     caption: str
 
+    def svg(self) -> Markup:
+        """Return matplotlib's SVG, in which it has escaped all texts."""
+        return Markup(as_svg(self.figure, self.name, self.caption))
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header. numeric: columns aligned right. title: above the table. folded: a line that unfolds it;
-    empty: shown at once. unnormalized: rows of models whose scores do not sum to one, shown last, below a note.
+    """Rows under a header. title: above the table. folded: a line that unfolds it; empty: shown at once. unnormalized:
+    rows of models whose scores do not sum to one, shown last, below a note.
     """
 
     header: list[str]
-    rows: list[list[Cell]]
-    numeric: tuple[int, ...] = ()
+    rows: list[list[Cell]] = field(default_factory=list)
     title: str = ""
     folded: str = ""
     unnormalized: list[list[Cell]] = field(default_factory=list)
+
+    @property
+    def numeric(self) -> list[int]:
+        """The columns with numbers, which are aligned right."""
+        rows = [*self.rows, *self.unnormalized]
+        return [k for k in range(len(self.header)) if any(isinstance(row[k], int | float) for row in rows)]
 
 
 @dataclass(slots=True)

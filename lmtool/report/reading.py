@@ -16,12 +16,11 @@ from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.results.base import of_json
 from lmtool.results.summary import Summary, read_summary
-from lmtool.runs.run import RATES, RangeTest, Run
+from lmtool.runs.run import RATES, SPLITS, RangeTest, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 
 REMEDY = "make it again"
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, slots=True)

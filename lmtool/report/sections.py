@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import MINUS, perplexity_text, top_of
+from lmtool.plots.axes import perplexity_text, top_of
 from lmtool.plots.charts import (
     SEED,
     Dot,
@@ -28,7 +27,6 @@ from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
 from lmtool.results.base import CONTEXTS, of_json
-from lmtool.results.runs import Member
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
@@ -41,28 +39,7 @@ INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
-TEXTS = ("run", "model", "contexts", "fitted or chosen on it")  # columns of no numbers
-COMPARED = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomization)"]
-
-
-@contextmanager
-def _of_file(file: Path) -> Iterator[None]:
-    """Raise UserError, naming the file that is read, if it does not hold what is drawn."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
-
-
-def number(value: float | None, digits: int) -> str | None:
-    """Return a number with `digits` digits after the point; None for None."""
-    if value is None:
-        return None
-    return f"{value:,.{digits}f}".replace("-", MINUS) if abs(value) < 1e9 else f"{value:.3g}"
-
-
-def between(low: float, high: float) -> str:
-    return f"{number(low, 2)} to {number(high, 2)}"
+COMPARED = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomization)"]
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -83,48 +60,43 @@ def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
 
 def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
     ranked = sorted(entries, key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
-    lines = [(entry.normalized is True, _cells(entry)) for entry in ranked]
-    header = [name for name in lines[0][1] if any(cells[name] is not None for _, cells in lines)]
-    numeric = tuple(k for k, name in enumerate(header) if name not in TEXTS)
-    table = Table(header, [], numeric, "" if folded else text, f"{len(entries)} {folded}: {text}" if folded else "")
-    for normalized, cells in lines:
-        (table.rows if normalized else table.unnormalized).append([cells[name] for name in header])
+    lines = [_cells(entry) for entry in ranked]
+    header = [name for name in lines[0] if any(cells[name] is not None for cells in lines)]
+    table = Table(header, title="" if folded else text, folded=f"{len(entries)} {folded}: {text}" if folded else "")
+    for entry, cells in zip(ranked, lines, strict=True):
+        (table.rows if entry.normalized is True else table.unnormalized).append([cells[name] for name in header])
     return table
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
     """Return the cells of a run or evaluation by their columns."""
     cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    low, high = entry.interval or (None, None)
     return {
         "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",
         "model": entry.model or None,
-        "perplexity": number(entry.perplexity, 2),
+        "perplexity": entry.perplexity,
         "contexts": CONTEXTS.get(entry.result.get("across_sentences")),
         "fitted or chosen on it": ", ".join(fitted) or None,
-        "95 % confidence interval": entry.interval and between(*entry.interval),
-        "bits per token": number(entry.bits, 3),
-        "perplexity per word": number(entry.per_word, 2),
-        "bits per character": number(entry.bits_per_character, 4),
-        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters and f"{entry.parameters:,}",
-        "seconds": number(entry.seconds, 1),
-        "cloze perplexity": number(cloze.get("perplexity"), 3),
-        "cloze accuracy": number(cloze.get("accuracy"), 3),
+        "95 % CI, lower": low,
+        "upper": high,
+        "bits per token": entry.bits,
+        "perplexity per word": entry.per_word,
+        "bits per character": entry.bits_per_character,
+        "parameters or n\N{NON-BREAKING HYPHEN}grams": entry.parameters,
+        "seconds": entry.seconds,
+        "cloze perplexity": cloze.get("perplexity"),
+        "cloze accuracy": cloze.get("accuracy"),
     }
 
 
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
     header, lines = jobs_table(rows)
-    names = [name for name in header if name != NORMALIZED]
-    numeric = tuple(range(names.index(metric_of(rows)), len(names) - 1))
-    table = Table(names, [], numeric, folded=f"The table of {len(rows)} jobs")
+    shown = [k for k, name in enumerate(header) if name != NORMALIZED]
+    table = Table([header[k] for k in shown], folded=f"The table of {len(rows)} jobs")
     for row, line in zip(rows, lines, strict=True):
-        cells: list[Cell] = []
-        for name, cell in zip(header, line, strict=True):
-            if isinstance(cell, float):
-                cells.append(number(cell, 1 if name == "seconds" else 2 if cell >= 10 else 4))
-            elif name != NORMALIZED:
-                cells.append(None if cell is None else str(cell).partition("\n")[0])
+        cells = [str(line[k]).partition("\n")[0] if isinstance(line[k], str) else line[k] for k in shown]
         (table.rows if row.normalized else table.unnormalized).append(cells)
     return table
 
@@ -158,30 +130,27 @@ def intervals(entries: Sequence[Entry]) -> Section:
 
 def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
-    file = source.folder / "result.json"
-    result = read_json(file, REMEDY, schemas.COMPARISON)
+    result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, split = Section(f"Comparison: {source.name}"), result["split"]
-    table, dots = Table(COMPARED, [], (1, 2, 3, 4, 5), title=split), []
+    members = [of_json(Compared, member) for member in result["members"]]
+    table, dots = Table(COMPARED, title=split), []
+    runs = short_names([Path(member.run) for member in members])
     section.parts.append(table)
-    with _of_file(file):
-        members = [of_json(Compared, member) for member in result["members"]]
-        runs = short_names([Path(member.run) for member in members])
-        baseline = runs[0]
     for run, member in zip(runs, members, strict=True):
         name, difference = run + ", sum unknown" * (member.normalized is None), member.difference
-        ends = None if member.from_ is None or member.to is None else (member.from_, member.to)
-        line: list[Cell] = [name, number(member.perplexity, 2), number(difference, 2), ends and between(*ends)]
-        line += [number(p, 4) for p in (member.p_bootstrap, member.p_randomization)]
-        (table.rows if member.normalized else table.unnormalized).append(line)
-        if ends is not None and difference is not None and member.normalized:
-            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", MINUS), ends))
+        low, high = member.from_, member.to
+        tests = member.p_bootstrap, member.p_randomization
+        cells: list[Cell] = [name, member.perplexity, difference, low, high, *tests]
+        (table.rows if member.normalized else table.unnormalized).append(cells)
+        if difference is not None and low is not None and high is not None and member.normalized:
+            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}"), (low, high)))
     if any(member.difference is not None and member.from_ is None for member in members):
         section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
     section.parts += fitted_note({run: member.fitted for run, member in zip(runs, members, strict=True)}, split)
     if dots:
-        caption = f"Differences of perplexity from {baseline} on {split}, "
+        caption = f"Differences of perplexity from {runs[0]} on {split}, "
         caption += "with 95 % confidence intervals by the paired bootstrap."
-        figure = dots_figure(dots, f"difference from {baseline}", zero=True)
+        figure = dots_figure(dots, f"difference from {runs[0]}", zero=True)
         section.parts.append(Picture("compare", figure, caption))
     return section
 
@@ -200,22 +169,18 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     for split, jobs in groups.items():
         if len(jobs) > 1 and keys:
             name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            section.parts.append(_sweep_chart(source.name, jobs, name))
+            best = min(jobs, key=lambda job: job[1])
+            caption = f"{name[0].upper()}{name[1:]} of {len(jobs)} jobs. "
+            caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+            if SEED in keys and line_settings(jobs) is not None:
+                caption += " Lines go through the means over seeds."
+            section.parts.append(Picture(f"sweep-{source.name}", settings_figure(jobs, name), caption))
     if len(rows) > len(drawn) and section.parts:
         missing = len(rows) - len(drawn)
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
     section.parts.append(sweep_table(rows) if rows else none)
     return section
-
-
-def _sweep_chart(name: str, jobs: Sequence[Job], metric: str) -> Picture:
-    best = min(jobs, key=lambda job: job[1])
-    caption = f"{metric[0].upper()}{metric[1:]} of {len(jobs)} jobs. "
-    caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
-    if SEED in jobs[0][0] and line_settings(jobs) is not None:
-        caption += " Lines go through the means over seeds."
-    return Picture(f"sweep-{name}", settings_figure(jobs, metric), caption)
 
 
 def curves(entries: Sequence[Entry]) -> Section:
@@ -256,37 +221,30 @@ def weights(entries: Sequence[Entry]) -> Section:
     """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
-        with _of_file(entry.source.folder / "result.json"):
-            of_runs = [of_json(Member, member) for member in entry.result["members"]]
-            members, values = short_names([Path(each.run) for each in of_runs]), [each.weight for each in of_runs]
-            figure = weight_bars(members, entry.result.get("class_weights") or [values])
-            listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
+        members = short_names([Path(member["run"]) for member in entry.result["members"]])
+        values = entry.result["weights"]
+        table = entry.result.get("class_weights") or [values]
+        if any(len(row) != len(members) for row in [values, *table]):
+            raise UserError(f"{entry.source.folder}/result.json is damaged (members without a weight): {REMEDY}")
+        listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
         caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
-        section.parts.append(Picture(f"weights-{entry.name}", figure, caption))
+        section.parts.append(Picture(f"weights-{entry.name}", weight_bars(members, table), caption))
     return section
 
 
 def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]) -> Section:
     """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
-    for name, top in tops:
-        section.parts.append(_tree_picture(name, top))
-    for source in folders:
-        result = read_json(source.folder / "result.json", REMEDY)
-        if "top" in result:
-            with _of_file(source.folder / "result.json"):
-                section.parts.append(_tree_picture(source.name, _place(result["top"])))
+    built = {each.name: read_json(each.folder / "result.json", REMEDY, {"top?": schemas.NODE}) for each in folders}
+    for name, top in [*tops, *((name, _place(result["top"])) for name, result in built.items() if "top" in result)]:
+        caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node"
+        section.parts.append(Picture(f"tree-{name}", tree_figure(top), f"{caption}."))
     return section
-
-
-def _tree_picture(name: str, top: DrawnNode) -> Picture:
-    caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node."
-    return Picture(f"tree-{name}", tree_figure(top), caption)
 
 
 def _place(saved: Any) -> DrawnNode:
     below = tuple(map(_place, saved["children"]))
-    return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
+    return DrawnNode(saved["child"], saved["code"], saved["share"], saved["label"], below)
 
 
 def range_tests(folders: Sequence[ReportFolder]) -> Section:

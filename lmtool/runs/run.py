@@ -84,15 +84,16 @@ class Run:
             if not same:
                 raise UserError(f"{path} is damaged, or of another run (its checksum is not in run.json): {REMEDY}")
 
-    def save(self) -> None:
-        """Write run.json with the checksums of the run's files, which completes the folder."""
-        files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self.files_of_model())]
-        self._write({path.name: checksum_of(path) for path in files if path.is_file()})
+    def save(self, *, unfinished: bool = False) -> None:
+        """Write run.json, which completes the folder, with checksums of the files beside it.
 
-    def save_unfinished(self) -> None:
-        """Write run.json without the checksums of the model's files, which a training is about to change."""
-        changing = self.files_of_model()
-        self._write({name: value for name, value in self.checksums.items() if name not in changing})
+        unfinished: without those of the model's files, which a training is about to change.
+        """
+        names = (VOCABULARY, TOKENIZER) if unfinished else (VOCABULARY, TOKENIZER, *self.files_of_model())
+        checksums = {name: checksum_of(self.folder / name) for name in names if (self.folder / name).is_file()}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        about = {"format": FORMAT, "version": __version__}
+        write_json(self.folder / "run.json", about | values | {"checksums": checksums})
 
     def files_of_model(self) -> tuple[str, ...]:
         """Return the names of the files that the model may have in the run folder."""
@@ -101,11 +102,6 @@ class Run:
         settings = self.settings("model")
         assert isinstance(settings, CountModelConfig | EncoderConfig), "the two kinds of models there are"
         return settings.files
-
-    def _write(self, checksums: dict[str, str]) -> None:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
-        about = {"format": FORMAT, "version": __version__}
-        write_json(self.folder / "run.json", about | values | {"checksums": checksums})
 
     @classmethod
     def open(cls, folder: Path) -> Run:

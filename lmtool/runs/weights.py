@@ -25,7 +25,7 @@ from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
-QUANTIZED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+TIED = "tied"  # metadata key: map from tied to stored tensors
 LARGEST = 1e10  # weights; products of larger ones overflow
 SCALE = ".row_scale"  # suffix of the names of scales
 
@@ -35,20 +35,13 @@ def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int 
 
     bits: None for float32; 16 or 8 as in `quantized`.
     """
-    tensors, tied = _arrays_of(model)
-    if bits is not None:
-        tensors, notes = quantized(tensors, bits), notes | {QUANTIZED: str(bits)}
+    tensors, tied = _arrays_of(model, bits)
     with atomic_write(path) as temporary:
         write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
 
 
 def export_weights(
-    model: nn.Module,
-    tree: Tree | None,
-    about: dict[str, Any],
-    words: Sequence[str],
-    path: Path,
-    bits: int | None = None,
+    model: nn.Module, tree: Tree | None, about: dict[str, Any], words: Sequence[str], path: Path, bits: int | None
 ) -> None:
     """Write a model for other programs: its state_dict, and `tree.children` `[N, 2]` and `tree.leaf_words` `[L]` of its
     tree, completely or not at all.
@@ -57,9 +50,7 @@ def export_weights(
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
     `quantized`.
     """
-    tensors, tied = _arrays_of(model)
-    if bits is not None:
-        tensors = quantized(tensors, bits)
+    tensors, tied = _arrays_of(model, bits)
     if tree is not None:
         tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
     description = {"lmtool": __version__, **about, "tied": tied}
@@ -73,8 +64,6 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
     bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name plus `.row_scale`, by
     which row r is multiplied: its largest absolute value over 127.
-
-    Raises UserError if a weight is outside the float16 range.
     """
     small: dict[str, Array] = {}
     for name, values in tensors.items():
@@ -94,7 +83,7 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
 
 def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Undo `quantized`: return float32 tensors."""
+    """Undo `quantized`: return float32 tensors; others as they are."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
@@ -105,8 +94,8 @@ def restored(tensors: dict[str, Array]) -> dict[str, Array]:
     return whole
 
 
-def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return a model's parameters and buffers by name, and the name under which each tied tensor is stored."""
+def _arrays_of(model: nn.Module, bits: int | None) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return a model's parameters and buffers in `bits`, and the name under which each tied tensor is stored."""
     tensors: dict[str, Array] = {}
     tied: dict[str, str] = {}
     first_name: dict[tuple[object, ...], str] = {}
@@ -116,11 +105,11 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
             tied[name] = first
         else:
             tensors[name] = tensor.contiguous().cpu().numpy()
-    return tensors, tied
+    return tensors if bits is None else quantized(tensors, bits), tied
 
 
 def write_tensors(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
-    """Write arrays with notes as metadata, and a checksum. Raises OSError if the file cannot be written."""
+    """Write arrays with notes as metadata, and a checksum."""
     try:
         safetensors.numpy.save_file(tensors, path, metadata=notes | {KEY: ZEROS})
     except SafetensorError as error:
@@ -152,14 +141,10 @@ def _whole(what: str, path: Path) -> Iterator[None]:
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
-    """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
-
-    Raises UserError if they are of a model with another shape or tree.
-    """
+    """Read weights into a model of the same shape and verify their checksum; return the notes beside them."""
     with _whole("checkpoint", path):
         tensors, notes = read_tensors(path)
-        if QUANTIZED in notes:
-            tensors = restored(tensors)
+        tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
         for name, values in tensors.items():
             if values.dtype.kind == "f" and not max(values.max(initial=0), -values.min(initial=0)) <= LARGEST:  # or nan
@@ -169,12 +154,6 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
         return notes
     except (RuntimeError, ValueError) as error:  # other shapes, or another tree
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
-
-
-def read_notes(path: Path) -> dict[str, str]:
-    """Read the notes written with the weights."""
-    with _whole("checkpoint", path):
-        return read_tensors(path)[1]
 
 
 def save_tree(tree: Tree, path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -24,7 +25,6 @@ NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz
 NOT_FINITE = "not_finite"  # key of what null stands for
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
-_synced: set[Path] = set()  # folders whose names are on the disk
 _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
 
 
@@ -73,8 +73,6 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds the old file or
     the new one at every moment. The folder is synced after it: after a power failure no later file exists without this
     one. synced=False leaves syncing to the system, for files that can be recomputed: a power failure can truncate them.
-    Raises UserError if `path` is a folder, as an empty name is, if the disk is full, and if the folder cannot be
-    written to.
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
@@ -108,15 +106,14 @@ def sync(path: Path) -> None:
 
 def sync_names(folder: Path) -> None:
     """Flush the names of a folder's files to disk, and, once per process, the names of the folders above it."""
-    folder = folder.resolve()
     _sync_folder(folder)
-    if folder not in _synced:
-        for above in folder.parents:
-            if above in _synced:
-                break
-            _sync_folder(above)
-            _synced.add(above)
-        _synced.add(folder)
+    _sync_above(folder.resolve())
+
+
+@cache
+def _sync_above(folder: Path) -> None:
+    for above in folder.parents:
+        _sync_folder(above)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -137,8 +134,7 @@ def _sync_folder(folder: Path) -> None:
 def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
     """Open a file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all.
 
-    .gz has no time in it, so that the same text gives the same bytes. Raises UserError for the suffixes of other ways
-    to pack, and for .zst without pyarrow.
+    .gz has no time in it, so that the same text gives the same bytes.
     """
     match PurePosixPath(name).suffix:
         case ".gz":
@@ -161,20 +157,6 @@ def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
         case _:
             with path.open("wb") as plain:
                 yield plain
-
-
-def reserve(path: Path, size: int) -> None:
-    """Raise OSError now if `size` bytes more cannot be written beside `path`.
-
-    The HDF5 library can crash the process when the disk fills while it writes; so the space is checked first.
-    """
-    probe = path.with_name(f".{path.name}.{unique_tag()}.tmp")
-    try:
-        with probe.open("wb") as handle:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(handle.fileno(), 0, size)
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:

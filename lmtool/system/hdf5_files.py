@@ -6,6 +6,7 @@ rejected: all that is read of a file is in the file itself."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from lmtool.errors import UserError, first_line
 from lmtool.system.checksums import HEAD, KEY, ZEROS, DamagedFile, seal, verify
-from lmtool.system.files import atomic_write, cannot_write, reserve
+from lmtool.system.files import atomic_write
 from lmtool.system.schemas import require_kind
 
 VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
@@ -32,19 +33,18 @@ def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = Fa
 
     synced: whether to flush it to disk. mapped: whether its arrays can be memory-mapped, each in one piece.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reserve(path, size + (1 << 16))
-        with atomic_write(path, synced=synced) as temporary:
+    with atomic_write(path, synced=synced) as temporary:
+        if hasattr(os, "posix_fallocate"):  # HDF5 can crash the process if the disk fills while it writes
+            with temporary.open("wb") as probe:
+                os.posix_fallocate(probe.fileno(), 0, size + (1 << 16))
+        try:
             with h5py.File(temporary, "w", userblock_size=HEAD, **(MAPPED if mapped else {})) as file:
                 yield file
-            with temporary.open("r+b") as written:
-                written.write(USER_BLOCK)
-            seal(temporary)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    except RuntimeError as error:  # raised by h5py if it cannot flush
-        raise cannot_write(path, OSError(str(error))) from error
+        except RuntimeError as error:  # raised by h5py if it cannot flush
+            raise OSError(str(error)) from error
+        with temporary.open("r+b") as written:
+            written.write(USER_BLOCK)
+        seal(temporary)
 
 
 def open_hdf5(path: Path) -> h5py.File:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -134,11 +135,11 @@ def is_nearly_used(memory: int) -> bool:
 AGAIN = 0.05  # seconds until a swallowed SIGINT is raised again; longer than a callback
 
 
+@dataclass(slots=True)
 class StopRequest:
     """Number of the signal that has been received, 0 before."""
 
-    def __init__(self) -> None:
-        self.signal = 0
+    signal: int = 0
 
 
 @contextmanager

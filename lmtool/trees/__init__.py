@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lmtool.trees.builders import huffman_tree as huffman_tree
     from lmtool.trees.builders import random_tree as random_tree
     from lmtool.trees.clusters import clusters_tree as clusters_tree
-    from lmtool.trees.codes import code_string as code_string
     from lmtool.trees.codes import code_strings as code_strings
     from lmtool.trees.codes import from_codes as from_codes
     from lmtool.trees.codes import read_tree as read_tree
@@ -34,15 +33,4 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree as Tree
     from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "analysis": "DrawnNode PathRow TreeAnalysis analyze path_rows top_of tree_text",
-        "brown": "brown_tree",
-        "builders": "balanced_tree classes_tree frequency_tree huffman_tree random_tree",
-        "clusters": "clusters_tree",
-        "codes": "code_string code_strings from_codes read_tree write_tree",
-        "tree": "Paths Tree",
-        "wordnet": "wordnet_tree",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -11,7 +11,7 @@ import regex
 from lmtool.data.text_form import is_drawn
 from lmtool.system.arrays import IntArray, whole_numbers, word_counts
 from lmtool.system.terminal import letters_of
-from lmtool.trees.codes import code_string
+from lmtool.trees.codes import code_strings
 from lmtool.trees.tree import Tree, require_tree, require_words
 
 WORDS_PER_LABEL = 4  # most frequent words shown for a node
@@ -119,12 +119,12 @@ def path_rows(tree: Tree, words: Sequence[str], counts: IntArray, which: Sequenc
     counts = word_counts("path_rows: counts", counts, tree.words)
     require_words("path_rows: words", words, tree)
     which = whole_numbers("path_rows: which", which, ("N",), below=tree.words).tolist()
-    total = max(int(counts.sum()), 1)
+    total, codes = max(int(counts.sum()), 1), code_strings(tree)
     rows = []
     for word in which:
         count = int(counts[word])
         for leaf in range(int(tree.word_leaves[word]), int(tree.word_leaves[word + 1])):
-            rows.append(PathRow(words[word], count, count / total, int(tree.depths[leaf]), code_string(tree, leaf)))
+            rows.append(PathRow(words[word], count, count / total, len(codes[leaf]), codes[leaf]))
     return rows
 
 

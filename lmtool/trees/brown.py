@@ -34,25 +34,13 @@ def tree_of_split(
         return brown_tree(ids, offsets, counts, clusters)
     order = np.argsort(-counts, kind="stable")
     frequent, rare = np.sort(order[:max_words]), np.sort(order[max_words:])
-    upper = brown_tree(*_without(rare, ids, offsets, len(counts)), counts[frequent], clusters)
+    number = np.full(len(counts), -1)
+    number[frequent] = np.arange(max_words)
+    pairs = bigrams(ids, offsets, len(counts))
+    first, second = number[pairs.first], number[pairs.second]
+    both = (first >= 0) & (second >= 0)
+    upper = _tree(Bigrams(first[both], second[both], pairs.counts[both]), counts[frequent], clusters)
     return graft(huffman_tree(np.ones(2, dtype=np.int64)), [upper, huffman_tree(counts[rare])], [frequent, rare])
-
-
-def _without(
-    dropped: IntArray, ids: npt.NDArray[Any], offsets: IntArray, words: int
-) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """Remove words from a text and renumber the others: ids `[M]`, and offsets, so that no bigram crosses a removed
-    word.
-    """
-    kept = np.ones(words, dtype=bool)
-    kept[dropped] = False
-    number = np.cumsum(kept) - 1
-    keep = kept[ids]
-    begins = np.zeros(len(ids) + 1, dtype=bool)
-    begins[offsets] = True
-    begins[1:][~keep] = True
-    before = np.append(0, np.cumsum(keep))  # tokens kept before each place
-    return number[ids[keep]], np.unique(before[begins])
 
 
 def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clusters: int) -> Tree:
@@ -72,7 +60,11 @@ def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clust
     counts = word_counts("brown_tree: counts", counts)
     ids = whole_numbers("brown_tree: ids", ids, ("N",), below=len(counts))
     offsets = sentence_offsets("brown_tree: offsets", offsets, len(ids))
-    cluster_of, merges, _ = clustered(ids, offsets, counts, clusters)
+    return _tree(bigrams(ids, offsets, len(counts)), counts, clusters)
+
+
+def _tree(pairs: Bigrams, counts: IntArray, clusters: int) -> Tree:
+    cluster_of, merges, _ = clustered(pairs, counts, clusters)
     names, group_of = np.unique(cluster_of, return_inverse=True)  # [G], [W]
     members = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
     weight = dict(enumerate(np.bincount(group_of, weights=counts).tolist()))  # of nodes: leaves, then mergings
@@ -113,9 +105,7 @@ def neighbors(of: IntArray, other: IntArray, counts: IntArray, words: int) -> tu
     return starts, np.stack([other[order], counts[order]], axis=1)
 
 
-def clustered(
-    ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clusters: int
-) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
+def clustered(pairs: Bigrams, counts: IntArray, clusters: int) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
     """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]`, as merge_words does.
 
     Words are added most frequent first; a cluster's name is the id of one of its words.
@@ -123,8 +113,7 @@ def clustered(
     words = len(counts)
     order = np.argsort(-counts, kind="stable").astype(np.int64)
     rank = np.argsort(order).astype(np.int64)
-    first, second, counted = bigrams(ids, offsets, words)
-    after = neighbors(rank[first], rank[second], counted, words)
-    before = neighbors(rank[second], rank[first], counted, words)
+    first, second = rank[pairs.first], rank[pairs.second]
+    after, before = (neighbors(*sides, pairs.counts, words) for sides in ((first, second), (second, first)))
     cluster_of, merges, losses = merge_words(after, before, min(clusters, words), f_table())
     return order[cluster_of[rank]], order[merges], losses

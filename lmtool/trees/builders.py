@@ -14,38 +14,20 @@ from lmtool.system.arrays import IntArray, whole_numbers, word_counts
 from lmtool.trees.tree import Int32s, Tree
 
 
-@numba.njit(cache=True, nogil=True)
-def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None:
-    """Write the children, numbered breadth first, to `ordered` `[N, 2]`; waiting: scratch, `[N]`."""
-    waiting[0] = root
-    last = 1
-    for first in range(len(children)):
-        node = waiting[first]
-        for side in range(2):
-            child = children[node, side]
-            if child >= 0:
-                waiting[last] = child
-                ordered[first, side] = last
-                last += 1
-            else:
-                ordered[first, side] = child
-
-
 def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
     """Build the Tree of nodes in any order.
 
     children: `[N, 2]`, as in Tree. root: the node without a parent. leaf_words: `[L]`, each leaf's word, in any order.
     """
     children = np.ascontiguousarray(children, dtype=np.int32).reshape(-1, 2)
-    ordered = np.empty_like(children)
-    if len(children):
-        _breadth_first(children, root, np.empty(len(children), dtype=np.int32), ordered)
-    order = np.argsort(leaf_words, kind="stable")
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    leaf = ordered < 0
-    ordered[leaf] = -1 - rank[-1 - ordered[leaf]]
-    return Tree(ordered, leaf_words[order].astype(np.int32))
+    levels = [np.array([root])[: len(children)]]
+    while len(levels[-1]):
+        below = children[levels[-1]]
+        levels.append(below[below >= 0])
+    nodes, leaves = np.concatenate(levels), np.argsort(leaf_words, kind="stable")  # breadth first; by their words
+    place = np.empty(len(nodes) + len(leaves), dtype=np.int32)  # of each node and, counted from the end, of each leaf
+    place[nodes], place[-1 - leaves] = np.arange(len(nodes)), -1 - np.arange(len(leaves))
+    return Tree(place[children[nodes]], leaf_words[leaves].astype(np.int32))
 
 
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:

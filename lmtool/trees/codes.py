@@ -29,20 +29,6 @@ def code_strings(tree: Tree) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(tree.paths.offsets.tolist())]
 
 
-def code_string(tree: Tree, leaf: int) -> str:
-    """Return the code of one leaf, 0 to L-1. Raises ValueError for any other leaf and if `tree` is not a Tree.
-
-    >>> from lmtool.trees import balanced_tree, code_string
-    >>> code_string(balanced_tree([0, 1, 2]), 1)
-    '01'
-    """
-    require_tree("code_string: tree", tree)
-    if not isinstance(leaf, int | np.integer) or not 0 <= leaf < tree.leaves:
-        raise ValueError(f"code_string: leaf must be from 0 to {tree.leaves - 1:,}; got {leaf}")
-    start, end = tree.paths.offsets[leaf : leaf + 2]
-    return "".join(map(str, tree.paths.bits[start:end]))
-
-
 def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = None) -> Tree:
     """Build the tree of codes given as (word id, string of 0 and 1), one or more for each word from 0 to the highest.
 

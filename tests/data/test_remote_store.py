@@ -73,7 +73,7 @@ def test_a_store_is_copied_once_until_it_changes(lmtool: Run, server: str, tmp_p
     written = copy.stat().st_mtime_ns
     Corpus.open(address).close()
     assert copy.stat().st_mtime_ns == written
-    copy.write_bytes(copy.read_bytes()[:-9] + bytes(9))
+    copy.write_bytes(copy.read_bytes()[:-9] + b"different")
     with pytest.raises(UserError, match=f"{server}/stores/toy-.*is damaged"):
         Corpus.open(address)
     Corpus.open(address).close()

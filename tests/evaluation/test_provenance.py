@@ -65,7 +65,8 @@ def test_a_sweep_says_whose_sum_is_unknown(models: Run) -> None:
     assert table.splitlines()[1].split(",")[-3] == "yes" and table.splitlines()[2].split(",")[-3] == "unknown"
 
 
-def test_sums_that_are_given() -> None:
+def test_sums_that_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("sums.tsv").write_text("word\tp\tsum\na\t0.5\t1.0002\n</s>\t0.5\t0.9999\n")
     assert read_scores("sums.tsv").normalized is True
     for wrong in ("0.98", "nan", "x"):

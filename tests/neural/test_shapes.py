@@ -47,7 +47,6 @@ from lmtool.trees import (
     brown_tree,
     classes_tree,
     clusters_tree,
-    code_string,
     frequency_tree,
     huffman_tree,
     path_rows,
@@ -319,7 +318,6 @@ TREES: dict[str, Callable[[], Any]] = {
     "balanced_tree: order must have the ids 0 to W-1": lambda: balanced_tree([0, 0, 1]),  # type: ignore[arg-type]
     "balanced_tree: order must be integers": lambda: balanced_tree([0.0, 1.0]),  # type: ignore[arg-type]
     "random_tree: words must be a whole number of 1 or more; got 0": lambda: random_tree(0, 1),
-    "code_string: leaf must be from 0 to 22; got -1": lambda: code_string(TREE, -1),
     r"path_rows: counts must be whole numbers \[23\]": lambda: path_rows(TREE, ["a"] * O, np.array([1]), [0]),
     "path_rows: words must be the 23 of the tree; got 2": lambda: path_rows(TREE, ["a", "b"], COUNTS.numpy(), [0]),
     "path_rows: which must be integers from 0 to 22": lambda: path_rows(TREE, ["a"] * O, COUNTS.numpy(), [O]),

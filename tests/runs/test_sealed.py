@@ -154,7 +154,7 @@ def test_files_of_other_runs_are_noticed(lmtool: Command) -> None:
 
 def test_a_resumed_training_may_be_used_before_it_ends(lmtool: Command) -> None:
     lmtool("train", "model=nplm", *NEURAL, "hydra.run.dir=run")
-    Run.open(Path("run")).save_unfinished()
+    Run.open(Path("run")).save(unfinished=True)
     assert set(Run.open(Path("run")).checksums) == {"vocabulary.txt"} and lmtool("eval", "run=run")
     Path("run/run.json").write_text("{")
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)

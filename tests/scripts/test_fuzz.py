@@ -400,7 +400,6 @@ def test_calls_that_campaigns_found(tmp_path: Path) -> None:
         lambda: trees.path_rows(None, ["a"], [1], [0]),
         lambda: trees.code_strings(None),
         lambda: trees.tree_text(""),
-        lambda: trees.code_string(tree, 1.5),
         lambda: trees.write_tree(tmp_path / "x.txt", None, ["a"]),
         lambda: trees.write_tree(tmp_path / "x.txt", tree, [1, 2, 3]),
         lambda: neural.HierarchicalSoftmax(4, tree, nodes=neural.DotNodes),

@@ -23,15 +23,16 @@ from lmtool.trees.brown import brown_tree
 from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
 from lmtool.trees.clusters import clusters_tree
 from lmtool.trees.codes import write_tree
-from lmtool.trees.division import Division, Method
 from lmtool.trees.options import (
     BalancedTree,
     BrownTree,
     ClassesTree,
     ClustersTree,
+    Division,
     FileTree,
     FrequencyTree,
     HuffmanTree,
+    Method,
     RandomTree,
     Representation,
     UnionTree,

@@ -15,7 +15,7 @@ import torch
 from lmtool.neural.outputs.hierarchical import node_log_odds
 from lmtool.trees.analysis import analyze, path_rows, top_of
 from lmtool.trees.builders import huffman_tree, random_tree
-from lmtool.trees.codes import code_string, code_strings, write_tree
+from lmtool.trees.codes import code_strings, write_tree
 from lmtool.trees.tree import Tree
 
 CHILDREN = np.array([[1, -1], [-2, -3]], dtype=np.int32)
@@ -86,7 +86,6 @@ def test_what_is_no_tree_and_words_that_do_not_fit(tmp_path: Path) -> None:
     of_trees: dict[str, Callable[..., object]] = {
         "analyze": lambda tree, _: analyze(tree, counts),
         "code_strings": lambda tree, _: code_strings(tree),
-        "code_string": lambda tree, _: code_string(tree, 0),
     }
     for name, call in (of_trees | of_words).items():
         call(Tree(CHILDREN, WORDS), names)

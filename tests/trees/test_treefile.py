@@ -9,7 +9,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.trees.builders import balanced_tree, huffman_tree
-from lmtool.trees.codes import code_string, code_strings, from_codes, read_tree, write_tree
+from lmtool.trees.codes import code_strings, from_codes, read_tree, write_tree
 from lmtool.trees.tree import Tree
 from tests.trees.checks import check, codes, same, zipf
 
@@ -90,14 +90,6 @@ def test_what_is_wrong(text: str | bytes, message: str, tmp_path: Path) -> None:
 def test_codes_that_make_no_tree(codes: list[tuple[int, str]], message: str) -> None:
     with pytest.raises(UserError, match=f"^{message}"):
         from_codes(codes)
-
-
-def test_leaves_that_there_are_none_of() -> None:
-    tree = from_codes([(0, "0"), (1, "10"), (2, "11")])
-    assert [code_string(tree, leaf) for leaf in (0, np.int64(1), 2)] == ["0", "10", "11"]
-    for leaf in (-1, 3, 1.0):
-        with pytest.raises(ValueError, match=f"^code_string: leaf must be from 0 to 2; got {leaf}$"):
-            code_string(tree, leaf)
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -17,15 +17,7 @@ from lmtool.data.faults import Faults
 from lmtool.data.first_pass import unmarked
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
-from lmtool.data.sources.base import (
-    Blocks,
-    ExternalText,
-    NoSource,
-    Source,
-    SplitConfig,
-    SplitUnit,
-    cut_by_lines,
-)
+from lmtool.data.sources.base import Blocks, ExternalText, NoSource, Source, SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
 from lmtool.system.terminal import note_once
@@ -197,13 +189,7 @@ def _checked_sources(value: dict[Any, Any]) -> Any:
 
 
 def locate(
-    names: str | list[str],
-    key: str,
-    data: TextData,
-    *,
-    progress: bool,
-    optional: bool = False,
-    download: bool = True,
+    names: str | list[str], key: str, data: TextData, *, progress: bool, optional: bool = False, download: bool = True
 ) -> list[str] | None:
     """Return the paths of a part of the data set, each with its member if it has one; download it if possible.
 

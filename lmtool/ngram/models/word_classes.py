@@ -174,14 +174,14 @@ def learned_classes(
     names = [*(vocabulary.words[i] for i in own), "unseen"]
     class_of = np.full(words, classes + len(own), dtype=np.int64)
     class_of[own] = classes + np.arange(len(own))
-    offsets = np.array([0, len(ids)])
+    pairs = bigrams(ids, np.array([0, len(ids)]), words)
     if merging and classes:
-        clusters, _, _ = clustered(ids, offsets, counts, classes)
+        clusters, _, _ = clustered(pairs, counts, classes)
         class_of[order] = np.unique(clusters[order], return_inverse=True)[1]
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
     closed = np.arange(classes + len(names)) >= classes
-    found = exchange(bigrams(ids, offsets, words), class_of, len(closed), order, closed, passes)
+    found = exchange(pairs, class_of, len(closed), order, closed, passes)
     bits = found.information / math.log(2)
     about = [f"{classes:,} classes, {found.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:
