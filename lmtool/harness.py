@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -19,16 +18,13 @@ import numpy as np
 
 from lmtool.commands import settings_for
 from lmtool.config.rules import require
-from lmtool.config.verbs import Sampling
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
 from lmtool.errors import UserError, for_terminal, named
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.runs.load import load_each
-from lmtool.sampling import continuations
 from lmtool.system.arrays import IntArray
-from lmtool.whole_characters import in_whole_characters
 
 try:
     from lm_eval.api.model import LM
@@ -105,18 +101,18 @@ class LmtoolLM(LM):  # type: ignore[misc]
         tokens: words, pieces or characters. A new word after a context begins with a space.
         """
         model, texts = self.text_model, []
-        whole = replace(model, model=in_whole_characters(model.model, model.form))
         for number, (context, settings) in enumerate(request.args for request in requests):
             with named(f"request {number:,}, {context[-40:]!r}"):
-                ids = model.ids(self._cut(self._last_line(context)), "unk")
-            length = int(settings.get("max_gen_toks", MAX_NEW_TOKENS))
-            seed = next(self._seeds) if settings.get("seed") is None else int(settings["seed"])
-            drawn = Sampling(float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0, None, None)
-            eos = model.vocabulary.eos
-            (continuation,) = continuations(
-                whole.model, whole.context(ids), eos, drawn, count=1, length=length, seed=seed
-            )
-            text = model.form.join([*ids.tolist(), *continuation]).removeprefix(model.form.join(ids.tolist()))
+                before = self._cut(self._last_line(context))
+                (text,) = model.generate(
+                    before,
+                    count=1,
+                    length=int(settings.get("max_gen_toks", MAX_NEW_TOKENS)),
+                    temperature=float(settings.get("temperature", 1)) if settings.get("do_sample") else 0.0,
+                    seed=next(self._seeds) if settings.get("seed") is None else int(settings["seed"]),
+                    oov="unk",
+                )
+                text = text.removeprefix(model.form.join(model.ids(before, "unk").tolist()))
             text = text if model.form.chars or context[-1:].strip() else text.removeprefix(" ")
             until = settings.get("until") or []
             for end in [until] if isinstance(until, str) else until:

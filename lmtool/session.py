@@ -102,11 +102,11 @@ class Session:
             return
         python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
-            raise UserError(f"{self.out} already holds a trained model: choose another folder, as out=PATH{python}")
+            raise UserError(f"{self.out} already holds a trained model: choose another folder, e.g. out=PATH{python}")
         if has_state(self.out) and not self.in_sweep:
             raise UserError(
                 f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "
-                f"folder, as out=PATH{python}"
+                f"folder, e.g. out=PATH{python}"
             )
 
     def begin_writing(self) -> None:

@@ -20,10 +20,9 @@ from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
-from lmtool.sampling import continuations
+from lmtool.sampling import continuations, in_whole_characters
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.whole_characters import in_whole_characters
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -241,10 +240,10 @@ class TextModel:
     ) -> list[str]:
         """Sample `count` texts that begin with `text` and end with the sentence, or after `length` more words.
 
-        temperature: words are drawn from p^(1/temperature), pieces as in WholeCharacters; 0 takes the most likely one.
-        top_k: only from the k most likely (Fan et al. 2018). top_p: only from the most likely that together have this
-        probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed. sentence_start,
-        oov: see the class.
+        temperature: words are drawn from p^(1/temperature), but no piece after which the text could not be UTF-8; 0
+        takes the most likely one. top_k: only from the k most likely (Fan et al. 2018). top_p: only from the most
+        likely that together have this probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a
+        random seed. sentence_start, oov: see the class.
         """
         sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)

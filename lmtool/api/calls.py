@@ -117,7 +117,7 @@ def train(
             f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
         )
     if resume is True and out is None:
-        raise UserError("resume=True: name the run folder, as out=PATH")
+        raise UserError("resume=True: name the run folder, e.g. out=PATH")
     if resume is not True and resume and out is not None:
         raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
     if resume == "":

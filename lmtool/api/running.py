@@ -105,8 +105,9 @@ def is_kept(verb: str, settings: Mapping[str, Any]) -> bool:
 
 
 def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
-    """Show warnings that were not shown yet in this process of the same models and texts, as each cell of a notebook
-    is a place of its own to Python. about: the models and texts.
+    """Show warnings, each once a process for the same models and texts, also if a cell of a notebook is run again.
+
+    about: the models and texts.
     """
     for text in texts:
         if (text, str(about)) not in _shown:
@@ -193,7 +194,7 @@ def folder_of(run: RunLike) -> Path:
 
 def _paths(key: str, runs: Any) -> list[str]:
     if not _is_list(runs):
-        raise UserError(f"{key}={runs!r:.40}: give a list, as [{runs!r:.40}]")
+        raise UserError(f"{key}={runs!r:.40}: give a list, e.g. [{runs!r:.40}]")
     return [str(folder_of(run)) for run in runs]
 
 

@@ -87,7 +87,7 @@ def _parameters(verb: str) -> Iterator[tuple[Parameter, str]]:
 
 
 def _annotation(key: str, own: dict[str, SettingType]) -> str:
-    """Return the type of what a function takes for a setting."""
+    """Return the type of a function's argument for a setting, as text."""
     if key not in own:
         return "Option | Corpus"
     type_ = own[key].annotation

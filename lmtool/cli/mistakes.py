@@ -108,7 +108,7 @@ def of_values(error: Exception, composition: Composition) -> UserError | None:
 def of_folder(error: OSError) -> UserError:
     """Return the error for an output folder that cannot be made or written to."""
     return UserError(
-        f"cannot use {error.filename or 'the output folder'}: {error.strerror}; choose another folder, as out=FOLDER"
+        f"cannot use {error.filename or 'the output folder'}: {error.strerror}; choose another folder, e.g. out=FOLDER"
     )
 
 

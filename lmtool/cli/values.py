@@ -142,7 +142,7 @@ def _require_form(word: Word, type_: SettingType) -> None:
     elif type_.fields and not text.startswith("{"):
         raise UserError(f"{written}: give {key}.NAME=... a value, NAME being {', '.join(type_.fields)}")
     elif type_.item is not None and not text.strip():
-        raise UserError(f"{written}: write a list, as {key}=a,b")
+        raise UserError(f"{written}: write a list, e.g. {key}=a,b")
     elif not (type_.fields or type_.item or type_.may_be_text):
         span = SPAN.fullmatch(text)
         low, high = sorted((int(span["first"]), int(span["last"]))) if span else (0, 0)
@@ -170,5 +170,5 @@ def unreadable(word: str) -> UserError:
     """Return the error for a word that is not a setting."""
     _, _, value = word.partition("=")
     if value.startswith("{") and value.endswith("}"):
-        return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, as {{a: 'x[01].txt'}}")
+        return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, e.g. {{a: 'x[01].txt'}}")
     return UserError(f"cannot read {word!r}: write key=value, and a list as key=a,b, in a sweep 'key=[a,b]'")

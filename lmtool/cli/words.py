@@ -1,4 +1,4 @@
-"""The words of a command line as a request, which may go on from an earlier one."""
+"""The words of a command line as a request, which may continue an earlier one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def requested(line: CommandLine, optional: Collection[str] | None = None) -> Req
     """Return the request of a command line. optional: of a job of a sweep, keys that are left out if its options lack
     them; None for a line that is typed.
 
-    Raises UserError for what is no setting, an unknown key or option, a value of a form that its setting cannot have,
-    and a folder that cannot be used.
+    Raises UserError for a word that is not a setting, an unknown key or option, a value of a form that its setting
+    cannot have, and a folder that cannot be used.
     """
     assert line.verb is not None, "a line without a verb requests nothing"
     own = own_types(line.verb)
@@ -74,7 +74,7 @@ def _require_removable(keys: list[str], request: Request, own: Mapping[str, Sett
     for key in keys:
         parent = jobs_of(request, own)[0].type_of(key.rpartition(".")[0]) if "." in key else None
         if not is_hydras(key) and not (parent is not None and parent.names and parent.is_free):
-            raise UserError(f"~{key}: a setting cannot be left out; give it another value, as {key}=...")
+            raise UserError(f"~{key}: a setting cannot be left out; give it another value, e.g. {key}=...")
 
 
 def _require_not_chosen(words: list[Word], request: Request, own: Mapping[str, SettingType]) -> None:
@@ -132,7 +132,7 @@ def _earlier(line: CommandLine) -> Request | None:
     if line.multirun:
         changed = [word for word in line.overrides if not is_hydras(word) and key_of(word) not in ("options", RESUME)]
         if changed:
-            said = f"-m resume={folder} takes the settings of the sweep there; leave it out"
+            said = f"-m resume={folder} reuses the settings of that sweep; leave it out"
             raise UserError(f"{' '.join(changed)}: {said}")
         earlier = _of_somebody(saved_sweep(line.verb, Path(folder)), folder, typed)
     else:
@@ -145,7 +145,7 @@ def _earlier(line: CommandLine) -> Request | None:
 def earlier_run(folder: Path, request: Request) -> Request:
     """Return the request that started the training in a run folder, which it resumes. request: the new one.
 
-    Raises UserError if there is none, and for what somebody else's run folder may not set.
+    Raises UserError if it holds no request, and for settings that somebody else's run folder may not set.
     """
     earlier = _of_somebody(saved_request(folder), str(folder), list(request.values))
     return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))

@@ -124,13 +124,13 @@ class NetworkTrainingConfig(VerbConfig):
 
 
 def require_bits(bits: int, key: str) -> None:
-    """Raise UserError unless an n-gram model or a network can be written in so many bits per value."""
+    """Raise UserError unless an n-gram model or a network can be written in this number of bits per value."""
     require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
 
 
 @dataclass(slots=True)
 class ConversionConfig(VerbConfig):
-    """Settings of what is made of finished models, mixed or changed, and of where it is written."""
+    """Settings of a model that is made from finished ones (mixed, pruned, quantized), and of its output file."""
 
     weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
     vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))

@@ -25,7 +25,7 @@ class Settings(MembersConfig, ResamplingConfig):
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
-            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=A,B")
+            raise UserError(f"runs={self.runs}: name two or more that differ, e.g. runs=A,B")
 
 
 @dataclass(repr=False)

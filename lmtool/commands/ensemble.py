@@ -25,7 +25,7 @@ class Settings(MixtureConfig):
         MixtureConfig.__post_init__(self)
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
-            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=A,B, or one and a cache")
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, e.g. runs=A,B, or one and a cache")
         cloze = self.fit_on is FitOn.cloze
         rule = "text except with method=log_linear"
         require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)

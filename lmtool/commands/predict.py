@@ -188,6 +188,6 @@ def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
     blocks = stream_blocks(standard_input(by_line=by_line), INPUT)
     first = next(blocks, None) if sys.stdin is not None and not sys.stdin.isatty() else None
     if first is None:
-        raise UserError(f"text has no value: give one, as {example}, or one a line on standard input")
+        raise UserError(f"text has no value: give one, e.g. {example}, or one a line on standard input")
     lines = (line for block in chain([first], blocks) for line in block.decode().split("\n")[:-1])
     return (line.rstrip("\r") for line in lines)

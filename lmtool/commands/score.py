@@ -48,7 +48,7 @@ class Settings(ScoreConfig):
         if self.buckets is not None:
             self._require_buckets(self.buckets, lowest)
         if self.bucket_percentiles is not None and self.bucket_language is None:
-            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, as bucket_language=en")
+            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, e.g. bucket_language=en")
 
     def _require_buckets(self, names: list[str], lowest: float) -> None:
         rule = "two names or more that differ, the lowest first, as head,middle,tail"

@@ -28,7 +28,7 @@ class Settings(CountTrainingConfig, NetworkTrainingConfig):
         VerbConfig.__post_init__(self)
         limits = self.lr_range_limits
         rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
-        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as 1e-5,10")
+        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, e.g. 1e-5,10")
         self._require_pruning()
         if not isinstance(self.model, CountModelConfig):
             rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"

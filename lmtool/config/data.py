@@ -80,7 +80,7 @@ class Oov(Enum):
     unk = "unk"
 
 
-LOWERCASE = "true, false, or a language with rules of its own: tr, az or lt"
+LOWERCASE = "true, false, or a language with special rules: tr, az or lt"
 
 
 def require_lowercase(value: object, key: str) -> None:

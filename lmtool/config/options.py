@@ -171,7 +171,7 @@ def places() -> tuple[Place, ...]:
 
 
 def yaml_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return the YAML file of each option and preset of a group, by name. folders: further ones, as --config-dir."""
+    """Return the YAML file of each option and preset of a group, by name. folders: further ones, e.g. --config-dir."""
     files: dict[str, Path] = {}
     for folder in (conf_dir(), *(place.folder for place in places()), *folders):
         for path in _yaml_in(folder / group):
@@ -233,7 +233,7 @@ def _unknown(group: str, kind: str, came_from: str | None, beside: Path | None) 
     if came_from is not None:
         remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
         return f"{group}={kind} came from {came_from}, which is not in use here: {remedy}"
-    return f"{group}.kind={kind}: no option of lmtool answers to it{nearest(kind, kinds(group))}"
+    return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}"
 
 
 def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:

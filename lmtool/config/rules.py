@@ -34,7 +34,7 @@ class Rule:
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
-    outside them. needs: other settings, as KEY=VALUE, of which one must be given if
+    outside them. needs: other settings, KEY=VALUE, of which one must be given if
     this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
     letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
     to read; all others are names and paths (require_text). bare: whether a word of the command line without a key is

@@ -211,7 +211,7 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
     """Return an OmegaConf error in one line: the key and the reason."""
     key = whole_key(error, group) or "a setting"
     if isinstance(error, MissingMandatoryValue):
-        return f"{key} has no value: give one, as {key}=..."
+        return f"{key} has no value: give one, e.g. {key}=..."
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
         return f"no key {key!r}{nearest(str(error.key), keys_beside(error))}"
     if isinstance(error, ValidationError):

@@ -102,7 +102,7 @@ def type_of(hint: Any) -> SettingType:
         items = ITEMS.get(get_args(hint)[0])
         return SettingType(frozenset({"list"}), item=parts[0], words=f"a list of {items}" if items else "a list")
     if kind is dict:
-        return SettingType(frozenset({"dict"}), words="keys with values, as {key: value}")
+        return SettingType(frozenset({"dict"}), words="keys with values, e.g. {key: value}")
     names = frozenset({"None" if hint is NoneType else getattr(hint, "__name__", "Any")})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return SettingType(names, values=tuple(hint.__members__), words=f"one of {', '.join(hint.__members__)}")

@@ -17,7 +17,7 @@ from lmtool.system.process import MAX_THREADS
 
 PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
-WEIGHTS = "null, or a number of 0 or more for each member, as 2,1 or 2:1, divided by their sum"
+WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
@@ -80,7 +80,7 @@ class SeveralModelsConfig(ModelUserConfig):
     def __post_init__(self) -> None:
         ModelUserConfig.__post_init__(self)
         if self.runs is not None and (not self.runs or len(set(self.runs)) < len(self.runs)):
-            raise UserError(f"runs={self.runs}: name one or more that differ, as runs=A,B")
+            raise UserError(f"runs={self.runs}: name one or more that differ, e.g. runs=A,B")
 
 
 @dataclass

@@ -26,11 +26,10 @@ from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, fitted_by
 from lmtool.system.files import atomic_write
 
-_WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_LETTERS = str.maketrans(_WRITTEN)
-_MEANT = {written: letter for letter, written in _WRITTEN.items()}
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_CHARACTERS = {escape: character for character, escape in _ESCAPES.items()}
 _ESCAPE = re.compile(r"\\[\\tnr]")
-_AMBIGUOUS = re.compile(r"[\t\n\r]|\\[\\tnr]")  # in a word that does not stand as it is
+_ESCAPED = re.compile(r"[\t\n\r]|\\[\\tnr]")  # in a word that is not written unchanged
 
 
 def save_words(folder: Path, vocabulary: Vocabulary, tokenizer: str | None) -> None:
@@ -54,11 +53,10 @@ def tokenizer_in(folder: Path) -> str | None:
 
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     """Write a vocabulary, completely or not at all."""
-    pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
-    written = ((word.translate(_LETTERS) if _AMBIGUOUS.search(word) else word, count) for word, count in pairs)
-    lines = (f"{word}\t{count}\n" for word, count in written)
+    escapes = str.maketrans(_ESCAPES)
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(lines)
+        for word, count in zip(vocabulary.words, vocabulary.counts.tolist(), strict=True):
+            file.write(f"{word.translate(escapes) if _ESCAPED.search(word) else word}\t{count}\n")
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
@@ -74,7 +72,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text with counts"
         raise UserError(f"{path} is damaged ({reason}): {REMEDY}") from error
     if "\\" in text:
-        words = [_ESCAPE.sub(lambda match: _MEANT[match[0]], word) for word in words]
+        words = [_ESCAPE.sub(lambda match: _CHARACTERS[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
     if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
         raise UserError(f"{path} is damaged (it is cut off, or was edited): {REMEDY}")

@@ -89,8 +89,11 @@ class Run:
 
         unfinished: without those of the model's files, which a training is about to change.
         """
-        names = (VOCABULARY, TOKENIZER) if unfinished else (VOCABULARY, TOKENIZER, *self.files_of_model())
-        checksums = {name: checksum_of(self.folder / name) for name in names if (self.folder / name).is_file()}
+        model = self.files_of_model()
+        files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *model)]
+        checksums = {name: value for name, value in self.checksums.items() if name not in model}
+        if not unfinished:
+            checksums = {path.name: checksum_of(path) for path in files if path.is_file()}
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
         about = {"format": FORMAT, "version": __version__}
         write_json(self.folder / "run.json", about | values | {"checksums": checksums})

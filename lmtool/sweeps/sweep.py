@@ -47,7 +47,7 @@ class Sweep:
             above = value is None or value > 0 or (name == "launcher.n_jobs" and value < 0)  # from the number of cores
             require(above, f"hydra.{name}", value, "1 or more")
         if (self.folder / "run.json").exists():
-            raise UserError(f"{self.folder} holds a trained model: choose another folder for the sweep, as out=PATH")
+            raise UserError(f"{self.folder} holds a trained model: choose another folder for the sweep, e.g. out=PATH")
         until_end.enter_context(folder_lock(self.folder))
         if not any(map(began, folders(self.folder))):  # the sweep before had only mistakes in its settings
             for job in folders(self.folder):
@@ -137,7 +137,7 @@ def _swept(request: Request, hydra: DictConfig) -> dict[str, int | None]:
             continue
         if override.is_interval_sweep() and restart.is_grid(hydra):
             raise UserError(
-                f"{key}={text}: an interval is for a search: add hydra/sweeper=optuna, or write values, as {key}=1,2 "
+                f"{key}={text}: an interval is for a search: add hydra/sweeper=optuna, or write values, e.g. {key}=1,2 "
                 f"or {key}=range(1,4)"
             )
         values = swept(key, text, request.folders)

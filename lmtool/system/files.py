@@ -75,7 +75,7 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     one. synced=False leaves syncing to the system, for files that can be recomputed: a power failure can truncate them.
     """
     if os.path.isdir(path) or path.name in ("", ".."):
-        raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
+        raise UserError(f"{path} is a folder: name a file, e.g. {path / 'NAME'}")
     if path == Path("-"):
         raise UserError("-: standard output is for to= of lmtool score, surprisal and pairs alone: name a file")
     temporary = path.with_name(f".{path.name}.{unique_tag()}.tmp")

@@ -137,7 +137,8 @@ class BrownTree(TreeConfig):
 
     I is the average mutual information of the clusters of neighboring words. The C most frequent words are clusters;
     each next word is added as one more, and the two clusters merge whose merging loses the least of I. At the end the C
-    clusters merge until one is left: that is the upper tree. The words of each cluster have a Huffman tree.
+    clusters merge until one is left: that is the upper tree. The words of each cluster have a Huffman tree. The
+    function `brown_tree` builds it from any text.
 
     Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
         Computational Linguistics 18, the algorithm for large vocabularies.

@@ -97,7 +97,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     bigram = {"kind": "ngram", "order": 2}
     first = lmtool.train(bigram, corpus, out="bigram")
-    with pytest.raises(lmtool.UserError, match=r"another folder, as out=PATH, or replace it with overwrite=True$"):
+    with pytest.raises(lmtool.UserError, match=r"another folder, e\.g\. out=PATH, or replace it with overwrite=True$"):
         lmtool.train(bigram, corpus, out="bigram")
     assert lmtool.train(bigram, corpus, out="bigram", resume=True).valid_perplexity == first.valid_perplexity
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
@@ -159,7 +159,7 @@ def test_a_networks_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path
         train()
     with pytest.raises(lmtool.UserError, match="remove one of the two"):
         train(resume=True, overwrite=True)
-    with pytest.raises(lmtool.UserError, match="name the run folder, as out=PATH"):
+    with pytest.raises(lmtool.UserError, match=r"name the run folder, e\.g\. out=PATH"):
         lmtool.train(NETWORK, corpus, resume=True)
 
 

@@ -130,7 +130,7 @@ def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
     """Hydra writes its files for each job, when others have run already."""
     request = Request("train", sweep=True)
     full = mistakes.of_sweep(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), request, {})
-    assert str(full) == "cannot use the output folder: No space left on device; choose another folder, as out=FOLDER"
+    assert str(full) == "cannot use the output folder: No space left on device; choose another folder, e.g. out=FOLDER"
     other = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
     assert mistakes.of_sweep(other, request, {}) is None
 

@@ -58,8 +58,8 @@ MISTAKES = {
     "no list": ("defaults: nplm\n", "model/mine', defaults must be a list"),
     "two keys": ("defaults: [{a: b, c: d}]\n", "own/model/mine.yaml:1: no group 'a', of a=b; there are"),
     "circle": ("defaults: [mine]\n", "lead in a circle"),
-    "kind": ("kind: mine\n", "model.kind=mine: no option of lmtool answers to it"),
-    "empty": ("", "model.kind=None: no option of lmtool answers to it"),
+    "kind": ("kind: mine\n", "model.kind=mine: this is not an option"),
+    "empty": ("", "model.kind=None: this is not an option"),
 }
 
 

@@ -146,7 +146,7 @@ def test_buckets_by_a_file_of_percentiles(files: Run) -> None:
     assert "to 9.4444" in files(*line, "bucket_language=en")  # of a third: 3.33 of the 30 from 30 to 60 %
     for words, wrong in (
         ("bucket_language=fr", "bucket_language=fr: cutoff.csv has the columns de, en"),
-        ("", "bucket_percentiles=cutoff.csv: name its column, as bucket_language=en"),
+        ("", "bucket_percentiles=cutoff.csv: name its column, e.g. bucket_language=en"),
         ("bucket_language=en bucket_quantiles=[0.3,0.995]", "0.995]: cutoff.csv has those from 0 to 0.99"),
         ("bucket_language=en bucket_limits=[1,2]", "bucket_percentiles=cutoff.csv: cannot be used with bucket_limits="),
     ):

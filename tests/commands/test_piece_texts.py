@@ -17,9 +17,9 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.surprisal import _masks
 from lmtool.language_model import LanguageModel
+from lmtool.sampling import WholeCharacters
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
-from lmtool.whole_characters import WholeCharacters
 from tests.conftest import answer
 from tests.languages import LANGUAGES
 

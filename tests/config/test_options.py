@@ -26,6 +26,7 @@ MAY_NAME = {
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
     "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",
+    "lmtool/commands/check.py": "it prints a command with settings that fit a text",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
@@ -153,7 +154,7 @@ def test_presets_say_only_what_differs() -> None:
 
 
 def test_what_no_option_answers_to_is_refused() -> None:
-    with pytest.raises(UserError, match=r"smoother.kind=witten_bel: no option .*did you mean witten_bell"):
+    with pytest.raises(UserError, match=r"smoother.kind=witten_bel: this is not an option.*did you mean witten_bell"):
         settings_class("smoother", "witten_bel")
     with pytest.raises(UserError, match=r"model.kind=\.\./nplm"):
         settings_class("model", "../nplm")

@@ -137,7 +137,7 @@ class Settings:
         ({"factors": [1, "x"]}, "factors[1]=x: must be a number"),
         ({"prune": ["x"]}, "prune[0]=x: must be a whole number"),
         ({"weights": {"a": "x"}}, "weights.a=x: must be a whole number"),
-        ({"weights": 3}, "weights=3: must be keys with values, as {key: value}"),
+        ({"weights": 3}, "weights=3: must be keys with values, e.g. {key: value}"),
         ({"text": [True]}, "text=[True]: must be text"),
         ({"inner": {"depth": "x"}}, "inner.depth=x: must be a whole number"),
         ({"given": "x"}, "given=x: must be a whole number"),

@@ -181,7 +181,7 @@ def test_a_word_known_in_another_form_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["de", 1, None])
 def test_other_languages_have_no_rules(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"lowercase=.*: must be true, false, or a language with rules of its own"):
+    with pytest.raises(UserError, match=r"lowercase=.*: must be true, false, or a language with special rules"):
         Corpus.from_texts(["a"], lowercase=value, store_dir=tmp_path)
 
 

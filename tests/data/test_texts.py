@@ -106,7 +106,7 @@ def test_the_settings_of_any_store(toy: Corpus) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"train": "the cat sat"}, r"train='the cat sat': must be a list of sentences, as train=text\.splitlines\(\)"),
+    ({"train": "the cat sat"}, r"train='the cat sat': must be a list of sentences, e.g. train=text\.splitlines\(\)"),
     ({"train": b"the cat"}, "train=b'the cat': must be a list of sentences"),
     ({"train": None}, "train=None: must be sentences"),
     ({"train": 3}, "train=3: must be sentences"),

@@ -180,7 +180,7 @@ def test_what_is_wrong_with_ones_own(lmtool: Run, tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "mine.yaml").write_text("kind: mine\n")
     line = ("train", "model=ngram", "data=toy", "smoother=mine")
-    assert "smoother.kind=mine: no option of lmtool answers to it" in lmtool(*line, "--config-dir", "own", code=2)
+    assert "smoother.kind=mine: this is not an option" in lmtool(*line, "--config-dir", "own", code=2)
     (own / "mine.py").write_text("1 / 0\n")
     said = lmtool(*line, "--config-dir", "own", code=2)
     assert "mine.py" in said and "options=" in said  # its Python file is not run unless the folder is named

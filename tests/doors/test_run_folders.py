@@ -74,9 +74,9 @@ def test_tags_in_what_is_saved_beside_a_run(file: str, theirs: Path, lmtool: Run
 
 
 SETTINGS: list[tuple[dict[str, object], str]] = [
-    ({"kind": "os"}, "no option of lmtool answers to it"),
-    ({"kind": "../../evil"}, "no option of lmtool answers to it"),
-    ({"kind": "ngram.__class__"}, "no option of lmtool answers to it"),
+    ({"kind": "os"}, "this is not an option"),
+    ({"kind": "../../evil"}, "this is not an option"),
+    ({"kind": "ngram.__class__"}, "this is not an option"),
     ({"_target_": "os.mkdir"}, "no key 'model._target_'"),
     ({"order": "${oc.env:HOME}"}, "order=${oc.env:HOME}: must be a whole number"),
 ]

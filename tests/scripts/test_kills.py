@@ -179,7 +179,7 @@ def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    line = "lmtool: cannot use the output folder: File too large; choose another folder, as out=FOLDER\n"
+    line = "lmtool: cannot use the output folder: File too large; choose another folder, e.g. out=FOLDER\n"
     assert done.stderr == line
 
 

@@ -360,7 +360,7 @@ def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
         )  # fmt: skip
         long = holder(Path(folder, "0/.job.lock"))
         killed_afterwards.extend([process.pid, long])
-        while not Path(folder, "1/job.json").exists():
+        while not (Path(folder, "0/job.json").exists() and Path(folder, "1/job.json").exists()):
             time.sleep(0.05)
         return process, long
 
@@ -426,7 +426,7 @@ def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
         (("smoother=glob(wb*)",), "smoother=glob(wb*): nothing to try: glob() matches options of a group"),
         (("model.order=glob(*)",), "model.order=glob(*): nothing to try"),
         (("smoother=glob(*)", "hydra/sweeper=optuna"), "in a sweep without optuna"),
-        (("model.order=interval(1,3)",), "add hydra/sweeper=optuna, or write values, as model.order=1,2 or model."),
+        (("model.order=interval(1,3)",), "add hydra/sweeper=optuna, or write values, e.g. model.order=1,2 or model."),
     ],
 )
 def test_launchers_mistaken(words: tuple[str, ...], said: str, lmtool: Run) -> None:

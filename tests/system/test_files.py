@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_folder_in_place_of_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    with pytest.raises(UserError, match=r" is a folder: name a file, as .*NAME$"), atomic_write(Path(name)):
+    with pytest.raises(UserError, match=r" is a folder: name a file, e\.g\. .*NAME$"), atomic_write(Path(name)):
         raise AssertionError("nothing is to be written")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

@@ -109,7 +109,7 @@ class Source:
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
     """Return where train ends and where valid ends among `total` items; test is the rest.
 
-    Sizes below 1 are fractions of the total; their ends are rounded down, as .8 n and .9 n. One of the sizes may be
+    Sizes below 1 are fractions of the total; their ends are rounded down, e.g. 0.8 n and 0.9 n. One of the sizes may be
     None: then test is as large as valid.
     """
 

@@ -96,7 +96,7 @@ class HubData(DataConfig):
                 first = end - int(split * train.num_rows)
                 parts[name], end = train.select(range(first, end)), first
         if "valid" not in parts:
-            raise UserError("data.valid_split=null: name a split, or a share of train, as data.valid_split=0.05")
+            raise UserError("data.valid_split=null: name a split, or a share of train, e.g. data.valid_split=0.05")
         parts["train"] = train.select(range(end)) if end < train.num_rows else train
         return {name: parts[name] for name in ("train", "valid", "test") if name in parts}
 

@@ -107,7 +107,7 @@ class TextData(DataConfig):
     def _sources(self) -> dict[str, list[str]]:
         """Return the names of the files of each source of train, of one text under "train"."""
         if self.train is None:
-            raise UserError("data.train has no file: give one, as data.train=train.txt")
+            raise UserError("data.train has no file: give one, e.g. data.train=train.txt")
         sources = self.train if isinstance(self.train, dict) else {"train": self.train}
         return {source: _listed(names) for source, names in sources.items()}
 

@@ -122,7 +122,7 @@ def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
-        raise UserError(f"{split}={items!r:.40}: must be a list of sentences, as {split}={remedy}")
+        raise UserError(f"{split}={items!r:.40}: must be a list of sentences, e.g. {split}={remedy}")
     check = marks_refused(data)
     for number, item in enumerate(items, start=1):
         where = f"{split}, sentence {number:,}"

@@ -44,7 +44,7 @@ class CountMergingConfig(SmootherConfig):
 
     kind: str = "count_merging"
     tune_on: str = MISSING
-    source_weights: Any = setting(None, said="null, or a number above 0 for each source, as {news: 2, books: 1}")
+    source_weights: Any = setting(None, said="null, or a number above 0 for each source, e.g. {news: 2, books: 1}")
 
     def __post_init__(self) -> None:
         given = self.source_weights
