@@ -369,12 +369,12 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     ]
     valid, test, jobs = summary(entries).parts
     assert valid == Table(
-        ["run", "perplexity"],
-        [["c", 11.0], ["a", 12.0], ["none", math.inf]],
+        ["run", "perplexity", "bits per token"],
+        [["c", 11.0, math.log2(11)], ["a", 12.0, math.log2(12)], ["none", math.inf, math.inf]],
         title="toy, valid",
-        unnormalized=[["stupid", 2.0]],
+        unnormalized=[["stupid", 2.0, 1.0]],
     )
-    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", 14.0]]
+    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", 14.0, math.log2(14)]]
     assert isinstance(jobs, Table) and (jobs.title, jobs.folded) == ("", "1 jobs of sweeps: toy, test")
     text = page("t", "i", [Section("Runs", [valid])])
     assert "<h3>toy, valid</h3>" in text
