@@ -16,7 +16,7 @@ import torch
 from measure_speed import FULL
 from measure_texts import calls_of_ngrams
 from measuring import head, parts, ptb_lines, row, store_of, turns, use_threads
-from network_steps import engine, network
+from network_steps import OUTPUTS, engine, network
 from numba import njit
 
 import lmtool
@@ -32,8 +32,7 @@ EXP, TANH = 24, 34  # operations of _fast_math.exp_below; of tanh there, with it
 LINE, ENTRY = 64, 32  # bytes; of an n-gram in a hash table with slots of 16 bytes, half of them full
 WORDS, SHAPES = 10_000, [(1024, 512), (1024, 100), (32, 512), (32, 100)]  # O; B and H of the products
 SIZES = 1 << 22, 1 << 27, 1 << 30  # bytes: weights of 30/100, n-grams of the Penn Treebank, beyond any cache
-LAYERS = [(name, 4096) for name in ("hierarchical", "morin_bengio", "nce", "sampled", "adaptive", "classes")]
-LAYERS += [("hierarchical", 1024), ("nce", 1024)]
+BATCHES = [(name, 4096) for name in OUTPUTS if name != "softmax"] + [("hierarchical", 1024), ("nce", 1024)]
 
 
 class Needs(NamedTuple):
@@ -191,7 +190,7 @@ def _read(table: Any, places: Any, first: int, last: int) -> Any:
 def _networks() -> Iterator[Row]:
     """Yield training steps by precision=auto: those of `speed` and `layers`, and an LSTM's."""
     works = [(name, text, network("softmax", *sizes[:2], sizes[3], sizes[2])) for name, (text, *sizes) in FULL.items()]
-    works += [(f"{each}, 30/100, batch {batch:,}", "ptb", network(each, 30, 100, batch)) for each, batch in LAYERS]
+    works += [(f"{each}, 30/100, batch {batch:,}", "ptb", network(each, 30, 100, batch)) for each, batch in BATCHES]
     for text in ("ptb", "names"):
         measuring.lmtool("preprocess", f"data={text}")
     stop = StopRequest()

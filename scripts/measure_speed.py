@@ -25,7 +25,7 @@ from measuring import (
     turns,
     use_threads,
 )
-from network_steps import built, lmtool_step, network, precisions, pytorch_step, with_ratios
+from network_steps import OUTPUTS, built, lmtool_step, network, precisions, pytorch_step, with_ratios
 
 from lmtool.data.corpus import Corpus
 from lmtool.neural.checks import require_hidden, require_ids
@@ -42,14 +42,14 @@ FULL = {
     "10,000 words, 128/512, batch 32": ("ptb", 128, 512, 5, 32),
     "28 letters, 10/200, batch 32": ("names", 10, 200, 3, 32),
 }
-LAYERS = "hierarchical", "nce", "sampled", "classes", "adaptive"
+SPARED = [name for name in OUTPUTS if name not in ("softmax", "morin_bengio")]  # layers that score some words alone
 # Works of `contention`, commands: a text and the words of a training, or those of another command.
 WORKS: dict[str, list[str]] = {
     **{
         name: ["train", f"data={text}", *network("softmax", embed, hidden, batch, context)]
         for name, (text, embed, hidden, context, batch) in FULL.items()
     },
-    **{f"{layer}, 30/100, batch 1,024": ["train", "data=ptb", *network(layer, 30, 100, 1024)] for layer in LAYERS},
+    **{f"{layer}, 30/100, batch 1,024": ["train", "data=ptb", *network(layer, 30, 100, 1024)] for layer in SPARED},
     "sampled, 28 letters, 16/64, batch 512": [
         *("train", "data=names", *network("sampled", 16, 64, 512, 3), "output.num_samples=28")
     ],
@@ -156,7 +156,7 @@ def checks() -> None:
     use_threads(1)
     head("output layer", "batch", "checks, us", "step, us", "share, %", numbers=4)
     for batch in (32, 1024):
-        for name in (*LAYERS, "softmax"):
+        for name in (*SPARED, "softmax"):
             with Corpus.open(store_of("ptb")) as corpus:
                 model = built(corpus, network(name, 30, 100, batch))[1]
             layer, encoder = model.output, model.encoder

@@ -20,6 +20,7 @@ from lmtool.cli.running import composed
 from lmtool.cli.words import requested
 from lmtool.commands.train import Settings as TrainSettings
 from lmtool.config.compose import own_part
+from lmtool.config.options import kinds
 from lmtool.config.settings import typed
 from lmtool.data.corpus import Corpus
 from lmtool.neural.build import build_neural
@@ -31,15 +32,15 @@ from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes
 
 Step = Callable[[], object]
-OUTPUTS = {
-    "softmax": [],
+# Words for an output layer, beside output=NAME.
+NEEDS = {
     "hierarchical": ["tree=huffman"],
     "morin_bengio": ["tree=huffman", "output.nodes=morin_bengio", "model.layers=0"],
     "nce": ["output.num_noise=100"],
     "sampled": ["output.num_samples=1000"],
     "adaptive": ["output.cutoffs=[2000,5000]"],
-    "classes": [],
 }
+OUTPUTS = [*kinds("output"), "morin_bengio"]
 # The network of Bengio et al. (2003) with SGD, without what was added to model=nplm later.
 PAPER = ["model=nplm", "model.gated=false", "model.layer_norm=false", "model.activation=tanh", "model.tied=false"]
 PAPER += ["model.fofe_window=0", "model.across_sentences=false", "model.dropout=0", "model.input_dropout=0"]
@@ -56,7 +57,7 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
         sizes += [f"output.hidden_dim={hidden}", f"output.node_dim={embed}"]
     kind = "hierarchical" if layer == "morin_bengio" else layer
     batches = [f"training.batch_size={batch}", "training.precision=fp32"]
-    return [*PAPER, f"output={kind}", *OUTPUTS[layer], *sizes, *batches]
+    return [*PAPER, f"output={kind}", *NEEDS.get(layer, []), *sizes, *batches]
 
 
 def settings_of(*words: str) -> Any:

@@ -31,6 +31,7 @@ from tests.skips import (  # noqa: F401
     pytest_runtest_setup,
 )
 
+Run = Callable[..., str]  # the fixture lmtool: runs a command line
 ROOT = Path(__file__).resolve().parent.parent
 of_torch_2_13 = pytest.mark.skipif(
     [int(part) for part in version("torch").split(".")[:2]] < [2, 13], reason="torch drew other numbers before 2.13"
@@ -157,6 +158,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def result(folder: str | Path) -> dict[str, Any]:
+    """result.json of a folder."""
+    found: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
 def answer() -> dict[str, Any]:
     """result.json of the only command so far, which is then forgotten."""
     (path,) = Path("outputs").glob("*/*/result.json")
@@ -174,9 +181,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def lmtool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., str]]:
+def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Run a command line in this process from an empty folder; gives what it printed, checks its exit code."""
     from lmtool.cli.command_line import main
 

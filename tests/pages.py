@@ -21,12 +21,13 @@ GUIDES = ROOT / "docs" / "guides"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page: its text, its language, and the number of its first line."""
+    """A fenced block of a page: the number of its first line, its language, its text, and the comment before it."""
 
     page: Path
     line: int
     language: str
     text: str
+    mark: str
 
     @property
     def place(self) -> str:
@@ -46,11 +47,11 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path, *languages: str) -> Iterator[Block]:
-    """Yield the blocks of some languages."""
+    """Yield the blocks of some languages, or all."""
     text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.M | re.S):
-        if found[1] in languages:
-            yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+    for found in re.finditer(r"(?:^<!-- ([^\n]*?) -->\n+)?^```(\w+)\n(.*?)^```$", text, flags=re.M | re.S):
+        if found[2] in languages or not languages:
+            yield Block(page, text.count("\n", 0, found.start(3)) + 1, found[2], found[3], found[1] or "")
 
 
 def indented(page: Path) -> str:

@@ -15,51 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmtool.config.groups import EncoderConfig
-from lmtool.neural import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
-    Encoder,
-    FullSoftmax,
-    HierarchicalSoftmax,
-    MorinBengioNodes,
-    NCELoss,
-    OutputLayer,
-    RowAdagrad,
-    RowAdam,
-    RowSGD,
-    SampledSoftmax,
-)
-from lmtool.neural.encoders.options import CbowModel, LblModel
+from lmtool.neural import OutputLayer, RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.optimizers.base import RowOptimizer
-from lmtool.trees import Tree, from_codes, huffman_tree
-from tests.conftest import nplm
+from lmtool.trees import huffman_tree
+from tests import options
 
 O, D, B = 23, 6, 5  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
 TREE = huffman_tree(COUNTS)
-SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
+LAYERS = [*options.LAYERS, "softmax, large", "hierarchical, one word"]
 
 
-def morin_bengio(tree: Tree) -> HierarchicalSoftmax:
-    nodes = MorinBengioNodes(D, torch.zeros(tree.nodes), hidden_dim=5, node_dim=4)
-    return HierarchicalSoftmax(D, tree, nodes=nodes)
+def output_layer(name: str) -> OutputLayer:
+    """A form of an output layer over 23 words, or over 1,000 if it is large."""
+    return options.output_layer(name.removesuffix(", large"), D, torch.ones(1000) if "large" in name else COUNTS)
 
 
-LAYERS: dict[str, Callable[[], OutputLayer]] = {
-    "full": lambda: FullSoftmax(D, COUNTS),
-    "full, large": lambda: FullSoftmax(D, torch.ones(1000)),
-    "hierarchical": lambda: HierarchicalSoftmax(D, TREE, COUNTS),
-    "morin_bengio": lambda: morin_bengio(TREE),
-    "several codes": lambda: HierarchicalSoftmax(D, SEVERAL),
-    "several codes, morin_bengio": lambda: morin_bengio(SEVERAL),
-    "one word": lambda: HierarchicalSoftmax(D, from_codes([(0, "")])),
-    "nce": lambda: NCELoss(D, COUNTS, noise=7),
-    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, learn_normalizer=True),
-    "sampled": lambda: SampledSoftmax(D, COUNTS, samples=7),
-    "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2.0),
-    "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(O) % 5),
-}
 # What is done to hidden [B, D] and words [B] that fit, and what the error says; None where the numbers stay the same.
 WORDS: dict[str, tuple[Callable[[Tensor, int], Any], str | None]] = {
     "as they are": (lambda y, words: y, None),
@@ -128,7 +99,7 @@ def compared(where: str, found: list[Tensor] | str, wanted: list[Tensor] | str |
 def walk_layer(name: str) -> Iterator[str]:
     """What is wrong with a layer: with each of its methods, for each of the changed arguments."""
     torch.manual_seed(0)
-    layer = LAYERS[name]()
+    layer = output_layer(name)
     h, y = hidden_and_words(layer)
     words = layer.word_count or 1
     of_words = {"forward": layer, "log_prob": layer.log_prob, "unnormalized_log_prob": layer.unnormalized_log_prob}
@@ -177,19 +148,9 @@ def walk_layer(name: str) -> Iterator[str]:
         yield f"{name}.sample of NaN: {sampled}"
 
 
-def encoder(name: str) -> Encoder:
-    configs: dict[str, EncoderConfig] = {
-        "nplm": nplm(),
-        "history": nplm(fofe_window=5),
-        "lbl": LblModel("lbl", 3, 6, False, 0.0, False),
-        "cbow": CbowModel("cbow", 3, 6, False, 0.0),
-    }
-    return configs[name].build(O, tied=False, sparse=False)
-
-
 def walk_encoder(name: str) -> Iterator[str]:
     torch.manual_seed(0)
-    one = encoder(name)
+    one = options.encoder(name).build(O, tied=False, sparse=False)
     size = one.context_size
     contexts = torch.arange(4 * size).reshape(4, size) % O
     wanted = outcome(one, contexts)
@@ -249,12 +210,9 @@ def walk_optimizer(name: str) -> Iterator[str]:
         yield from compared(f"{name}, state", outcome(both[0].step), None, error)
 
 
-ENCODERS = ("nplm", "history", "lbl", "cbow")
-
-
 def walk_layers_and_encoders() -> list[str]:
     """What is wrong with any of them."""
     return [
         *(wrong for name in LAYERS for wrong in walk_layer(name)),
-        *(wrong for name in ENCODERS for wrong in walk_encoder(name)),
+        *(wrong for name in options.ENCODERS for wrong in walk_encoder(name)),
     ]

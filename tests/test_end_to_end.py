@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
 from lmtool.system.checksums import seal
+from tests.conftest import Run, result
 from tests.forked import run_forked
 
-Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def test_preprocess_train_eval_ensemble(lmtool: Run) -> None:

@@ -161,14 +161,10 @@ class CachedMixture(LinearMixture):
         super().__init__(members, weights, special_tokens, (len(members) + 1,))
         total, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
         self.static_weights = self.weights[:-1] / total if total > 0 else equal
-        self.cache = cache
+        self.cache, self.dynamic = cache, True
 
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.static_weights
-
-    @property
-    def dynamic(self) -> bool:
-        return True
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return self._mixed(log_probs, self.cache.log_prob(text), text.text_offsets[:-1])

@@ -137,6 +137,9 @@ def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, 
 class MixedModel(LanguageModel):
     """M language models with weights, as one model. A subclass says how log-probabilities are combined."""
 
+    vocabulary_size: int = 0
+    context_size: int | None = None
+    across_sentences = normalized = dynamic = False
     weights_sum_to_one = True
 
     def __init__(
@@ -152,26 +155,11 @@ class MixedModel(LanguageModel):
         where, shape = f"{type(self).__name__}: weights", shape or (len(members),)
         self.members, self.special_tokens = members, special_tokens
         self.weights = checked_weights(where, weights, shape, sum_to_one=self.weights_sum_to_one)
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.members[0].vocabulary_size
-
-    @property
-    def context_size(self) -> int | None:
-        return longest_context(self.members)
-
-    @property
-    def across_sentences(self) -> bool:
-        return any(member.across_sentences for member in self.members)
-
-    @property
-    def normalized(self) -> bool:
-        return all(member.normalized for member in self.members)
-
-    @property
-    def dynamic(self) -> bool:
-        return any(member.dynamic for member in self.members)
+        self.vocabulary_size, self.context_size = members[0].vocabulary_size, longest_context(members)
+        self.across_sentences = any(member.across_sentences for member in members)
+        # Weights that need not sum to one have a normalization over the whole vocabulary.
+        self.normalized = not self.weights_sum_to_one or all(member.normalized for member in members)
+        self.dynamic = any(member.dynamic for member in members)
 
     @abstractmethod
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:

@@ -162,10 +162,6 @@ class LogLinear(MixedModel):
 
     weights_sum_to_one = False
 
-    @property
-    def normalized(self) -> bool:
-        return True
-
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)
         # No contexts are a chunk, too: it has the shape of their distributions.

@@ -69,6 +69,8 @@ class OverVocabulary(LanguageModel):
 
     vocabulary_size: int = 0
     context_size: int | None = None
+    context_classes: int | None = None
+    hidden_dim: int | None = None
     across_sentences = normalized = dynamic = False
 
     def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
@@ -78,6 +80,7 @@ class OverVocabulary(LanguageModel):
         self._read: tuple[Split, Split] | None = None
         self.vocabulary_size, self.context_size = len(vocabulary), model.context_size
         self.across_sentences, self.normalized, self.dynamic = model.across_sentences, model.normalized, model.dynamic
+        self.context_classes, self.hidden_dim = model.context_classes, model.hidden_dim
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)
@@ -89,20 +92,12 @@ class OverVocabulary(LanguageModel):
         log_prob = self.model.log_prob_candidates(self._ids[contexts], self._ids[candidates])
         return log_prob + self._log_share[candidates]
 
-    @property
-    def context_classes(self) -> int | None:
-        return self.model.context_classes
-
     def context_lengths(self, contexts: IntArray) -> IntArray:
         return self.model.context_lengths(self._ids[self._checked_contexts("context_lengths", contexts)])
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
         targets = self._checked_words("matched_lengths: targets", targets, (len(contexts),))
         return self.model.matched_lengths(self._ids[contexts], self._ids[targets])
-
-    @property
-    def hidden_dim(self) -> int | None:
-        return self.model.hidden_dim
 
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
         return self.model.hidden(self._ids[self._checked_contexts("hidden", contexts)])

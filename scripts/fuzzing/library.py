@@ -105,11 +105,10 @@ BY_TYPE = {
     "[RunLike": "runs", "RunLike": "run", "Path": "path", "Tree": "tree", "Array": "ids", "Sequence": "list",
     "bool": "bool", "float": "float", "int": "int", "Tensor": "ids", "Option": "option", "Mapping": "training",
 }
-LAYERS = {  # with right arguments
-    "FullSoftmax": "4, [5, 3, 1, 1, 1, 1]", "HierarchicalSoftmax": "4, tree",
-    "NCELoss": "4, [5, 3, 1, 1, 1, 1], noise=3",
-    "SampledSoftmax": "4, [5, 3, 1, 1, 1, 1], samples=3", "ClassSoftmax": "4, [5, 3, 1, 1, 1, 1], classes",
-    "AdaptiveSoftmax": "4, [5, 3, 1, 1, 1, 1], cutoffs=[2, 4]",
+# Arguments of output layers that fit six words.
+FITTING = {
+    "dim": "4", "counts": "[5, 3, 1, 1, 1, 1]", "tree": "tree", "classes": "classes", "noise": "3", "samples": "3",
+    "cutoffs": "[2, 4]",
 }
 METHODS = ["forward", "log_dist", "log_prob", "sample", "top", "unnormalized_log_prob", "log_partition", "loss_with",
            "sparse_parameters", "word_vectors"]  # of layers
@@ -129,6 +128,19 @@ ALWAYS = {
 
 
 @cache
+def layers() -> dict[str, str]:
+    """Return right arguments of each output layer."""
+    from lmtool import neural
+
+    found = {name: getattr(neural, name) for name in neural.__all__}
+    return {
+        name: ", ".join(f"{key}={FITTING[key]}" for key in inspect.signature(kind).parameters if key in FITTING)
+        for name, kind in found.items()
+        if inspect.isclass(kind) and issubclass(kind, neural.OutputLayer) and kind is not neural.OutputLayer
+    }
+
+
+@cache
 def targets() -> dict[str, Callable[..., Any] | None]:
     """Return what is called, by its expression; None: an attribute."""
     import lmtool
@@ -137,9 +149,9 @@ def targets() -> dict[str, Callable[..., Any] | None]:
     found: dict[str, Any] = {}
     for place, module, names in (("lmtool", lmtool, lmtool.__all__), ("trees", trees, trees.__all__)):
         found |= {f"{place}.{name}": getattr(module, name) for name in names if name.islower()}
-    neural_names = [*LAYERS, "clip_gradients", "RowSGD", "RowAdagrad", "RowAdam"]
+    neural_names = [*layers(), "clip_gradients", "RowSGD", "RowAdagrad", "RowAdam"]
     found |= {f"neural.{name}": getattr(neural, name) for name in neural_names}
-    for name in LAYERS:
+    for name in layers():
         layer = getattr(neural, name)
         found |= {f"neural.{name}().{member}": getattr(layer, member) for member in METHODS if hasattr(layer, member)}
     classes = [("corpus", lmtool.Corpus), ("tree", trees.Tree), ("tree1", trees.Tree)]
@@ -174,11 +186,11 @@ def calls(draw: st.DrawFn, commands: bool) -> str:
     if "settings" in inspect.signature(function).parameters:
         settings = draw(st.lists(typed_setting(VERB_OF.get(name, name)), max_size=2))
         given = ", ".join([*filter(None, [given]), *(f"**{{{key!r}: {literal(value)}}}" for key, value in settings)])
-    if name in LAYERS:
+    if name in layers():
         then = draw(arguments(known["neural.FullSoftmax().forward"], {}, wrong))
         return f"{target}({given})({then}){draw(st.sampled_from(['', '.backward()']))}"
     if target.startswith("neural.") and "()" in target:  # a method of a layer
-        target = target.replace("()", f"({LAYERS[target.split('.')[1][:-2]]}){draw(st.sampled_from(CASTS))}")
+        target = target.replace("()", f"({layers()[target.split('.')[1][:-2]]}){draw(st.sampled_from(CASTS))}")
     after = ".step()" if name.startswith("Row") else ""
     return f"list({target}({given}))" if name == "score_texts" else f"{target}({given}){after}"
 

@@ -24,7 +24,8 @@ import lmtool
 from fuzzing.campaign import Generator, try_all
 from fuzzing.child import draw_no_curves
 from lmtool import States
-from lmtool.config.options import kinds
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.options import kinds, settings_class
 from lmtool.config.types import SettingType, option_types
 from lmtool.ngram.files.arpa_model import write_arpa
 from lmtool.system import parallel
@@ -32,7 +33,7 @@ from lmtool.system import parallel
 LIMIT = 40  # seconds
 BUDGET = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_tokens": 0}
 WORDS = ["a", "b", "c", "d", "e", "ünï", "<unk>", "f", "g", "h"]
-COUNT_MODELS = ["ngram"] * 6 + ["class_ngram", "skip_ngram"]
+COUNT_MODELS = [name for name in kinds("model") if issubclass(settings_class("model", name), CountModelConfig)]
 # Options that read files or several sources, and settings that do.
 LEFT_OUT = {"file", "wordnet", "count_merging", "kind", "run", "path", "folder", "representation", "tune_on"}
 LEFT_OUT |= {"init_std"}  # weights of 2 give logits near 850, whose sums float32 has to fewer digits than are compared
@@ -79,7 +80,7 @@ def values_of(key: str, type: SettingType) -> list[Any]:
 @st.composite
 def ngrams(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the settings of a count-based model."""
-    model = {"order": draw(st.integers(1, 5))} | draw(option("model", COUNT_MODELS))
+    model = {"order": draw(st.integers(1, 5))} | draw(option("model", COUNT_MODELS + ["ngram"] * 5))
     settings = {"model": model, "smoother": draw(option("smoother"))}
     cutoffs = draw(st.sampled_from([[0, 1, 1, 1, 1], [0, 0, 1, 2, 2], [0, 0, 9, 9, 9]]))[: model["order"]]
     smaller = {"prune_counts": cutoffs, "prune_entropy": draw(st.sampled_from([1e-9, 1e-3, 0.1, 0.9])), "quantize": 5}

@@ -6,7 +6,6 @@ import json
 import math
 import runpy
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -16,11 +15,11 @@ import pytest
 import lmtool as python
 from tests.commands.test_arpa_alone import ARPA
 from tests.commands.test_pairs import PAIRS, lines
+from tests.conftest import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the harness and what it imports
 needs_harness = pytest.mark.tool("lm_eval")
 
-Run = Callable[..., str]
 # The template of lm-eval's tasks of BLiMP, on a local file.
 TASK = """task: local_pairs
 dataset_path: json

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,8 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.terminal import close_words
 from lmtool.text_model import TextModel
 from lmtool.trees import huffman_tree
-from tests.conftest import answer, neural
-from tests.test_contract import several_codes
-
-Run = Callable[..., str]
+from tests.conftest import Run, answer, neural
+from tests.options import several_codes
 
 # predict
 
@@ -215,16 +212,10 @@ def test_load_is_found_when_it_is_asked_for() -> None:
 
 
 MISTAKES = [
-    ("predict the run=kn3 top=0", ["top=0", "1 or more"]),
     ("predict the run=kn3 oov=skip", ["oov", "error, unk"]),
     ("predict cta run=kn3", ["cta is not in the vocabulary", "cat"]),
     ("predict", ["text has no value"]),
     ("predict the cat run=kn3", ["'the' and 'cat'", "quotes"]),
-    ("generate run=kn3 temperature=-1", ["temperature=-1.0", "0 or more"]),
-    ("generate run=kn3 top_p=0", ["top_p=0.0", "above 0"]),
-    ("generate run=kn3 top_p=1.1", ["top_p=1.1", "at most 1"]),
-    ("generate run=kn3 count=0", ["count=0", "1 or more"]),
-    ("generate run=kn3 seed=-1", ["seed=-1", "0 or more"]),
     ("neighbors", ["words has no value"]),
     ("neighbors words=[]", ["words=[]", "lmtool neighbors value"]),
     ("neighbors cat run=kn3", ["kn3 is not a neural model"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import as_settings, quoted, split_line
 from lmtool.errors import UserError
-from tests.conftest import answer
-
-Run = Callable[..., str]
-
+from tests.conftest import Run, answer
 
 TEXTS = [
     *(

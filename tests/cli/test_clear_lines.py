@@ -19,8 +19,7 @@ TWO = "word\tlog10p\na\t-1.2\n</s>\t-0.4\nb\t-1\n</s>\t-0.1\n"
 
 
 @pytest.fixture
-def scores(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def scores(lmtool: Callable[..., str]) -> Callable[..., str]:
     for name, text in {"one.tsv": ONE, "two.tsv": TWO, "de.arpa": ARPA}.items():
         Path(name).write_text(text)
     return lmtool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,9 +19,7 @@ from lmtool.commands import verbs
 from lmtool.config import compose
 from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
-from tests.conftest import fresh_process
-
-Run = Callable[..., str]
+from tests.conftest import Run, fresh_process
 
 
 def test_overview_and_version(lmtool: Run) -> None:
@@ -56,11 +53,8 @@ MISTAKES = [
     ("train optim.lr=abc", ["optim.lr=abc: ", "must be a number"]),
     ("train optim.lr=-1", ["optim.lr=-1.0", "above 0"]),
     ("train data.vocabulary.unit=xx", ["data.vocabulary.unit", "word, char"]),
-    ("train model.context_size=0", ["model.context_size=0", "1 or more"]),
-    ("train model=ngram model.order=0 data=toy", ["model.order=0", "from 1 to 16"]),
     ("train model.hidden_dim=0 data=toy", ["model.hidden_dim=0: must be 1 or more; no hidden layer is model.layers=0"]),
     ("train model=ngram smoother.discounts=.75 data=toy", ["[D1,D2,D3+]", "one discount", "smoother=kneser_ney"]),
-    ("train model=ngram model.order=50 data=toy", ["model.order=50", "from 1 to 16"]),
     ("train smoother=modified_kneser_ney", ["smoother=", "not used", "model=nplm"]),
     ("train model=ngram smoother=wb", ["smoother=wb", "did you mean witten_bell?"]),
     ("train model=ngram optim.lr=3", ["optim.lr=3", "not used"]),
@@ -80,7 +74,6 @@ MISTAKES = [
     ("completion tcsh", ["bash", "zsh", "fish"]),
     ("completion", ["completion: name a shell"]),
     ("-m completion", ["bash", "zsh", "fish"]),
-    ("train threads=0", ["threads=0", "from 1 to 1024"]),
 ]
 
 
@@ -123,19 +116,16 @@ def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -
     assert len(seen) == 1
 
 
-def test_a_yaml_that_sweeps_is_heard(lmtool: Run, tmp_path: Path) -> None:
+def test_a_yaml_that_sweeps_is_heard(tmp_path: Path) -> None:
     """python -O leaves out the assertion by which Hydra tells that a line is no single run."""
     (tmp_path / "mine" / "experiment").mkdir(parents=True)
     (tmp_path / "mine" / "experiment" / "orders.yaml").write_text(
         "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      model.order: 1,2\n"
     )
-    line = ["train", "options=mine", "+experiment=orders", "model=ngram", "data=toy"]
-    lmtool(*line, "hydra.sweep.dir=plain")
-    command = [sys.executable, "-O", "-m", "lmtool", *line, "hydra.sweep.dir=without"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    line = ["train", "options=mine", "+experiment=orders", "model=ngram", "data=toy", "hydra.sweep.dir=sweep"]
+    done = subprocess.run([sys.executable, "-O", "-m", "lmtool", *line], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for folder in ("plain", "without"):
-        assert {path.parent.name for path in tmp_path.glob(f"{folder}/*/run.json")} == {"0", "1"}
+    assert {path.parent.name for path in tmp_path.glob("sweep/*/run.json")} == {"0", "1"}
     assert not list(tmp_path.glob("outputs/**/run.json"))
 
 
@@ -206,10 +196,6 @@ def test_every_option_opens_with_the_command_that_uses_it() -> None:
         assert (
             f"{group}={path.stem}" in first or group == "training" or (group, path.stem in first) == ("tracker", True)
         )
-    assert set(options_of("data")) == {
-        *("pydoc", "toy", "synthetic", "ptb", "hw3", "hw3_1000", "brown", "names"),
-        *("wikitext2", "wikitext103", "text", "texts", "hub"),
-    }
 
 
 @pytest.mark.parametrize("option", sorted(options_of("data")))

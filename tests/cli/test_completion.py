@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmtool.cli.completion import candidates
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 EXAMPLE = ROOT / "docs" / "examples" / "own_options" / "own_options"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from lmtool.config.compose import Composition
 from lmtool.config.request import Request
 from lmtool.config.training import default_batch_size
 from lmtool.errors import UserError
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TRAIN = Composition(Request("train"), own_types("train"))
 
 # Each line, and words that its one line of error must hold.

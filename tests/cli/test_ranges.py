@@ -38,89 +38,28 @@ NEEDS = {
     "push": ["to=hub:a/b"],
     "convert": ["runs=[a,b]"],
     "score": ["text=a", "to=a.tsv", "filter=b", "min_perplexity=2", "buckets=[a,b]"],
+    "check": ["text=a"],
     "surprisal": ["text=a"],
+    "unlikely": ["text=a"],
     "distill": ["run=a", "ngrams_from=b"],
-}
-# Settings that may be 0, and what it means.
-ZERO = {
-    "seed": "a seed",
-    "tree.seed": "a seed",
-    "data.seed": "a seed",
-    "data.split.shuffle_seed": "a seed",
-    "data.min_words": "sentences without a word are kept",
-    "data.zipf_exponent": "all words are as likely",
-    "data.repeat": "no word follows from the one before it",
-    "nplm-model.layers": "no hidden layer",
-    "model.fofe_window": "none",
-    "model.context_reset_prob": "none",
-    "model.passes": "the start as it is",
-    "model.dropout": "none",
-    "model.input_dropout": "none",
-    "model.embedding_dropout": "none",
-    "model.weight_dropout": "none",
-    "model.output_dropout": "none",
-    "model.activation_regularization": "none",
-    "model.temporal_regularization": "none",
-    "output.unigram_power": "uniform noise",
-    "max_oov": "no OOVs pass",
-    "spillover": "none",
-    "smoother.gt_max": "nothing is discounted",
-    "smoother.gt_max_unigram": "nothing is discounted",
-    "absolute-smoother.discounts": "nothing is taken off",
-    "kneser_ney-smoother.discounts": "nothing is taken off",
-    "pitman_yor-smoother.discounts": "nothing is taken off",
-    "smoother.strengths": "Kneser-Ney smoothing",
-    "tree.epsilon": "one code a word",
-    "optim.weight_decay": "none",
-    "optim.momentum": "none",
-    "optim.beta1": "no memory",
-    "optim.beta2": "no memory",
-    "schedule.warmup": "none",
-    "temperature": "the likeliest word",
-    "nbest_weight": "the model is not asked",
-    "nbest_word_penalty": "none",
-    "unk_log10": "a word of probability 0 has 1",
-    "cache_theta": "all contexts are as alike",
-    "dynamic_lr": "the weights stay as they are",
-    "dynamic_decay": "the weights are not pulled back",
-    "training.accuracy_tokens": "not taken",
-    "training.save_every": "after every step",
-}
-NEGATIVE = {"nbest_word_penalty": "longer hypotheses are favored", "unk_log10": "the logarithm of a probability"}
-# Numbers with a fraction that may be as large as one likes, and why that does no harm.
-UNBOUNDED = {
-    "optim.lr": "the loss is lost, and says so",
-    "optim.weight_decay": "the loss is lost, and says so",
-    "optim.eps": "nothing is learnt",
-    "model.activation_regularization": "hidden units become 0",
-    "model.temporal_regularization": "hidden units hardly change",
-    "temperature": "all words are as likely",
-    "nbest_weight": "the model alone decides",
-    "max_perplexity": "every text passes",
-    "min_perplexity": "no text passes",
-    "cache_theta": "the likest context alone counts",
-    "dynamic_lr": "the model forgets all that it has learned",
-    "schedule.decay": "nothing is learnt",
-    "training.epochs": "another budget ends it, or the user",
-    "training.minutes": "another budget ends it, or the user",
-    "training.evaluate_every": "one evaluation, at the end",
-    "training.max_grad_norm": "nothing is clipped",
-    "training.embedding_max_norm": "nothing is scaled down",
-    "training.save_every": "one checkpoint, at the end",
-    "data.split.train": "a count: the text must have so many",
-    "data.split.valid": "a count: the text must have so many",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting that takes numbers. group, schema: where it stands; kind: int, float, list or Any."""
+    """One setting that takes numbers. group, schema: where it stands; kind: int, float, list or Any; rule: its own."""
 
     group: str
     schema: str
     key: str
     kind: Any
+    rule: Rule
     item: Any = None
+
+    @property
+    def zero(self) -> bool:
+        """Whether its bounds include 0."""
+        return self.rule.low < 0 <= self.rule.high or (self.rule.low == 0 and not self.rule.open_low)
 
     def __str__(self) -> str:
         return f"{self.schema}-{self.key}"
@@ -134,13 +73,13 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
         key = f"{prefix}{field.name}"
         if get_origin(hint) in (Union, UnionType):
             (hint,) = (part for part in get_args(hint) if part is not NoneType)
-        items = get_args(hint)
+        items, rule = get_args(hint), field.metadata.get("rule", Rule())
         if key in ("training.trackers", "data.segmenter"):
             continue  # names or settings of other options, which have their ranges there; or true, or null
         if hint in (int, float, Any):
-            yield Setting(group, name, key, hint)
+            yield Setting(group, name, key, hint, rule)
         elif get_origin(hint) is list and items[0] in (int, float):
-            yield Setting(group, name, key, list, items[0])
+            yield Setting(group, name, key, list, rule, items[0])
         elif is_dataclass(hint):
             if not any(issubclass(known, hint) for other, made in CLASSES.items() if other for known in made.values()):
                 yield from numbers_of(group, name, hint, f"{key}.")
@@ -176,6 +115,16 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
         own = NEEDS.get(schema, [])
         words += own if any(word.startswith(f"{group}=") for word in own) else [f"{group}={option}", *own]
     return composed_line(verb, *words), verb
+
+
+def beyond(setting: Setting) -> list[Any]:
+    """The nearest values outside the bounds of a setting."""
+    rule, whole = setting.rule, int in (setting.kind, setting.item)
+    step = 1 if whole else 1e-3
+    low = rule.low if rule.open_low else rule.low - step
+    high = rule.high if rule.open_high else rule.high + step
+    found = [(int if whole else float)(bound) for bound in (low, high) if math.isfinite(bound)]
+    return [[bound] for bound in found] if setting.kind is list else found
 
 
 def bad_values(setting: Setting) -> list[Any]:
@@ -219,24 +168,31 @@ def refusal(config: DictConfig, expected: type, key: str, value: Any, group: str
 
 def test_all_verbs_are_walked() -> None:
     assert set(verbs()) == set(CLASSES[""])
-    keys = {setting.key for setting in SETTINGS} | {str(setting) for setting in SETTINGS}
+    keys = {setting.key for setting in SETTINGS}
     assert {"threads", "data.vocabulary.size", "data.split.train", "smoother.alpha", "lr_range_limits"} <= keys
-    assert keys >= ZERO.keys() | UNBOUNDED.keys()
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
     config, expected = option(setting.group, setting.schema)
-    for number, value in enumerate(bad_values(setting)[int(setting.key in NEGATIVE) :]):  # -1 comes first
+    favored = setting.key == "nbest_word_penalty"  # negative: longer hypotheses are
+    negative = favored or (bool(setting.rule.bounds) and setting.rule.low < 0)
+    for number, value in enumerate(bad_values(setting)[int(negative) :]):  # -1 comes first
         said = refusal(config, expected, setting.key, value, setting.group if number else "")
         assert said is not None, f"{setting.key}={value} is taken: give it a rule in lmtool/config"
         assert setting.key in said and "\n" not in said, f"{setting.key}={value}: {said}"
         assert "must be" in said, said
-    zero = refusal(config, expected, setting.key, 0, setting.group) if setting.kind is not list else "no list"
-    assert (zero is None) == (setting.key in ZERO or str(setting) in ZERO), f"{setting.key}=0: {zero or 'is taken'}"
+    for value in beyond(setting):
+        said = refusal(config, expected, setting.key, value, setting.group)
+        assert said is not None and setting.rule.bounds in said, f"{setting.key}={value}: {said}"
+    if not setting.rule.bounds:
+        return  # a list, or one of several kinds, whose rule is in words
+    if setting.kind is not list:
+        zero = refusal(config, expected, setting.key, 0, setting.group)
+        assert (zero is None) == setting.zero, f"{setting.key}=0: {zero or 'is taken'}"
     if setting.kind is float:
         large = refusal(config, expected, setting.key, 1e300, setting.group)
-        assert (large is None) == (setting.key in UNBOUNDED), f"{setting.key}=1e300: {large or 'is taken'}"
+        assert (large is None) == (setting.rule.high == math.inf), f"{setting.key}=1e300: {large or 'is taken'}"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -23,10 +23,8 @@ from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.request import Request
 from lmtool.config.yaml_files import did_you_mean
 from lmtool.errors import UserError
-from tests.conftest import answer
+from tests.conftest import Run, answer
 from tests.schemas import SETTINGS
-
-Run = Callable[..., str]
 
 
 def asked(line: str | list[str]) -> Request:
@@ -300,8 +298,8 @@ def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "model=nplm,ngram,hsoftmax output=softmax,hierarchical tree=huffman,union optim=sgd,adam smoother=glob(w*)",
-        "+experiment=subwords,names,ptb_hsoftmax schedule=cosine,linear tree=glob(b*) counts=glob(*)",
+        "model=nplm,ngram output=softmax,hierarchical tree=huffman,union smoother=glob(w*)",
+        "+experiment=subwords,ptb_hsoftmax tree=glob(b*) counts=glob(*)",
     ],
 )
 def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
@@ -318,9 +316,10 @@ def pairs(words: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def test_the_number_of_jobs_that_are_checked_is_a_sum() -> None:
-    many = [f"{group}=glob(*)" for group in ("optim", "schedule", "output", "tree", "data")]
-    jobs = jobs_of(asked(["train", "-m", "model=nplm", *many]), own_types("train"))
-    assert len(jobs) == 1 + sum(len(yaml_files(word.partition("=")[0])) - 1 for word in many)
+    swept_groups = {"schedule": "steps,cosine,plateau", "output": "softmax,hierarchical", "tree": "glob(b*)"}
+    words = [f"{group}={names}" for group, names in swept_groups.items()]
+    jobs = jobs_of(asked(["train", "-m", "model=nplm", *words]), own_types("train"))
+    assert len(jobs) == 1 + sum(len(swept(group, names) or []) - 1 for group, names in swept_groups.items())
     keys = ("schedule.gamma", "tree.max_words", "tree.x", "x")
     having = [key for key in keys if any(job.type_of(key) is not None for job in jobs)]
     assert having == ["schedule.gamma", "tree.max_words"]

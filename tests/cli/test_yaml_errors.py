@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Run = Callable[..., str]
+from tests.conftest import Run
+
 MISTAKES = {
     "option": (
         "defaults:\n  - /output@_global_.output: nope\n  - _self_\n",

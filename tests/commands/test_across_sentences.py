@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 import lmtool as package
 from lmtool.errors import UserError
 from lmtool.results import Evaluation
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run, result
 
-Run = Callable[..., str]
 LINES = ["the cat sat", "a dog ran", "the dog sat on the mat", "the cat ran"]
 
 
@@ -26,10 +24,6 @@ def crossing(lmtool: Run) -> Run:
         lmtool("train", "model=nplm", *NEURAL, f"model.across_sentences={across}", f"hydra.run.dir={name}")
     Path("F").write_text("\n".join(LINES) + "\n")
     return lmtool
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def at_all_doors(lmtool: Run, across: bool) -> dict[str, float]:

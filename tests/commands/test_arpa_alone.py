@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,8 @@ import lmtool as python
 from lmtool.data.sources.builtin import TEST, VALID
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 ARPA = """\\data\\
 ngram 1=5
 ngram 2=3
@@ -40,10 +38,6 @@ WITHOUT_UNK = ARPA.replace("ngram 1=5", "ngram 1=4").replace("-1.2\t<unk>\n", ""
 # has no weight), </s> -.2 - .7: -5 in all.
 TEXT = "a b\nb zzz a\n"
 LOG10 = [-0.1, -0.4, -0.6, -1.2, -1.3, -0.5, -0.9]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 @pytest.fixture

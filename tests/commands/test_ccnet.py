@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import lmtool as python
 from lmtool import kenlm
+from tests.conftest import Run
 from tests.data.test_subwords import message, model_without_bytes
 from tests.ngram.test_kenlm_binary import binary, module  # noqa: F401
 
-Run = Callable[..., str]
 SCORES = {"_a": -2.0, "b": -3.0, "_ab": -2.5, "_": -4.0, "a": -3.5, "c": -4.5, "bc": -4.0, "0": -3.0, ".": -2.5}
 SCORES |= {'"': -4.0, "-": -4.5, "_c": -3.0}
 # lmplz -o 2 of the pieces of five lines: ab abc. c 10, a "cab" - ab., c ab 7 abc, Abc ab. a, cab 12 - c.

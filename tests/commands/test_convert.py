@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,8 @@ import pytest
 import lmtool as package
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.models.ngram_model import NgramModel
+from tests.conftest import Run, result
 from tests.ngram.plain import random_sentences
-
-Run = Callable[..., str]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def ngrams(model: NgramModel) -> list[dict[tuple[str, ...], float]]:

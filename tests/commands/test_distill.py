@@ -193,7 +193,6 @@ MISTAKES = [
     ("run=nplm ngrams_from=mix", "mix is not an n-gram model"),
     ("run=nplm ngrams_from=nowhere", "no run folder"),
     ("run=nplm ngrams_from=kn3 tokens=0", "tokens=0: must be 1 or more"),
-    ("run=nplm ngrams_from=kn3 top_k=0", "top_k=0: must be from 1 to 1000, or null"),
     ("run=nplm ngrams_from=kn3 tokens=50 prune_to=2", "prune_to=2: must be"),
     ("ngrams_from=kn3", "run has no value"),
 ]

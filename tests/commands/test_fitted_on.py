@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from lmtool.runs.run import Run as Folder
 from lmtool.runs.run import fitted_by, fitted_note
 from lmtool.system.files import read_json
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 TUNED = {  # settings of train model=ngram, and what they fit on valid
     "jm": (("smoother=jelinek_mercer",), ["lambdas"]),
     "kn": (("smoother=kneser_ney", "smoother.discounts=tuned"), ["discounts"]),

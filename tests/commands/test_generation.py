@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from lmtool.language_model import LanguageModel
 from lmtool.sampling import draw, sampling_distribution
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
-from tests.conftest import answer
+from tests.conftest import Run, answer
 
-Run = Callable[..., str]
 LOG_P = np.log(np.array([[0.5, 0.25, 0.125, 0.125]]))
 
 

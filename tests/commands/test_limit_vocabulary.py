@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lmtool as library
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 TEXT = """the cat sat on the mat
 the dog sat on the log
 a cat and a dog ran to the mat
@@ -60,10 +58,6 @@ def write_texts(tmp: Path) -> list[str]:
     for name, text in {"train": TEXT, "valid": "the cat sat a dog ran the\n", "words": LISTED}.items():
         (tmp / f"{name}.txt").write_text(text)
     return ["data=text", "data.train=train.txt", "data.valid=valid.txt", "model.order=3"]
-
-
-def result(folder: str) -> dict[str, float]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 @pytest.mark.parametrize(

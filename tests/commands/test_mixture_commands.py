@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +16,9 @@ from lmtool.mixtures.linear import mix
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run as RunFolder
 from lmtool.system.files import read_json, write_json
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def log_prob(folder: str) -> np.ndarray:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,25 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.cli.help_pages import options_of
 from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
-from tests.conftest import neural
+from tests.conftest import Run, neural, result
 
-Run = Callable[..., str]
 SMALL = [
     *("data=toy", "model.embedding_dim=8", "model.context_size=3", "model.dropout=0", "training.epochs=4"),
     *("training.minutes=null", "training.batch_size=16", "optim.lr=0.02"),
 ]
 HIDDEN = ["model.hidden_dim=12"]
-
-
-def result(folder: str) -> dict:
-    return json.loads(Path(folder, "result.json").read_text())
 
 
 # Perplexities that are far from what each has before the first step, 18.25; unigrams have 15, bags of three words 14.
@@ -49,16 +41,6 @@ def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> N
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9)
     assert found["perplexity"] < LEARNT[model] and found["normalized"]
     assert ("log_z" in found) == (model == "nce")
-
-
-@pytest.mark.parametrize("output", ["softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"])
-@pytest.mark.parametrize("model", ["nplm", "lbl"])
-def test_any_encoder_with_any_output_layer(model: str, output: str, lmtool: Run) -> None:
-    extra = {"nce": ["output.num_noise=10"], "sampled": ["output.num_samples=10"], "adaptive": ["output.div_value=2"]}
-    words = [*SMALL, *extra.get(output, []), *(HIDDEN if model == "nplm" else [])]
-    lmtool("train", f"model={model}", f"output={output}", *words, "hydra.run.dir=run")
-    lmtool("eval", "run=run", "split=test", "hydra.run.dir=eval")
-    assert result("eval")["perplexity"] < (10 if model == "nplm" else 13)
 
 
 def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
@@ -157,8 +139,6 @@ MISTAKES = [
     ("train model=hsoftmax tree=hufman", ["tree=hufman", "huffman"]),
     ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "from 1 to 23"]),
     ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "from 1 to 23"]),
-    ("train model=nce output.num_noise=0", ["output.num_noise=0", "1 or more"]),
-    ("train model=cbow model.context_size=0", ["model.context_size=0", "1 or more"]),
     ("train model=hsoftmax model.tied=true data=toy", ["model.tied=true", "model.tied=null"]),
     ("train model=nplm output=adaptive output.cutoffs=[5,3]", ["output.cutoffs=[5, 3]", "ascending"]),
     ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "at most 22"]),
@@ -170,7 +150,6 @@ MISTAKES = [
     ),
     ("train model=hsoftmax tree=union tree.trees=[brown,bron]", ["tree.trees[1]=bron", "did you mean brown?"]),
     ("train model=hsoftmax tree=clusters tree.run=nowhere data=toy", ["no run folder nowhere"]),
-    ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.6", ["tree.epsilon=0.6", "below 0.5"]),
     ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.2 tree.split=balanced", ["tree.split=adaptive"]),
     ("train model=hsoftmax tree=file data=toy", ["tree.path"]),
     (
@@ -178,18 +157,12 @@ MISTAKES = [
         ["nowhere.txt", "tree"],
     ),
     ("train model=hsoftmax tree=wordnet tree.folder=nowhere data=toy", ["nowhere", "wordnet"]),
-    ("train model=hsoftmax tree=brown tree.clusters=1", ["tree.clusters=1", "from 2"]),
-    ("train model=nplm model.projection_dim=0", ["model.projection_dim=0", "1 or more, or null"]),
     (
         "train model=nplm model.tied=true model.projection_dim=9",
         ["model.projection_dim=9", "model.embedding_dim, 128, or null"],
     ),
-    ("train model=nplm model.layers=-1", ["model.layers=-1", "from 0"]),
-    ("train model=nplm model.input_dropout=1", ["model.input_dropout=1", "below 1"]),
     ("train model=nplm output.precision=fp8", ["output.precision", "fp32, bf16"]),
-    ("train model=nplm optim=adagrad optim.eps=0", ["optim.eps=0", "above 0"]),
     ("tree data=toy words=[teh]", ["words=teh", "not in the vocabulary", "the"]),
-    ("tree data=toy levels=0", ["levels=0", "from 1 to 8"]),
 ]
 
 
@@ -238,16 +211,6 @@ def test_a_loss_that_is_no_number_keeps_the_checkpoint(lmtool: Run) -> None:
     said = lmtool("train", "model=lbl", *words, "training.evaluate_every=0.1", "hydra.run.dir=run", code=2)
     assert re.search(r"the loss is \S+ at step \d+: lower optim.lr", said) and said.count("\n") == 1
     assert not Path("run/run.json").exists()
-
-
-def test_every_option_of_outputs_and_trees_composes(lmtool: Run) -> None:
-    for output in options_of("output"):
-        assert f"kind: {output}" in lmtool("train", "model=cbow", f"output={output}", "--cfg", "job")
-    for tree in options_of("tree"):
-        assert f"kind: {tree}" in lmtool("train", "model=hsoftmax", f"tree={tree}", "--cfg", "job")
-    assert set(options_of("output")) == {"softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"}
-    neural = {"nplm", "skip_layer", "lbl", "cbow", "hsoftmax", "nce", "lstm", "gru", "rnn"}
-    assert set(options_of("model")) == {"ngram", "class_ngram", "skip_ngram"} | neural
 
 
 def test_a_sweep_over_trees(lmtool: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -14,16 +13,10 @@ import numpy as np
 import pytest
 
 from lmtool.cli.help_pages import options_of
-from lmtool.config.options import kinds
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
+from tests.conftest import Run, result
 from tests.ngram.plain import random_sentences
-
-Run = Callable[..., str]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def text_data(tmp: Path, **files: str) -> list[str]:
@@ -31,10 +24,6 @@ def text_data(tmp: Path, **files: str) -> list[str]:
         (tmp / f"{name}.txt").write_text(text)
     splits = [f"data.{name}={name}.txt" for name in files if name in ("train", "valid", "test")]
     return ["data=text", "data.name=mine", *splits]
-
-
-def test_every_smoother_is_an_option() -> None:
-    assert set(options_of("smoother")) == set(kinds("smoother"))
 
 
 @pytest.mark.parametrize("smoother", sorted(options_of("smoother")))
@@ -259,12 +248,8 @@ MISTAKES = [
         ["smoother.interpolate=true"],
     ),
     (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "train, valid, test"]),
-    (f"{NGRAM} smoother=laplace smoother.alpha=0", ["smoother.alpha=0", "above 0"]),
     (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),
-    (f"{NGRAM} smoother=jelinek_mercer smoother.count_buckets=0", ["smoother.count_buckets=0", "from 1 to 32"]),
-    (f"{NGRAM} smoother=good_turing smoother.gt_max=10", ["smoother.gt_max=10", "from 0 to 9"]),
-    (f"{NGRAM} smoother=stupid_backoff smoother.alpha=2", ["smoother.alpha=2.0", "at most 1"]),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
     ("convert", ["run=PATH, arpa=FILE", "to=FILE.arpa"]),
     ("convert arpa=nowhere.arpa data=toy", ["nowhere.arpa"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.other_tools import read_scores
+from tests.conftest import Run
 
-Run = Callable[..., str]
 WORDS = ("these", "on", "mat", "cat", "</s>", "<unk>", "<s>")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,15 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = ["data=text", "data.train=own.txt"]
 NGRAM = ["train", "model=ngram", "model.order=2"]
 
 
 @pytest.fixture(autouse=True)
-def own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """own.txt with ten lines, each of a letter and x; LMTOOL_DATA is not set."""
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def own_text(tmp_path: Path) -> None:
+    """own.txt with ten lines, each of a letter and x."""
     (tmp_path / "own.txt").write_text("".join(f"{letter} x\n" for letter in "abcdefghij"))
 
 

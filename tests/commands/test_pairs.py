@@ -7,7 +7,6 @@ import gzip
 import json
 import math
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import lmtool as python
 from lmtool.evaluation import minimal_pairs
 from lmtool.evaluation.text_scores import TEXT
 from tests.commands.test_arpa_alone import ARPA
+from tests.conftest import Run
 
-Run = Callable[..., str]
 # By hand, from ARPA, in log10: a b is -1.1, b a -2.7, a -1, b -1.8, b zzz a -3.9; x and y, two OOVs, are -2.2 each.
 PAIRS = [
     ("a b", "b a", "one", "P", "F"),  # right

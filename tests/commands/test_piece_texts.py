@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,11 @@ from lmtool.language_model import LanguageModel
 from lmtool.sampling import WholeCharacters
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
-from tests.conftest import answer
+from tests.conftest import Run, answer
 from tests.languages import LANGUAGES
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
 
-Run = Callable[..., str]
 DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=train.txt"]
 
 

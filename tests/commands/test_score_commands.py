@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -13,13 +12,9 @@ import numpy as np
 import pytest
 
 from lmtool.evaluation.token_scores import TokenScores
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,8 @@ from lmtool.evaluation import text_scores
 from lmtool.evaluation.text_scores import Rows, TextsScorer
 from lmtool.mixtures.linear import Mixture
 from tests.commands.test_arpa_alone import ARPA
-from tests.conftest import neural
+from tests.conftest import Run, neural
 
-Run = Callable[..., str]
 # By hand, from ARPA: a b </s> is -1.1 in log10, b zzz a </s> is -3.9 (test_arpa_alone), both together -5 in 7 tokens.
 TEXTS = ["a b", "", "b zzz a", "a b\nb zzz a\n"]
 LOG10 = [-1.1, 0.0, -3.9, -5.0]

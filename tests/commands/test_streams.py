@@ -22,8 +22,8 @@ import pytest
 from lmtool.data import standard_input as module
 from lmtool.data.standard_input import standard_input
 from tests.commands.test_arpa_alone import ARPA
+from tests.conftest import Run
 
-Run = Callable[..., str]
 SCORE = "lmtool score arpa=de.arpa text=- to=-"
 # What is run, and what comes out of each line before there is another one; the lines are `a b` and `b zzz a`.
 VERBS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +13,12 @@ import pytest
 import lmtool as package
 from lmtool.errors import UserError
 from lmtool.runs import run as run_folder
-from tests.conftest import answer
+from tests.conftest import Run, answer, result
 
 pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
 
-Run = Callable[..., str]
 TRAIN = "the cat sat on the mat\nthe dogs sat\nw\u00e4hrend cats sit on mats\n<unk> sits\n"
 DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=valid.txt"]
-
-
-def result(folder: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads((Path(folder) / "result.json").read_text())
-    return found
 
 
 @pytest.fixture

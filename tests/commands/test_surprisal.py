@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -24,9 +23,8 @@ from lmtool.errors import UserError
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import LanguageModel
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 LOG2_10 = math.log2(10)
 # Five words, and all bigrams after <s> and a that matter: each context sums to one.
 ARPA = """\\data\\

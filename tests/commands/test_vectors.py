@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,7 @@ import lmtool as package
 from lmtool.commands._formats import write_vectors
 from lmtool.config.verbs import Likeness
 from lmtool.neural.word_vectors import nearest
-from tests.conftest import answer
-
-Run = Callable[..., str]
+from tests.conftest import Run, answer
 
 
 def test_neighbors_of_vectors_set_by_hand() -> None:

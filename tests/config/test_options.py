@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.config.groups import BASES
-from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class, yaml_files
+from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class
 from lmtool.errors import UserError
 from tests.conftest import ROOT
 
@@ -120,30 +120,6 @@ def test_an_option_keeps_its_contract(group: str, name: str) -> None:
     assert issubclass(settings, BASES[group]) and is_dataclass(settings)
     assert not settings.__abstractmethods__, "it implements what its group asks for"  # type: ignore[attr-defined]
     assert settings.__doc__
-
-
-def test_the_names_are_what_they_were() -> None:
-    """They are public; runs keep them."""
-    assert {group: kinds(group) for group in HOMES} == {
-        "data": ["hub", "pydoc", "synthetic", "text", "texts", "toy"],
-        "model": ["cbow", "class_ngram", "lbl", "lstm", "ngram", "nplm", "skip_ngram"],
-        "output": ["adaptive", "classes", "hierarchical", "nce", "sampled", "softmax"],
-        "tree": [
-            *("balanced", "brown", "classes", "clusters", "file", "frequency", "huffman", "random"),
-            *("union", "wordnet"),
-        ],
-        "smoother": [
-            *("absolute", "count_merging", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle"),
-            "modified_kneser_ney",
-            *("pitman_yor", "stupid_backoff", "witten_bell"),
-        ],
-        "counts": ["sorted", "spark", "table"],
-        "optim": ["adagrad", "adam", "adamw", "asgd", "sgd"],
-        "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
-        "tracker": ["mlflow", "tensorboard", "trackio", "wandb"],
-        "segmenter": ["icu"],
-    }
-    assert {"skip_layer", "hsoftmax", "nce"} <= yaml_files("model").keys()
 
 
 def test_presets_say_only_what_differs() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lmtool.config.data import Unit
 from lmtool.config.options import HOMES, conf_dir, kinds, yaml_files
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 VERBS = ("sat there", "ran away", "saw us", "slept late", "sang well")
 TWENTY = [f"the {who} {verb} ." for who in ("cat", "dog", "man", "bird") for verb in VERBS]
@@ -19,8 +18,8 @@ FEW_WORDS = ["a b", "b a", "a a b", "b"] * 5
 TEXTS = {"sentences": TWENTY, "three words": FEW_WORDS}
 
 # The model that has each group, and the groups whose options do not depend on a text: data is the text itself.
-MODELS = {
-    "output": ["nplm", "lstm"],
+USERS = {
+    "output": ["nplm", "lstm", "lbl"],
     "tree": ["hsoftmax"],
     "smoother": ["ngram", "class_ngram", "skip_ngram"],
     "counts": ["ngram"],
@@ -28,6 +27,7 @@ MODELS = {
     "schedule": ["nplm", "lstm"],
 }
 WITHOUT_TEXT = {"data", "tracker", "segmenter"}
+OF_A_VOCABULARY = {"output", "tree", "smoother", "model"}  # whose options adapt to it
 ELSEWHERE = {("counts", "spark")}  # starts Java: tests/ngram/test_spark.py
 
 
@@ -42,7 +42,7 @@ def lines() -> Iterator[str]:
         for name in yaml_files(group):
             if not has_defaults(group, name) or (group, name) in ELSEWHERE:
                 continue
-            for model in [name] if group == "model" else MODELS[group]:
+            for model in [name] if group == "model" else USERS[group]:
                 yield f"model={model}" if group == "model" else f"model={model} {group}={name}"
 
 
@@ -51,20 +51,23 @@ def tree_of(line: str) -> list[str]:
 
 
 def test_every_group_is_looked_at() -> None:
-    assert MODELS.keys() | {"model"} | WITHOUT_TEXT == HOMES.keys()
+    assert USERS.keys() | {"model"} | WITHOUT_TEXT == HOMES.keys()
     found = {word for line in lines() for word in line.split()}
-    left = {f"{group}={name}" for group in MODELS for name in kinds(group)} - found
+    left = {f"{group}={name}" for group in USERS for name in kinds(group)} - found
     assert left == {"tree=file", "counts=table", "counts=spark"}  # two need a file, as their names say
 
 
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("line", sorted(lines()))
+TRIED = [(line, "sentences") for line in sorted(lines())]
+TRIED += [(line, "three words") for line, _ in TRIED if line.split()[-1].partition("=")[0] in OF_A_VOCABULARY]
+
+
+@pytest.mark.parametrize(("line", "text"), TRIED)
 def test_an_option(line: str, text: str, lmtool: Run) -> None:
     if "wordnet" in line:
         pytest.importorskip("nltk")
     Path("train.txt").write_text("\n".join(TEXTS[text]) + "\n", encoding="utf-8")
     Path("valid.txt").write_text("\n".join(TEXTS[text][::7]) + "\n", encoding="utf-8")
-    network = not any(model in line for model in MODELS["smoother"])
+    network = not any(model in line for model in USERS["smoother"])
     words = ["data=text", "data.train=train.txt", "data.valid=valid.txt", *line.split(), *tree_of(line)]
     lmtool("train", *words, *["training.steps=2"] * network, "hydra.run.dir=run")
     assert "valid_perplexity" in json.loads(Path("run/result.json").read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -22,7 +21,6 @@ from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
-Run = Callable[..., str]
 OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
 
 

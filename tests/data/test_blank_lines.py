@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +17,11 @@ from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.files.arpa_read import read_arpa
-from tests.conftest import RULES
+from tests.conftest import RULES, Run, result
 from tests.data.test_preprocess import text
 
-Run = Callable[..., str]
 BLANK = BlankLines.sentence
 TEXT = b"a b\n\n \nb\n\n"
-
-
-def result(folder: str) -> dict[str, float]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def test_lines_of_documents(tmp_path: Path) -> None:
 def test_a_joined_text_has_no_second_word_that_nobody_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str],
                                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     first, second = f"{MARK}the cat\n", f"{MARK}the dog\n"
     Path("joined.txt").write_text(first + second, encoding="utf-8")
     Path("first.txt").write_text(first, encoding="utf-8")

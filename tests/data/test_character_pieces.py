@@ -166,7 +166,6 @@ def test_the_unigram_model_over_characters_is_that_of_all_cuts() -> None:
 
 def test_preprocess_says_what_pieces_consist_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     for line, said in (("กข กข", "3 characters, and of bytes for all others: 100.0 %"), ("ab ab", "bytes: 0.0 %")):
         Path("train.txt").write_text(f"{line}\n")
         Path("valid.txt").write_text(f"{line}\n")

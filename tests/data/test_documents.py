@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from lmtool.data.readers import read_blocks
 from lmtool.data.text_records import record_blocks
 from lmtool.errors import UserError
 from lmtool.system.files import packed_file
+from tests.conftest import Run
 from tests.data.servers import Failing, serving
 
-Run = Callable[..., str]
 DOCUMENTS = ["one two\nthree four", "", "five\r\nsix \u2603"]
 LINES = "one two\nthree four\n\nfive\nsix \u2603\n"
 

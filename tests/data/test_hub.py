@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Run
+
 datasets = pytest.importorskip("datasets", reason="needs datasets (pip install lmtool[hub])")
 
-Run = Callable[..., str]
 TEXTS = {
     "train": ["a b\nc a\n", None, "ü b c\r\na\n\n", "a"],
     "validation": ["a b"],

@@ -8,7 +8,6 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
+from tests.conftest import Run
 from tests.data.test_preprocess import text as own_text
 
-Run = Callable[..., str]
 GOOD = ["the cat sat", "on the mat", "the dog ran off", "a cat ran", "the mat sat", "a dog on a cat"]
 WORD = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
 LOWER = VocabularyConfig(file=None, size=None, min_count=1, lowercase=True, unit=Unit.word)
@@ -35,7 +34,6 @@ PIECES = VocabularyConfig(file=None, size=300, min_count=1, lowercase=False, uni
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     Path("valid.txt").write_text("the cat ran\n")
     return tmp_path
 

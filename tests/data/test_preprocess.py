@@ -49,7 +49,6 @@ def cut(unit: SplitUnit | None, train: float | None, valid: float | None, shuffl
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     (tmp_path / "train.txt").write_text("a b\n\n\nb a c\n")
     (tmp_path / "valid.txt").write_text("b\n")
     return tmp_path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,11 @@ from lmtool.data import remote
 from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 from tests.data.servers import Failing, serving
 
 pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
 pytest.importorskip("upath", reason="needs universal-pathlib (pip install lmtool[remote])")
-
-Run = Callable[..., str]
 
 
 @pytest.fixture

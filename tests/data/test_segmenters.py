@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,9 @@ from lmtool.config.settings import option_named
 from lmtool.data.corpus import Corpus
 from lmtool.data.segmenters import OF_ICU, lacks_spaces
 from lmtool.data.text_rules import TextRules
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.languages import LANGUAGES
 
-Run = Callable[..., str]
 OWN = ROOT / "docs" / "examples" / "own_options" / "own_options"
 OPTIONS = f"options={OWN}"
 WITHOUT_SPACES = {"Burmese", "Chinese", "Japanese", "Khmer", "Lao", "Thai", "Tibetan"}

@@ -20,7 +20,6 @@ from tests.data.test_preprocess import text
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     for name, content in (("a", "x y\n\nx\n"), ("b", "y z"), ("c", "z z z\n"), ("valid", "x\n")):
         (tmp_path / f"{name}.txt").write_text(content)
     return tmp_path

@@ -33,7 +33,6 @@ def test_a_number_of_units_is_a_whole_number(unit: SplitUnit, value: object) -> 
 
 def test_numbers_and_shares_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     Path("train.txt").write_text("".join(f"{k} x\n" for k in range(100)))  # 3 tokens a line
     for unit, train, valid, sentences in (
         (SplitUnit.lines, 80, None, [80, 10, 10]),
@@ -47,10 +46,7 @@ def test_numbers_and_shares_of_a_unit(tmp_path: Path, monkeypatch: pytest.Monkey
         assert [row["sentences"] for row in prepared.rows] == sentences
 
 
-def test_a_training_prints_the_sizes_of_all_splits(
-    lmtool: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def test_a_training_prints_the_sizes_of_all_splits(lmtool: Callable[..., str]) -> None:
     Path("own.txt").write_text("".join(f"{letter} x\n" for letter in "abcdefghij"))
     said = "the text is cut into train 8, valid 1, test 1 sentences"
     assert f"note: {said}\n" in lmtool(

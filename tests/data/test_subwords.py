@@ -144,7 +144,6 @@ def given(path: str, unit: Unit = Unit.bpe, **changes: object) -> Corpus:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
     Path("train.txt").write_text("ab abc\nAb b\n")
     Path("valid.txt").write_text("ab\n")
     return tmp_path

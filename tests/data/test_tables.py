@@ -25,8 +25,7 @@ REFUSED = "is a table, not lines of text: write its text to a .txt file, a line 
 
 
 @pytest.fixture
-def files(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+def files(lmtool: Callable[..., str]) -> Callable[..., str]:
     for name in ("de.arpa", "en.arpa"):
         Path(name).write_text(ARPA)
     for name in ("t.csv", "t.tsv"):

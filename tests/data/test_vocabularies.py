@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +16,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.vocabularies import OverVocabulary, shares_of_unk
 from lmtool.runs.run import Run as RunFolder
 from tests.commands.test_ensemble import Fixed
-
-Run = Callable[..., str]
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
+from tests.conftest import Run, result
 
 
 def log10(p: float, backoff: float = 1.0) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import runpy
 from collections.abc import Iterator
@@ -82,18 +81,6 @@ def test_the_example_runs(example: Path) -> None:
         assert axes.get_title(), "the titles are the picture's alternative text"
         assert axes.has_data()
     assert not list(GALLERY.glob("outputs")), "an example writes below the folder that one is in"
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_example_reads_well(example: Path) -> None:
-    text = example.read_text(encoding="utf-8")
-    title, underline, *about = str(ast.get_docstring(ast.parse(text))).splitlines()
-    assert underline == "=" * len(title) and len(" ".join(about)) > 40
-    last = text.split("# %%\n")[-1].strip().splitlines()
-    assert all(line.startswith("# ") for line in last) and last[-1].endswith("."), "what one sees, in words"
-    imports = re.findall(r"^(?:import|from) lmtool(\S*)", text, re.MULTILINE)
-    assert "" in imports, "through the public functions"
-    assert not re.search(r"(?<!`)`[^`]+`(?!`)", text), "reStructuredText's code has two back quotes"
 
 
 def test_there_are_examples() -> None:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,8 @@ import pytest
 import lmtool
 from lmtool.config.options import folder_in_use, kinds, settings_class
 from lmtool.errors import UserError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run, result
 
-Run = Callable[..., str]
 EXAMPLE = ROOT / "docs" / "examples" / "own_options" / "own_options"
 OPTIONS = f"options={EXAMPLE}"
 SMALL = ("training.epochs=1", "training.batch_size=16", "model.embedding_dim=8", "model.context_size=3")
@@ -52,11 +51,6 @@ def in_process(lines: list[list[str]], environment: dict[str, str], folder: Path
     done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
     assert done.stdout.endswith(f"{[0] * len(lines)}\n"), done.stderr
     return done.stdout
-
-
-def result(folder: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads((Path(folder) / "result.json").read_text())
-    return found
 
 
 def test_every_group_from_a_folder(lmtool: Run, jsonl: list[str]) -> None:

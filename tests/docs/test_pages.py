@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from lmtool.config.options import HOMES, folder_in_use, yaml_files
 from lmtool.data.sources import builtin
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.pages import (
     GUIDES,
     README,
@@ -34,7 +34,6 @@ from tests.pages import (
     toctree,
 )
 
-Run = Callable[..., str]
 NEEDS = {"subwords": "tokenizers", "your_language": "tokenizers", "reports": "matplotlib"}  # of pages of an extra
 NETWORKS = {"model=nplm", "model=hsoftmax"}
 SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=4", "training.batch_size=1024"]

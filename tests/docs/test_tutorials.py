@@ -13,37 +13,18 @@ from __future__ import annotations
 import math
 import platform
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from lmtool.plots import can_plot
 from tests.conftest import ROOT
+from tests.pages import blocks, command_lines
 
 TUTORIALS = ROOT / "docs" / "tutorials"
-PAGES = sorted(path.stem for path in TUTORIALS.glob("*.md") if path.stem != "index")
-BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.S | re.M)
+PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.stem != "index")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?|\binf\b")
-
-
-class Block(NamedTuple):
-    mark: str
-    language: str
-    text: str
-
-
-def blocks_of(page: str) -> list[Block]:
-    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
-    return [Block(match["mark"] or "", match["language"], match["text"]) for match in BLOCK.finditer(text)]
-
-
-def commands_of(text: str) -> list[list[str]]:
-    """Return the words of each command of a block, without comments; a backslash continues a line."""
-    lines = text.replace("\\\n", " ").splitlines()
-    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
 def line_matches(wanted: str, line: str, share: float) -> bool:
@@ -84,76 +65,42 @@ def one_thread(words: list[str]) -> list[str]:
     return [] if any(word.startswith("resume=") for word in words) else ["threads=1"]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_tutorial_runs(page: Path, lmtool: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     output: str | None = ""  # None where nothing of a block can run
     ran = 0
-    for mark, language, text in blocks_of(page):
-        if mark.startswith("file: "):
-            path = Path(mark.removeprefix("file: "))
+    for block in blocks(page):
+        if block.mark.startswith("file: "):
+            path = Path(block.mark.removeprefix("file: "))
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif mark.startswith("output"):
-            percent = share_of(mark, platform.python_version())
+            path.write_text(block.text, encoding="utf-8")
+        elif block.mark.startswith("output"):
+            percent = share_of(block.mark, platform.python_version())
             if output is not None and percent is not None:
-                require_output(text, output, percent)
-        elif language == "sh":
-            lines = commands_of(text)
-            assert all(words[0] == "lmtool" for words in lines), lines
-            runs = [words for words in lines if words[1] != "report" or can_plot()]
-            output = "".join(lmtool(*words[1:], *one_thread(words)) for words in runs) if runs else None
+                require_output(block.text, output, percent)
+        elif block.language == "sh":
+            lines = command_lines(block.text)
+            assert len(lines) == len(re.findall(r"^\w", block.text, re.M)), block.place
+            runs = [words for words in lines if words[0] != "report" or can_plot()]
+            output = "".join(lmtool(*words, *one_thread(words)) for words in runs) if runs else None
             ran += len(lines)
-        elif language == "python":
-            exec(compile(text, f"{page}.md", "exec"), names)
+        elif block.language == "python":
+            exec(compile(block.text, block.place, "exec"), names)
             output = capfd.readouterr().out
             ran += 1
     assert ran >= 5
 
 
-def commands_not_run() -> list[list[str]]:
-    """Return the commands of the `bash` blocks of all pages."""
-    lines = [
-        words
-        for page in PAGES
-        for block in blocks_of(page)
-        if block.language == "bash"
-        for words in commands_of(block.text)
-    ]
-    return [words for words in lines if words[0] == "lmtool"]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_file_has_its_name_above_it(page: str) -> None:
-    """Pages do not show the comments that name files for these tests."""
-    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
-    for path in re.findall(r"^<!-- file: (\S+) -->$", text, flags=re.M):
-        assert f"`{path}`:\n\n<!-- file: {path} -->" in text, path
-
-
-def test_no_block_is_a_console() -> None:
-    # Without prompts a `console` block is all output to Pygments: gray, and left out by the button that copies.
-    assert not [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
-
-
 def test_commands_that_cannot_run_here_have_no_wrong_key(lmtool: Callable[..., str]) -> None:
-    lines = commands_not_run()
+    lines = [words for page in PAGES for block in blocks(page, "bash") for words in command_lines(block.text)]
     assert len(lines) > 10
     for words in lines:
         # Of a sweep the first job, without launcher and sweeper, which are extras.
-        first = [re.sub(r"^([\w.]+=[^\[,]+),.*", r"\1", word) for word in words[1:] if word != "-m"]
+        first = [re.sub(r"^([\w.]+=[^\[,]+),.*", r"\1", word) for word in words if word != "-m"]
         assert lmtool(
             *(word for word in first if not re.search(r"hydra[/.](launcher|sweeper)|interval", word)), "--cfg", "job"
         )
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_tutorial_says_how_long_it_takes_and_what_is_next(page: str) -> None:
-    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
-    assert re.search(r"^\*\*Time:?\*\*:? .*minutes", text, flags=re.M)
-    last = text.rpartition("\n## ")[2]
-    assert last.startswith("What next\n") and last.count("](") >= 2
-    assert page in (TUTORIALS / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

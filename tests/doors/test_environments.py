@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ import lmtool as lm
 from lmtool.cli.command_line import main
 from lmtool.errors import UserError
 from lmtool.system import process as compiled_loops
-from tests.conftest import ROOT
-
-Run = Callable[..., str]
+from tests.conftest import ROOT, Run
 
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from lmtool.cli.command_line import main
 from lmtool.config.request import Request
 from lmtool.runs.resume import save_request
 from lmtool.system.files import write_json
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TRAIN = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
 CANARY = "canary"  # a folder that each of these would make
 OPEN = {  # what would run without the check

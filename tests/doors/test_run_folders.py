@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 
 from lmtool import UserError, load
 from lmtool.system.files import read_json, write_json
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 
 class Canary:

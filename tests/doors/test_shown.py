@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from lmtool.cli.command_line import main
 from lmtool.errors import for_terminal
 from lmtool.system.files import write_json
 from lmtool.system.terminal import csv_text, text_table
+from tests.conftest import Run
 
-Run = Callable[..., str]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")  # what no terminal is to get
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import cloze_report, with_one_unk
 from lmtool.mixtures.log_linear import likelihood
+from tests.conftest import Run
 
-Run = Callable[..., str]
 # The vocabulary is a, </s> and <unk>: of 9 tokens a 4, <unk> 4 (b, c, d, d), </s> 1. With one more each p(a) is 5/12,
 # and p(<unk>) too. x and y share it: renormalized a has 1/2, x 1/4, y 1/4. The third question has one such word, which
 # shares with none.

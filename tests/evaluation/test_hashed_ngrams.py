@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from lmtool.data.text_records import block_of
 from lmtool.evaluation.hashed_ngrams import NgramWeights, hashed_ngrams
 from lmtool.evaluation.score_table import quantiles
 from lmtool.evaluation.text_scores import TWO, criterion, log_weights
+from tests.conftest import Run
 
-Run = Callable[..., str]
 PRIME = 1099511628211
 TEXTS = [
     "The cat's hat, 3_4 -- is it?!\nThe cat",

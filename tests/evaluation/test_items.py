@@ -14,9 +14,8 @@ import pytest
 
 import lmtool as python
 from lmtool.errors import UserError
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 # Each bigram that is not listed has the probability of its second word, as no word has a back-off weight.
 P1 = {"<unk>": 0.05, "</s>": 0.15, "when": 0.2, "the": 0.25, "dog": 0.2, "ran": 0.15}
 P2 = {

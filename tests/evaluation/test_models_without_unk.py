@@ -18,8 +18,8 @@ import lmtool as package
 from lmtool import kenlm as ours
 from lmtool import srilm
 from lmtool.evaluation.token_scores import TokenScores
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 # As `ngram-count` writes it: with -unk, or without.
 ARPA = """\\data\\
 ngram 1={words}
@@ -47,11 +47,6 @@ LN10 = math.log(10)
 def arpa(request: pytest.FixtureRequest, lmtool: Run) -> Run:
     Path("m.arpa").write_text(FORMS[request.param])
     return lmtool
-
-
-def result(folder: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads((Path(folder) / "result.json").read_text())
-    return found
 
 
 def test_the_floor_is_that_of_kenlm(arpa: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +11,10 @@ import pytest
 import lmtool as library
 from lmtool.evaluation.other_tools import read_scores
 from lmtool.evaluation.token_scores import TokenScores
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run, result
 
-Run = Callable[..., str]
 TEXT = "a b\nb b a\n" * 6
 UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
-
-
-def result(folder: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text())
-    return found
 
 
 @pytest.fixture

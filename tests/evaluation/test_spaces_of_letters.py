@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from lmtool.data.word_rows import read_word_rows, rows_of_table
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from tests.commands.test_surprisal import Bigrams
+from tests.conftest import Run
 
-Run = Callable[..., str]
 LETTERS = ["</s>", " ", "a", "b", "<unk>", "<s>"]
 END, SPACE, A, B = range(4)
 START = 5

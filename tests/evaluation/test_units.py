@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import lmtool as lm
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]
 LETTERS = ["data.vocabulary.unit=char", "data.name=letters"]
 # Laplace, order 1, letters of "ab a" and "b": </s> 2, a 2, b 2, " " 1, with one added to each and <unk>: of 12.

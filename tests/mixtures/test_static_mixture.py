@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +22,8 @@ from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood, StupidBackoff
+from tests.conftest import Run
 from tests.ngram.plain import contexts_for, random_sentences, text_of
-
-Run = Callable[..., str]
 
 
 def model_of(sentences: list[str], smoother: Smoother, order: int, vocabulary: Vocabulary | None = None) -> NgramModel:

@@ -22,8 +22,8 @@ from lmtool.neural import (
 )
 from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.trees import huffman_tree
+from tests import options
 from tests.conftest import nplm
-from tests.test_contract import lstm
 
 
 def spared(model: nn.Module) -> set[str]:
@@ -115,7 +115,10 @@ def test_encoders() -> None:
     of_norms = {f"{part}.0.{name}" for part in ("norms", "gate_norms") for name in ("weight", "bias")}
     encoder = nplm(layer_norm=True, gated=True, fofe_window=9, tied=True).build(8, tied=True, sparse=False)
     assert spared(encoder) == of_norms | {"layers.0.bias", "project.bias", "history.scale"}
-    assert spared(lstm().build(8, tied=False, sparse=False)) == {"cells.0.bias_ih_l0", "cells.0.bias_hh_l0"}
+    assert spared(options.encoder("lstm").build(8, tied=False, sparse=False)) == {
+        "cells.0.bias_ih_l0",
+        "cells.0.bias_hh_l0",
+    }
 
 
 def test_output_layers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -25,9 +24,8 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import Bootstrap, read_entry
+from tests.conftest import Run, result
 from tests.neural.test_recurrent import SMALL
-
-Run = Callable[..., str]
 
 
 @pytest.fixture
@@ -138,10 +136,6 @@ def test_a_broken_step_leaves_the_trained_weights(toy: Corpus, monkeypatch: pyte
     with pytest.raises(RuntimeError):
         score_dynamically(model, text, None, segment=2, lr=0.5, decay=0.0, progress=False)
     assert all(torch.equal(weight, before) for weight, before in zip(model.parameters(), trained, strict=True))
-
-
-def result(folder: str) -> dict[str, Any]:
-    return dict(json.loads(Path(folder, "result.json").read_text()))
 
 
 def test_commands(lmtool: Run) -> None:

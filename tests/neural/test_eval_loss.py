@@ -14,56 +14,25 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
 from lmtool.data.corpus import Corpus
-from lmtool.neural import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
-    FullSoftmax,
-    HierarchicalSoftmax,
-    MorinBengioNodes,
-    NCELoss,
-    OutputLayer,
-    SampledSoftmax,
-)
+from lmtool.neural import NCELoss, OutputLayer, SampledSoftmax
 from lmtool.neural.build import build_neural
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.recurrent import RecurrentModel
-from lmtool.trees import huffman_tree
+from tests import options
 from tests.conftest import nplm
-from tests.test_contract import lstm
+from tests.options import output_layer, settings_of
 
 D, WORDS = 5, 12  # dimension, words that can be predicted
 COUNTS = torch.arange(WORDS, 0, -1)
 
 
-def over_tree(nodes: str) -> HierarchicalSoftmax:
-    tree = huffman_tree(COUNTS.numpy())
-    if nodes == "dot":
-        return HierarchicalSoftmax(D, tree, COUNTS)
-    odds = torch.zeros(tree.nodes)
-    return HierarchicalSoftmax(D, tree, COUNTS, nodes=MorinBengioNodes(D, odds, hidden_dim=3, node_dim=2))
-
-
-LAYERS: dict[str, Callable[[], OutputLayer]] = {
-    "full": lambda: FullSoftmax(D, COUNTS),
-    "full, bf16": lambda: FullSoftmax(D, COUNTS, precision=Precision.bf16),
-    "nce": lambda: NCELoss(D, COUNTS, noise=3),
-    "nce, sparse, noise of each, log Z": lambda: NCELoss(
-        D, COUNTS, noise=3, shared=False, learn_normalizer=True, sparse=True
-    ),
-    "nce, tied": lambda: NCELoss(D, COUNTS, nn.Parameter(torch.randn(WORDS + 1, D)), noise=3),
-    "sampled": lambda: SampledSoftmax(D, COUNTS, samples=3),
-    "sampled, sparse": lambda: SampledSoftmax(D, COUNTS, samples=3, sparse=True),
-    "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(WORDS) // 4),
-    "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[4, 8], div_value=2),
-    "hierarchical": lambda: over_tree("dot"),
-    "morin_bengio": lambda: over_tree("morin_bengio"),
-}
+LAYERS = [*options.LAYERS, "softmax, bf16", "nce, tied"]
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 def layer_of(name: str, dtype: torch.dtype = torch.float64) -> OutputLayer:
     torch.manual_seed(7)
-    layer = LAYERS[name]().to(dtype)
+    layer = output_layer(name, D, COUNTS).to(dtype)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(torch.randn_like(parameter) / 2)
@@ -108,7 +77,7 @@ def score_all(layer: OutputLayer, h: Tensor) -> Tensor:
     return h @ vectors[: len(bias)].T + bias
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith(("full", "nce", "sampled"))])
+@pytest.mark.parametrize("name", [name for name in LAYERS if settings_of("output", name).can_tie])
 def test_its_gradients_are_those_of_the_softmax(name: str) -> None:
     layer, y = layer_of(name), torch.tensor([3, 0, 3, 11])
     h = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
@@ -155,7 +124,7 @@ class Whole(nn.Module):
         return loss
 
 
-@pytest.mark.parametrize("name", ["nce", "sampled", "full"])
+@pytest.mark.parametrize("name", ["nce", "sampled", "softmax"])
 def test_a_compiled_model_follows_the_mode(name: str) -> None:
     torch.compiler.reset()
     model = Whole(layer_of(name, torch.float32))
@@ -168,7 +137,7 @@ def test_a_compiled_model_follows_the_mode(name: str) -> None:
             model.train(training)
             values.append({round(compiled(x, y).item(), 6) for _ in range(5)})
     torch.compiler.reset()
-    assert [len(each) for each in values] == ([1, 1, 1] if name == "full" else [5, 1, 5])
+    assert [len(each) for each in values] == ([1, 1, 1] if name == "softmax" else [5, 1, 5])
     assert values[1].pop() == pytest.approx(want, abs=2e-6)
 
 
@@ -219,18 +188,18 @@ def test_a_custom_layer(graph: bool) -> None:
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
-@pytest.mark.parametrize("name", ["nce", "full"])
+@pytest.mark.parametrize("name", ["nce", "softmax"])
 def test_a_whole_model(name: str, precision: Precision, recurrent: bool) -> None:
     torch.manual_seed(1)
     if recurrent:
-        config = lstm(embedding_dim=D, hidden_dim=D)
+        config = options.encoder("lstm", embedding_dim=D, hidden_dim=D)
         model: NeuralModel = RecurrentModel(
-            config.build(WORDS + 1, tied=False, sparse=False), LAYERS[name](), WORDS + 1
+            config.build(WORDS + 1, tied=False, sparse=False), output_layer(name, D, COUNTS), WORDS + 1
         )
         contexts, targets = torch.randint(WORDS, (6, 40)), torch.randint(WORDS, (6, 40))
     else:
         encoder = nplm(hidden_dim=D, dropout=0.5).build(WORDS + 1, tied=False, sparse=False)
-        model = NeuralModel(encoder, LAYERS[name](), WORDS + 1)
+        model = NeuralModel(encoder, output_layer(name, D, COUNTS), WORDS + 1)
         contexts, targets = torch.randint(WORDS, (300, 3)), torch.randint(WORDS, (300,))
     model.use_precision(precision)
     model.eval()

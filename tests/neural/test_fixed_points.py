@@ -9,27 +9,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from lmtool.neural import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
-    FullSoftmax,
-    HierarchicalSoftmax,
-    MorinBengioNodes,
     NCELoss,
     SampledSoftmax,
 )
 from lmtool.neural.forms import only_plain
-from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.nce import Noise, noise_distribution
-from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
-from lmtool.trees.builders import union
+from tests import options
+from tests.options import output_layer, settings_of
 
 O, D = 5, 4  # noqa: E741
 DATA = [90, 4, 3, 2, 1]  # of 100 examples
@@ -113,35 +106,13 @@ def test_nce(shared: bool, learned: bool, power: float, sparse: bool) -> None:
         assert expected_gradients(layer, h, q, k, own=not shared)[1][0] > 1e-3
 
 
-SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (3, "1010"), (4, "1011"), (1, "11")])
-
-
-def hierarchical(tree: Tree, sparse: bool) -> HierarchicalSoftmax:
-    return HierarchicalSoftmax(D, tree, COUNTS, sparse=sparse)
-
-
-def morin_bengio(tree: Tree, sparse: bool) -> HierarchicalSoftmax:
-    nodes = MorinBengioNodes(D, torch.zeros(tree.nodes), hidden_dim=6, node_dim=4, sparse=sparse)
-    return HierarchicalSoftmax(D, tree, nodes=nodes)
-
-
-TREE = huffman_tree(COUNTS.numpy())
-UNION = union([TREE, balanced_tree(np.array([3, 0, 4, 1, 2]))])
-LIKELIHOODS: dict[str, Callable[[bool], OutputLayer]] = {
-    "softmax": lambda sparse: FullSoftmax(D, COUNTS),
-    "adaptive": lambda sparse: AdaptiveSoftmax(D, COUNTS, cutoffs=[1, 3], div_value=2.0),
-    "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.tensor([0, 1, 0, 2, 1]), sparse=sparse),
-    "hierarchical": lambda sparse: hierarchical(TREE, sparse),
-    "several codes": lambda sparse: hierarchical(SEVERAL, sparse),
-    "union": lambda sparse: hierarchical(UNION, sparse),
-    "morin_bengio": lambda sparse: morin_bengio(TREE, sparse),
-    "union, morin_bengio": lambda sparse: morin_bengio(UNION, sparse),
-}
+LIKELIHOODS = [*options.LAYERS, "hierarchical, union", "hierarchical, morin_bengio, union"]
+LIKELIHOODS = [name for name in LIKELIHOODS if settings_of("output", name).loss_is_log_prob]
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_likelihoods(name: str, sparse: bool) -> None:
-    layer, h = LIKELIHOODS[name](sparse), torch.randn(1, D)
+    layer, h = output_layer(name, D, COUNTS, sparse=sparse), torch.randn(1, D)
     limits = {"max_iter": 1000, "tolerance_grad": 1e-11, "tolerance_change": 0}
     fit = torch.optim.LBFGS(layer.parameters(), **limits, line_search_fn="strong_wolfe")  # type: ignore[arg-type]
 

@@ -13,17 +13,18 @@ from lmtool.neural.outputs.nce import chosen_outcomes
 from lmtool.neural.rows import SparseRows
 from lmtool.system.alias_table import AliasTable
 from lmtool.training.batches import DeviceWindows
-from tests.neural.test_forms import OUTPUTS, drawn
+from tests.neural.test_forms import COUNTS, OUTPUTS, drawn
+from tests.options import output_layer
 
 FORMS = [form for form in registered() if form.run.__module__ == gpu.__name__]
-SERVED = [name for name in OUTPUTS if name.startswith(("hierarchical", "morin_bengio", "classes", "adaptive"))]
+SERVED = [name for name in OUTPUTS if name.startswith(("hierarchical", "classes", "adaptive"))]
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_losses_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(gpu, "on_gpu", lambda h: True)
-    layer = OUTPUTS[name](6, False)
+    layer = output_layer(name, 6, COUNTS)
     drawn(layer, torch.float64)
     h, y = torch.randn(9, 6, dtype=torch.float64), torch.randint(layer.word_count or 1, (9,))
     y[0], y[-1] = 0, (layer.word_count or 1) - 1
@@ -49,7 +50,7 @@ def test_losses_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_paths_that_padding_would_make_too_long_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "on_gpu", lambda h: True)
-    layer = OUTPUTS["hierarchical"](6, False)
+    layer = output_layer("hierarchical", 6, COUNTS)
     h = torch.randn(2, 6)
     (form,) = (form for form in FORMS if form.replaces(layer, "loss"))
     assert form.serves(layer, h)
@@ -59,8 +60,12 @@ def test_paths_that_padding_would_make_too_long_stay_plain(monkeypatch: pytest.M
 
 def test_batches_that_are_too_large_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "on_gpu", lambda h: True)
-    for name, limit in (("morin_bengio", "HIDDEN"), ("classes", "CLASS_SCORES"), ("adaptive", "TAIL_SCORES")):
-        layer, h = OUTPUTS[name](6, False), torch.randn(2, 6)
+    for name, limit in (
+        ("hierarchical, morin_bengio", "HIDDEN"),
+        ("classes", "CLASS_SCORES"),
+        ("adaptive", "TAIL_SCORES"),
+    ):
+        layer, h = output_layer(name, 6, COUNTS), torch.randn(2, 6)
         (form,) = (form for form in FORMS if form.replaces(layer, "loss"))
         assert form.serves(layer, h)
         monkeypatch.setattr(gpu, f"MAX_{limit}", 1)
@@ -69,7 +74,7 @@ def test_batches_that_are_too_large_stay_plain(monkeypatch: pytest.MonkeyPatch) 
 
 def test_sparse_gradients_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "on_gpu", lambda h: True)
-    layer = OUTPUTS["classes"](6, True)
+    layer = output_layer("classes", 6, COUNTS, sparse=True)
     assert isinstance(layer, SparseRows) and layer.sparse
     assert not any(form.serves(layer, torch.randn(2, 6)) for form in FORMS if form.replaces(layer, "loss"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
     FullSoftmax,
     HierarchicalSoftmax,
-    MorinBengioNodes,
     NCELoss,
     OutputLayer,
     RowAdagrad,
@@ -26,23 +23,11 @@ from lmtool.neural import (
     SampledSoftmax,
 )
 from lmtool.neural.forms import only_plain
-from lmtool.trees import from_codes, huffman_tree
+from lmtool.trees import from_codes
+from tests.options import LAYERS, output_layer
 
 D, WORDS = 8, 20
 COUNTS = torch.arange(WORDS, 0, -1)
-TREE = huffman_tree(COUNTS.numpy())
-LAYERS: dict[str, Callable[[bool], OutputLayer]] = {
-    "full": lambda sparse: FullSoftmax(D, COUNTS),
-    "nce": lambda sparse: NCELoss(D, COUNTS, noise=5, sparse=sparse),
-    "own_noise": lambda sparse: NCELoss(D, COUNTS, noise=5, shared=False, learn_normalizer=True, sparse=sparse),
-    "sampled": lambda sparse: SampledSoftmax(D, COUNTS, samples=6, sparse=sparse),
-    "adaptive": lambda sparse: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2),
-    "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.arange(WORDS) % 4, sparse=sparse),
-    "tree": lambda sparse: HierarchicalSoftmax(D, TREE, COUNTS, sparse=sparse),
-    "morin_bengio": lambda sparse: HierarchicalSoftmax(
-        D, TREE, nodes=MorinBengioNodes(D, torch.zeros(TREE.nodes), hidden_dim=4, node_dim=3, sparse=sparse)
-    ),
-}
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
@@ -61,7 +46,7 @@ class Model(nn.Module):
 
 def built(name: str, *, sparse: bool = False) -> OutputLayer:
     torch.manual_seed(1)
-    return LAYERS[name](sparse)
+    return output_layer(name, D, COUNTS, sparse=sparse)
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -109,7 +94,7 @@ def test_reductions_and_ignored_targets(name: str) -> None:
     # Gradients of weighted losses are those of the losses of single tokens.
     each, weights = [h, *layer.parameters()], torch.rand(12, dtype=torch.float64)
     torch.manual_seed(3)
-    draws = iter(layer.table.draw(12, 5)[:, None]) if name == "own_noise" else None  # type: ignore[operator]
+    draws = iter(layer.table.draw(12, layer.noise)[:, None]) if name == "nce, own noise, log Z" else None  # type: ignore[operator]
     singles = [
         layer.loss_with(h_k, y_k, next(draws)) if draws else seeded(layer, h_k, y_k)  # type: ignore[operator]
         for h_k, y_k in zip(h.view(12, 1, D), y.view(12, 1), strict=True)

@@ -33,6 +33,7 @@ from lmtool.neural.outputs.options import (
     SoftmaxOutput,
 )
 from lmtool.trees import balanced_tree
+from tests import options
 from tests.conftest import nplm
 
 O, D = 9, 4  # noqa: E741
@@ -50,17 +51,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: AdaptiveOutput("adaptive", [3, 3], 4.0), "output.cutoffs=.*ascending"),
     (lambda: AdaptiveOutput("adaptive", [5, 3], 4.0), "output.cutoffs=.*ascending"),
     (lambda: AdaptiveOutput("adaptive", [1, 1 << 63], 4.0), "output.cutoffs=.*below 2"),
-    (lambda: AdaptiveOutput("adaptive", None, 0.99), "output.div_value=0.99: must be from 1 to 1000"),
-    (lambda: AdaptiveOutput("adaptive", None, 1000.5), "output.div_value=1000.5"),
-    (lambda: ClassesOutput("classes", 0), "output.classes=0: must be 1 or more, or null"),
-    (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 0, 1), "output.hidden_dim=0"),
-    (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 1, 0), "output.node_dim=0"),
-    (lambda: SampledOutput("sampled", 0, 1.0), "output.num_samples=0"),
-    (lambda: SampledOutput("sampled", 1, -0.01), "output.unigram_power=-0.01: must be from 0 to 2"),
-    (lambda: SampledOutput("sampled", 1, 2.01), "output.unigram_power=2.01"),
-    (lambda: nce(noise=0), "output.num_noise=0"),
-    (lambda: nce(power=-0.01), "output.unigram_power=-0.01: must be from 0 to 2"),
-    (lambda: nce(power=2.01), "output.unigram_power=2.01"),
     # Those that do not fit nine words.
     (
         lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None),
@@ -128,20 +118,9 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
     assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        FullSoftmax(D, COUNTS),
-        NCELoss(D, COUNTS, noise=2),
-        SampledSoftmax(D, COUNTS, samples=2),
-        AdaptiveSoftmax(D, COUNTS, cutoffs=[3]),
-        ClassSoftmax(D, COUNTS, torch.arange(O) % 3),
-        HierarchicalSoftmax(D, TREE, COUNTS),
-        HierarchicalSoftmax(D, TREE, nodes=MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=2, node_dim=2)),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_hidden_has_the_type_and_the_dimension_of_the_weights(layer: OutputLayer) -> None:
+@pytest.mark.parametrize("name", options.LAYERS)
+def test_hidden_has_the_type_and_the_dimension_of_the_weights(name: str) -> None:
+    layer = options.output_layer(name, D, COUNTS)
     assert layer.log_dist(torch.zeros(2, D)).shape == (2, O) and layer.word_count == O
     with pytest.raises(ValueError, match=rf"{type(layer).__name__}.log_dist: h must be .*float64"):
         layer.log_dist(torch.zeros(2, D, dtype=torch.float64))
@@ -159,14 +138,6 @@ def test_the_nodes_of_a_hierarchical_layer() -> None:
     half = balanced_tree(torch.arange(2).numpy())
     layer = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, torch.tensor([3, 1]), None, half)
     torch.testing.assert_close(layer.log_dist(torch.zeros(1, D)).exp()[0], torch.tensor([0.7, 0.3]).double())
-
-
-def test_what_settings_say_of_their_layer() -> None:
-    kinds = (SoftmaxOutput, NceOutput, SampledOutput, AdaptiveOutput, ClassesOutput, HierarchicalOutput)
-    assert [kind.can_tie for kind in kinds] == [True, True, True, False, False, False]
-    assert [kind.dense_gradient for kind in kinds] == [True, False, False, False, False, False]
-    assert [kind.loss_is_log_prob for kind in kinds] == [True, False, False, True, True, True]
-    assert [kind.needs_tree for kind in kinds] == [False] * 5 + [True]
 
 
 def test_probabilities_have_columns_of_0_behind_the_words() -> None:

@@ -28,11 +28,13 @@ from lmtool.neural.outputs.nce import Noise
 from lmtool.system import arrays
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
+from tests import options
+from tests.options import output_layer, several_codes
 
 O, D, B = 23, 6, 9  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
 TREE = huffman_tree(COUNTS.numpy())
-SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
+SEVERAL = several_codes(O)
 
 
 @pytest.fixture(autouse=True)
@@ -50,40 +52,15 @@ def _both(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def morin_bengio(tree: Tree, *, sparse: bool = False) -> HierarchicalSoftmax:
-    own = MorinBengioNodes(D, torch.randn(tree.nodes), hidden_dim=5, node_dim=4, sparse=sparse)
-    return HierarchicalSoftmax(D, tree, nodes=own)
-
-
-LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "full": lambda: FullSoftmax(D, COUNTS),
-    "hierarchical": lambda: HierarchicalSoftmax(D, TREE, COUNTS),
-    "morin_bengio": lambda: morin_bengio(TREE),
-    "several codes": lambda: HierarchicalSoftmax(D, SEVERAL, COUNTS[:3]),
-    "several codes, morin_bengio": lambda: morin_bengio(SEVERAL),
-    "nce": lambda: NCELoss(D, COUNTS, noise=7),
-    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, power=0.5, learn_normalizer=True),
-    "nce, uniform": lambda: NCELoss(D, COUNTS, noise=7, power=0.0),
-    "sampled": lambda: SampledSoftmax(D, COUNTS, samples=7),
-    "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2.0),
-    "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(O) % 5),
-}
-LIKELIHOOD = {
-    "full",
-    "hierarchical",
-    "morin_bengio",
-    "several codes",
-    "several codes, morin_bengio",
-    "adaptive",
-    "classes",
-}
+LAYERS = [*options.LAYERS, "nce, uniform"]
+SPARSE = [name for name in LAYERS if output_layer(name, D, COUNTS, sparse=True).sparse_parameters()]
 
 
 @pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_and_distributions(name: str) -> None:
-    layer = LAYERS[name]()
-    words = 3 if name.startswith("several") else O
+    layer = output_layer(name, D, COUNTS)
+    words = layer.word_count or 0
     h, y = torch.randn(B, D, requires_grad=True), torch.randint(0, words, (B,))
     parameters = dict(layer.named_parameters())
 
@@ -98,19 +75,8 @@ def test_gradients_and_distributions(name: str) -> None:
     torch.testing.assert_close(layer.log_prob(h, y), dist.gather(1, y[:, None])[:, 0])
     several = torch.randint(0, words, (B, 4))
     torch.testing.assert_close(layer.log_prob(h, several), dist.gather(1, several))
-    if name in LIKELIHOOD:
+    if layer.loss_is_log_prob:
         torch.testing.assert_close(layer(h, y), -layer.log_prob(h, y).mean())
-
-
-SPARSE: dict[str, Callable[[bool], nn.Module]] = {
-    "hierarchical": lambda sparse: HierarchicalSoftmax(D, TREE, COUNTS, sparse=sparse),
-    "morin_bengio": lambda sparse: morin_bengio(TREE, sparse=sparse),
-    "several codes": lambda sparse: HierarchicalSoftmax(D, SEVERAL, COUNTS[:3], sparse=sparse),
-    "nce": lambda sparse: NCELoss(D, COUNTS, noise=4, sparse=sparse),
-    "nce, own noise": lambda sparse: NCELoss(D, COUNTS, noise=4, shared=False, sparse=sparse),
-    "sampled": lambda sparse: SampledSoftmax(D, COUNTS, samples=4, sparse=sparse),
-    "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.arange(O) // 5, sparse=sparse),
-}
 
 
 @pytest.mark.usefixtures("_both")
@@ -121,14 +87,14 @@ def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
     found = []
     for sparse in (False, True):
         torch.manual_seed(1)
-        layer = SPARSE[name](sparse)
+        layer = output_layer(name, D, COUNTS, sparse=sparse)
         torch.manual_seed(2)
         layer(h, y).backward()
         rows = layer.sparse_parameters()
         assert all(parameter.grad.is_sparse for parameter in rows)
         assert bool(rows) == sparse
         found.append([parameter.grad.to_dense() for parameter in layer.parameters()])
-        if sparse and not name.startswith("several"):
+        if sparse:
             used = {row for parameter in rows for row in parameter.grad.coalesce().indices()[0].tolist()}
             assert 0 < len(used) < O - 1
     for dense, rows_alone in zip(*found, strict=True):
@@ -138,7 +104,7 @@ def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
 @pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", LAYERS)
 def test_nan_of_one_example_stays_its_own(name: str) -> None:
-    layer, h = LAYERS[name](), torch.randn(3, D)
+    layer, h = output_layer(name, D, COUNTS), torch.randn(3, D)
     h[1, 2] = torch.nan
     h.requires_grad_()
     loss = layer(h, torch.tensor([2, 1, 0]))
@@ -150,7 +116,7 @@ def test_nan_of_one_example_stays_its_own(name: str) -> None:
 @pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_graph_that_is_kept_gives_the_gradients_twice(name: str) -> None:
-    layer, h = LAYERS[name](), torch.randn(3, D, requires_grad=True)
+    layer, h = output_layer(name, D, COUNTS), torch.randn(3, D, requires_grad=True)
     loss = layer(h, torch.tensor([2, 1, 0]))
     first, second = (torch.autograd.grad(loss, h, retain_graph=True)[0] for _ in range(2))
     assert first.equal(second) and first.any()
@@ -245,9 +211,9 @@ def test_the_model_of_the_notebook() -> None:
 
 
 @pytest.mark.usefixtures("_both")
-@pytest.mark.parametrize("name", ["hierarchical", "morin_bengio", "several codes"])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("hierarchical")])
 def test_top_and_samples_by_descent(name: str) -> None:
-    layer, h = LAYERS[name](), torch.randn(B, D)
+    layer, h = output_layer(name, D, COUNTS), torch.randn(B, D)
     dist = layer.log_dist(h)
     words, log_p = layer.top(h, 5)
     values, want = dist.topk(min(5, dist.shape[1]), 1)
@@ -259,11 +225,9 @@ def test_top_and_samples_by_descent(name: str) -> None:
 
 
 @pytest.mark.usefixtures("_both")
-@pytest.mark.parametrize("own", [False, True])
-def test_a_vocabulary_of_one_word(own: bool) -> None:
-    tree = from_codes([(0, "")])
-    layer = morin_bengio(tree) if own else HierarchicalSoftmax(D, tree)
-    h = torch.randn(2, D)
+@pytest.mark.parametrize("name", ["hierarchical, one word", "hierarchical, morin_bengio, one word"])
+def test_a_vocabulary_of_one_word(name: str) -> None:
+    layer, h = output_layer(name, D, COUNTS), torch.randn(2, D)
     assert layer.log_dist(h).tolist() == [[0.0], [0.0]] and layer.sample(h).tolist() == [0, 0]
     assert layer.top(h, 3)[0].tolist() == [[0], [0]] and layer(h, torch.zeros(2).long()).item() == 0
 
@@ -443,9 +407,9 @@ def test_classes_start_at_the_unigram_distribution() -> None:
 
 
 @pytest.mark.usefixtures("_both")
-@pytest.mark.parametrize("name", ["hierarchical", "morin_bengio", "nce"])
+@pytest.mark.parametrize("name", ["hierarchical", "hierarchical, morin_bengio", "nce"])
 def test_distributions_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, h, y = LAYERS[name](), torch.randn(B, D), torch.randint(0, O, (B, 2))
+    layer, h, y = output_layer(name, D, COUNTS), torch.randn(B, D), torch.randint(0, O, (B, 2))
     want = layer.log_dist(h), layer.log_prob(h, y)
     monkeypatch.setattr(hierarchical, "EXAMPLES_PER_CHUNK", 4)
     monkeypatch.setattr(hierarchical, "MAX_UNITS_PER_CHUNK", 2 * 5 * (O - 1))  # two examples
@@ -495,16 +459,20 @@ def test_dot_nodes_are_made_of_vectors_and_odds() -> None:
     torch.testing.assert_close(own.all_scores(torch.zeros(1, D)), torch.tensor([[0.5, -0.5]]))
 
 
-OF_OTHERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
-    "tree": (LAYERS["hierarchical"], lambda: HierarchicalSoftmax(D, random_tree(O, seed=3))),
-    "morin_bengio": (LAYERS["morin_bengio"], lambda: morin_bengio(balanced_tree(np.arange(O)))),
-    # Both are of three words, two of which have two codes, and of the same nodes.
-    "words of the leaves": (
-        lambda: HierarchicalSoftmax(D, Tree(np.array([[1, 2], [-1, -2], [3, -3], [-4, -5]]), [0, 0, 1, 1, 2])),
-        lambda: HierarchicalSoftmax(D, Tree(np.array([[1, 2], [-1, -2], [3, -3], [-4, -5]]), [0, 0, 1, 2, 2])),
-    ),
-    "classes": (LAYERS["classes"], lambda: ClassSoftmax(D, COUNTS, torch.arange(O - 1, -1, -1) % 5)),
-}
+def of_counts(name: str, counts: Tensor) -> Callable[[], nn.Module]:
+    return lambda: output_layer(name, D, counts)
+
+
+def over_leaves(words: list[int]) -> Callable[[], nn.Module]:
+    """Over the leaves of these words, of three words, two of which have two codes."""
+    return lambda: HierarchicalSoftmax(D, Tree(np.array([[1, 2], [-1, -2], [3, -3], [-4, -5]]), words))
+
+
+# Layers over a tree or over classes, and such of the same sizes over others.
+OF_OTHERS = {
+    name: (of_counts(name, COUNTS), of_counts(name, COUNTS.flip(0)))
+    for name in ("hierarchical", "hierarchical, morin_bengio", "classes")
+} | {"words of the leaves": (over_leaves([0, 0, 1, 1, 2]), over_leaves([0, 0, 1, 2, 2]))}
 
 
 @pytest.mark.parametrize("case", OF_OTHERS)
@@ -537,7 +505,8 @@ def test_states_of_before_fingerprints_are_loaded(case: str) -> None:
     assert not any(again.load_state_dict(state))  # neither missing nor unexpected keys
     h = torch.randn(B, D)
     assert torch.equal(again.log_dist(h), layer.log_dist(h))  # type: ignore[operator]
-    assert all("fingerprint" not in LAYERS[name]().state_dict() for name in ("full", "nce", "sampled", "adaptive"))
+    with_it = {name for name in LAYERS if "fingerprint" in output_layer(name, D, COUNTS).state_dict()}
+    assert {name.partition(",")[0] for name in with_it} == {"hierarchical", "classes"}
 
 
 def test_leaves_of_a_large_tree_are_scored_for_few_examples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.recurrent import RecurrentModel
 from lmtool.training.batches import Streams
+from tests.conftest import Run
 from tests.test_contract import nplm
 
 V = 7  # words, `<s>` the last
-Run = Callable[..., str]
 
 
 def config(**changes: Any) -> LstmModel:

@@ -55,7 +55,7 @@ from lmtool.trees import (
     write_tree,
 )
 from tests.conftest import ROOT, nplm
-from tests.shape_walks import COUNTS, LAYERS, OPTIMIZERS, TREE, D, O, outcome, walk_optimizer
+from tests.shape_walks import COUNTS, OPTIMIZERS, TREE, D, O, outcome, output_layer, walk_optimizer
 
 CHECKS = (
     "neural/checks",
@@ -104,7 +104,7 @@ def test_checks_are_no_assertions(name: str) -> None:
 @given(st.data())
 @settings(max_examples=50, deadline=None)
 def test_any_shape_type_and_range(data: st.DataObject) -> None:
-    layer = LAYERS[data.draw(st.sampled_from(["full, large", "hierarchical", "nce, own noise", "classes"]))]()
+    layer = output_layer(data.draw(st.sampled_from(["softmax, large", "hierarchical", "nce, own noise", "classes"])))
     words = layer.word_count or 1
     sizes = st.lists(st.integers(0, 7), max_size=3)
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.int64]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import lmtool as package
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.files.arpa_read import read_arpa
+from tests.conftest import Run
 
-Run = Callable[..., str]
 PLAIN = """\\data\\
 ngram 1=4
 ngram 2=2

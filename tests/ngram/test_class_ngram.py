@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,8 @@ from lmtool.ngram.models.word_classes import WordClasses, learned_classes, read_
 from lmtool.ngram.smoothers.absolute_discounting import KneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.tables.storage import Storage
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 # Counts: a 3, x 2, b 1, y 1, </s> 4; z is in the list of words alone.
 SENTENCES = ["a x", "a x", "b y", "a"]
 WORDS = ["a", "x", "b", "y", "z"]
@@ -165,10 +163,6 @@ def test_classes_are_saved_as_they_are(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="missing: train the model again"):
         WordClasses.open(path, vocabulary)
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def test_from_the_command_line(lmtool: Run, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.ngram.files.counts_read import CountFiles
+from tests.conftest import Run
 
-Run = Callable[..., str]
 KN = ("train", "model=ngram", "model.order=3")
 FROM = (*KN, "counts=table", "data=text", "data.valid=valid.txt")
 

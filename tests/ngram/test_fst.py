@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from lmtool.ngram.files.fst import write_fst
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
+from tests.conftest import Run
 from tests.ngram.test_arpa import made
 
-Run = Callable[..., str]
 HAND = """\\data\\
 ngram 1=6
 ngram 2=5

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +18,8 @@ from lmtool.data.sources.builtin import TEST
 from lmtool.errors import UserError
 from lmtool.text_model import TextModel
 from tests.commands.test_arpa_alone import ARPA, LOG10, TEXT
+from tests.conftest import Run, result
 
-Run = Callable[..., str]
 MAGIC = b"mmap lm http://kheafield.com/code format version 5\n"
 
 
@@ -47,10 +45,6 @@ def files(lmtool: Run, module: None) -> Run:
     Path("de.bin").write_bytes(binary(["<unk>", "<s>", "</s>", "a", "b"]))
     Path("de.txt").write_text(TEXT)
     return lmtool
-
-
-def result(folder: str) -> dict[str, object]:
-    return json.loads((Path(folder) / "result.json").read_text())
 
 
 def test_by_hand(files: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 
 import lmtool as package
 from lmtool import kenlm as ours
+from tests.conftest import Run
 
-Run = Callable[..., str]
 TEXT = "the cat sat on the mat\nthe cats sat\n" * 3
 DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=train.txt"]
 UNIGRAM = ["train", "model=ngram", "model.order=1", "smoother=laplace", *DATA]

@@ -18,8 +18,8 @@ from lmtool.data.readers import read_blocks
 from lmtool.errors import UserError
 from lmtool.srilm import command
 from lmtool.system.files import packed_file
+from tests.conftest import Run
 
-Run = Callable[..., str]
 UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress, "": bytes}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import Units
 from lmtool.ngram.smoothers.base import Smoother
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 
 def test_the_cut() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.ngram.models.ngram_model import evenly
 from lmtool.runs.run import Run as TrainedRun
 from lmtool.runs.weights import quantized, restored
-
-Run = Callable[..., str]
+from tests.conftest import Run
 
 
 def perplexity(folder: str) -> float:

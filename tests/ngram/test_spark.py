@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests import spark_cluster
+from tests.conftest import Run
 
-Run = Callable[..., str]
 needs_spark = pytest.mark.skipif(
     not spark_cluster.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
 )

@@ -6,7 +6,6 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.query.sums import checked_sums, renormalized
 from lmtool.srilm import command
+from tests.conftest import Run
 
-Run = Callable[..., str]
 Grams = dict[tuple[str, ...], tuple[float, float]]  # p and the back-off weight of each n-gram
 
 

@@ -24,7 +24,7 @@ from lmtool.ngram.smoothers.interpolation import JelinekMercer
 from lmtool.ngram.smoothers.relative_frequencies import GoodTuring, StupidBackoff
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import contexts_for, random_sentences, text_of
-from tests.ngram.test_options import settings
+from tests.options import settings
 
 WORDS = random_sentences(1, 80)
 LETTERS = [" ".join(row) for row in np.random.default_rng(0).choice(list("abcdefgh"), (300, 7))]

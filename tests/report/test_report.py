@@ -22,9 +22,8 @@ from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates
 from lmtool.report.sections import comparison, summary, sweep_section, trees
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
-from tests.conftest import NEURAL, answer
+from tests.conftest import NEURAL, Run, answer
 
-Run = Callable[..., str]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 FAST = ["threads=1", "resamples=100"]
 ALPHAS = ["model.order=1", "smoother=laplace", "smoother.alpha=0.001,0.1,10"]

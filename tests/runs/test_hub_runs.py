@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,11 @@ import yaml
 
 import lmtool as python
 from lmtool.system.files import write_json
+from tests.conftest import Run
 from tests.hub_server import TOKEN, Hub, running_hub
 
 pytest.importorskip("huggingface_hub", minversion="1.0", reason="older ones copy the endpoint when they are imported")
 from huggingface_hub import constants, utils
-
-Run = Callable[..., str]
 
 
 def use_endpoint(monkeypatch: pytest.MonkeyPatch, address: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from lmtool.runs.run import FORMAT, REMEDY
 from lmtool.system.checksums import seal
 from lmtool.system.files import read_json, write_json
 from lmtool.training.state import load_state, save_state
-from tests.conftest import NEURAL
+from tests.conftest import NEURAL, Run
 
-Run = Callable[..., str]
 OTHER = "is of another version of lmtool (format 1): "
 
 

@@ -33,10 +33,9 @@ from lmtool.training.plan import Plan
 from lmtool.training.schedules import PlateauSchedule
 from lmtool.training.state import load_state
 from lmtool.trees import huffman_tree
-from tests.conftest import ROOT, SOFTMAX, composed_line, neural
+from tests.conftest import ROOT, SOFTMAX, Run, composed_line, neural
 from tests.training.test_training import ADAM, CONSTANT, COSINE, DOT, MODEL, training
 
-Run = Callable[..., str]
 HUFFMAN = lambda toy: huffman_tree(toy.vocabulary.counts[:-1])  # noqa: E731
 CASES: dict[str, Any] = {
     "nplm, adamw": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), ADAM, COSINE, {}),

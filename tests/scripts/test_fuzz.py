@@ -22,9 +22,8 @@ from lmtool.cli.command_line import main
 from lmtool.commands import verbs
 from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, of_paths
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 SCRIPTS = ROOT / "scripts"
 needs_scripts = pytest.mark.skipif(not (SCRIPTS / "fuzz").is_file(), reason="the scripts are not beside the tests")
 
@@ -256,19 +255,6 @@ def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tm
             )
 
 
-CAMPAIGNS = [
-    "files",
-    "library",
-    "numbers",
-    "text",
-    "words",
-    "yaml",
-    "strange-files",
-    "strange-settings",
-    "environments",
-]
-
-
 def cases_of(table: str) -> dict[str, int]:
     """Return the cases of each campaign in a table."""
     rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
@@ -276,14 +262,16 @@ def cases_of(table: str) -> dict[str, int]:
 
 
 @needs_scripts
-def test_each_campaign_runs(tmp_path: Path) -> None:
+def test_each_campaign_runs(fuzzing: Any, tmp_path: Path) -> None:
     """A few cases each, of a seed that finds nothing; one process prepares what they share once."""
-    command = [sys.executable, "-m", "fuzzing", ",".join(CAMPAIGNS), "60", "1", "--cases", "1"]
+    from fuzzing.__main__ import NONSENSE
+
+    command = [sys.executable, "-m", "fuzzing", ",".join(NONSENSE), "60", "1", "--cases", "1"]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{SCRIPTS}", "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     cases = cases_of(done.stdout)
-    assert list(cases) == CAMPAIGNS and min(cases.values()) >= 1
+    assert list(cases) == list(NONSENSE) and min(cases.values()) >= 1
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
 
 
@@ -307,9 +295,10 @@ def test_all_runs_each_campaign_in_a_process(
     monkeypatch.setattr(lines.subprocess, "run", run)
     assert lines.main(["all", "60", "1", "--cases", "2"]) == 1, "one has found something"
     said = capsys.readouterr().out
-    assert cases_of(said) == {name: len(name) for name in CAMPAIGNS} and list(cases_of(said)) == CAMPAIGNS
-    assert list(lines.NONSENSE) == CAMPAIGNS and all(f"of {name}\n" in said for name in CAMPAIGNS)
-    assert sorted(asked) == [[name, str(60.0 * lines.cores()), "1", "--cases", "2"] for name in sorted(CAMPAIGNS)]
+    names = list(lines.NONSENSE)
+    assert cases_of(said) == {name: len(name) for name in names} and list(cases_of(said)) == names
+    assert all(f"of {name}\n" in said for name in names)
+    assert sorted(asked) == [[name, str(60.0 * lines.cores()), "1", "--cases", "2"] for name in sorted(names)]
 
 
 @needs_scripts

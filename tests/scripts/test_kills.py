@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 
 from lmtool.system.files import cannot_write
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 SCRIPTS = ROOT / "scripts"
 needs_scripts = pytest.mark.skipif(not (SCRIPTS / "kills").is_dir(), reason="the scripts are not beside the tests")
 NGRAM = ["train", "model=ngram", "data=toy", "threads=1", "hydra.run.dir=out"]

@@ -23,26 +23,6 @@ from tests.schemas import VERB_SETTINGS
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))
-NAMES = {
-    "reading-times",
-    "blimp",
-    "best",
-    "experiments",
-    "defaults",
-    "notebook",
-    "nplm-article",
-    "names",
-    "hw3",
-    "bengio2003",
-    "morin-bengio2005",
-    "mnih-hinton2009",
-    "mnih-teh2012",
-    "wikitext2",
-    "wikitext103",
-    "recurrent",
-    "output-layers",
-}
-
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the scripts are not beside the tests")
 
 
@@ -62,10 +42,6 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("pandas")
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     return importlib.import_module
-
-
-def test_there_is_one_for_each() -> None:
-    assert {path.stem for path in RECIPES} == NAMES
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from lmtool.cli import command_line
 from lmtool.sweeps import launchers, result_table
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
+from tests.conftest import Run
 
-Run = Callable[..., str]
 NGRAM = ("train", "-m", "model=ngram", "data=toy")
 DIR = "hydra.sweep.dir=sweep"
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")

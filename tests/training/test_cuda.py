@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lmtool.config.options import kinds, settings_class
 from lmtool.data.corpus import Corpus
-from lmtool.neural import FullSoftmax, NCELoss, SampledSoftmax
 from lmtool.neural.devices import WORKSPACE
 from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.nce import Noise
 from tests.neural.test_recurrent import network
-from tests.shape_walks import COUNTS, LAYERS, B, D, O
+from tests.options import LAYERS, output_layer
+from tests.shape_walks import COUNTS, B, D, O
 from tests.training.test_device_training import NPLM, SMALL, Run, compare, history
 
 DRY = bool(os.environ.get("LMTOOL_GPU_DRY_RUN"))
@@ -43,13 +44,11 @@ OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
 FIFTY = [*SMALL, "training.steps=50", "training.embedding_gradients=dense"]
 HIERARCHICAL = [*NPLM, "output=hierarchical"]
-TREES = ["huffman", "balanced", "random", "brown", "frequency", "classes", "union"]
-MODELS = {
-    "softmax": [*NPLM, "output=softmax"],
+LIKELIHOODS = [kind for kind in kinds("output") if settings_class("output", kind).loss_is_log_prob]
+LINES = {  # of a model each; those of drawn words have their own test
+    **{kind: [*NPLM, f"output={kind}"] for kind in LIKELIHOODS if not settings_class("output", kind).needs_tree},
     "tied": ["model=nplm", "model.input_dropout=0", "model.tied=true"],
     "Morin & Bengio's nodes": [*HIERARCHICAL, "tree=balanced", "output.nodes=morin_bengio"],
-    "classes": [*NPLM, "output=classes"],
-    "adaptive": [*NPLM, "output=adaptive", "output.cutoffs=[3]"],
     "lbl": ["model=lbl", "output=softmax", "model.tied=false"],
     "cbow": ["model=cbow", "output=hierarchical", "tree=huffman"],
     "history": [*NPLM, "output=softmax", "model.fofe_window=8"],
@@ -61,13 +60,12 @@ MODELS = {
         "model.direct_connections=true",
     ],
 }
-MODELS |= {f"tree={tree}": [*HIERARCHICAL, f"tree={tree}"] for tree in TREES}
-CELLS = ["lstm", "gru", "rnn"]
+LINES |= {f"tree={kind}": [*HIERARCHICAL, f"tree={kind}"] for kind in kinds("tree") if kind not in ("file", "wordnet")}
 ROWS = ["model.input_dropout=0", "training.batch_size=4", "training.bptt=5"]
 ROWS += ["output=softmax", "model.embedding_dropout=0", "model.weight_dropout=0"]  # nothing is drawn
-MODELS |= {cell: [f"model={cell}", *ROWS] for cell in CELLS}
-MODELS["recurrent, within sentences"] = ["model=lstm", *ROWS, "model.across_sentences=false", "model.layers=2"]
-MODELS["recurrent, regularized"] = [
+LINES |= {cell.value: [f"model={cell.value}", *ROWS] for cell in Cell}
+LINES["recurrent, within sentences"] = ["model=lstm", *ROWS, "model.across_sentences=false", "model.layers=2"]
+LINES["recurrent, regularized"] = [
     *("model=lstm", *ROWS),
     *("model.activation_regularization=2", "model.temporal_regularization=1"),
 ]
@@ -79,20 +77,6 @@ OPTIMIZERS = {
     "asgd": ["optim=asgd", "optim.lr=1", "optim.patience=1", "schedule=constant"],
     "max_norm": ["training.embedding_max_norm=1"],
     "deterministic": ["training.deterministic=true"],
-}
-
-
-def vectors() -> nn.Parameter:
-    """To share, one more than there are words."""
-    return nn.Parameter(torch.randn(O + 1, D))
-
-
-OUTPUTS = {
-    **LAYERS,
-    "tied": lambda: FullSoftmax(D, COUNTS, vectors()),
-    "nce, tied": lambda: NCELoss(D, COUNTS, vectors(), noise=7),
-    "nce, with log Z": lambda: NCELoss(D, COUNTS, noise=7, learn_normalizer=True),
-    "sampled, tied": lambda: SampledSoftmax(D, COUNTS, vectors(), samples=7),
 }
 
 
@@ -109,9 +93,9 @@ def float64() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", [*LAYERS, "softmax, tied", "nce, tied", "nce, log Z", "sampled, tied"])
 def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = OUTPUTS[name]()
+    layer = output_layer(name, D, COUNTS)
     draws = {shape: torch.randint(O, shape) for shape in ((7,), (B, 7))}
     monkeypatch.setattr(Noise, "draw", lambda self, *shape, device=None: draws[shape].to(device))
     h, y = torch.randn(B, D), torch.randint(layer.word_count or 1, (B,))
@@ -134,7 +118,7 @@ def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fifty(name: str) -> list[str]:
     """A line of fifty steps of a model, without the settings of SMALL that it lacks."""
-    line = MODELS[name]
+    line = LINES[name]
     if "training.bptt=5" in line:
         return [*line, *(word for word in FIFTY if word not in ("model.context_size=3", "training.batch_size=16"))]
     return [word for word in [*line, *FIFTY] if "model=nplm" in line or word not in OF_NPLM]
@@ -153,18 +137,18 @@ def forms_of(run: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LINES)
 def test_a_training(name: str, lmtool: Run) -> None:
     both(lmtool, fifty(name))
-    assert DRY or ("captured_step" in forms_of("gpu")) is ("training.bptt=5" not in MODELS[name])
+    assert DRY or ("captured_step" in forms_of("gpu")) is ("training.bptt=5" not in LINES[name])
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_recurrent_step(cell: str, toy: Corpus) -> None:
+@pytest.mark.parametrize("cell", Cell)
+def test_a_recurrent_step(cell: Cell, toy: Corpus) -> None:
     """A batch in float32 and the one that continues it: losses, gradients and the state that is carried; then scores
     of a text, and states word by word. `<s>` is also within rows, which are then cut and packed.
     """
-    model, bos = network(toy, cell=Cell(cell)), toy.vocabulary.bos
+    model, bos = network(toy, cell=cell), toy.vocabulary.bos
     words = torch.randint(bos, (2, 4, 6))
     targets, words[:, :, 0], words[1, 2, 3] = torch.randint(bos, (2, 4, 6)), bos, bos
     valid, special_tokens = toy.split("valid"), toy.vocabulary.special_tokens
@@ -276,7 +260,7 @@ def test_what_is_done_with_a_model(lmtool: Run) -> None:
 
 
 def test_bf16_is_near(lmtool: Run) -> None:
-    line = [*MODELS["softmax"], *FIFTY, f"device={DEVICE}"]
+    line = [*LINES["softmax"], *FIFTY, f"device={DEVICE}"]
     with on_gpu():
         for precision in ("fp32", "bf16"):
             lmtool("train", *line, f"training.precision={precision}", f"hydra.run.dir={precision}")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,23 +15,23 @@ import torch
 from torch import nn
 
 from lmtool.commands import _train_neural
+from lmtool.config.options import kinds
 from lmtool.config.training import Gradients
 from lmtool.neural.forms import only_plain
 from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients
+from tests.conftest import Run
 
-Run = Callable[..., str]
 SMALL = ["model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "data=toy", "training.batch_size=16"]
 SMALL += ["training.minutes=null", "training.precision=fp32", "training.steps=20", "training.epochs=null", "seed=3"]
 SMALL += ["optim.lr=0.01", "training.evaluate_every=0.3", "training.accuracy_tokens=32", "model.dropout=0"]
 NPLM = ["model=nplm", "model.input_dropout=0", "model.tied=false"]
 HIERARCHICAL = [*NPLM, "output=hierarchical", "tree=huffman"]
 DENSE, PLAIN = "training.embedding_gradients=dense", "training.forms=plain"
-MODELS = {  # each layer and encoder by itself is held to more in tests/neural/test_forms.py
+LINES = {  # each layer and encoder by itself is held to more in tests/neural/test_forms.py
     "tied softmax": ["model=nplm", "model.input_dropout=0", "model.tied=true"],
     "adaptive": [*NPLM, "output=adaptive", "output.cutoffs=[3]"],
     "history": [*NPLM, "output=classes", "model.fofe_window=8"],
 }
-OPTIMIZERS = ["adamw", "adam", "sgd", "adagrad"]
 
 
 def history(run: Path) -> list[dict[str, Any]]:
@@ -56,13 +55,13 @@ def by_both(lmtool: Run, words: list[str]) -> None:
     assert fast and not plain
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LINES)
 def test_models(name: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
-    by_both(lmtool, [*MODELS[name], *SMALL])
+    by_both(lmtool, [*LINES[name], *SMALL])
 
 
-@pytest.mark.parametrize("optim", OPTIMIZERS)
+@pytest.mark.parametrize("optim", kinds("optim"))
 def test_optimizers(optim: str, lmtool: Run) -> None:
     words = [*HIERARCHICAL, *SMALL, f"optim={optim}", "optim.lr=0.01", "training.max_grad_norm=0.5"]
     by_both(lmtool, words + (["optim.momentum=0.9"] if optim == "sgd" else []))

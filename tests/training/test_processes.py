@@ -24,11 +24,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.training.batches import Batches
 from lmtool.training.processes import Processes, joined_processes
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.forked import End, run_forked
 from tests.two_processes import main as compare_two
 
-Run = Callable[..., str]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 LINE = ["data=toy", "model.dropout=0", "model.input_dropout=0", "model.embedding_dim=8", "model.hidden_dim=12"]
 LINE += ["training.batch_size=16", "training.minutes=null", "optim.lr=0.02"]

@@ -38,9 +38,7 @@ from lmtool.training.optimizers import (
     renormalize_rows,
 )
 from lmtool.trees import Tree, huffman_tree
-from tests.conftest import NEURAL, SOFTMAX, neural
-
-Run = Callable[..., str]
+from tests.conftest import NEURAL, SOFTMAX, Run, neural
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])

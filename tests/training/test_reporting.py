@@ -36,7 +36,6 @@ from lmtool.training.schedules import ConstantSchedule, CosineSchedule
 from tests.conftest import NEURAL, neural
 from tests.training.test_training import ADAM, run, training
 
-Run = Callable[..., str]
 LINE = ["train", "data=toy", "training.epochs=3", "training.batch_size=16", "training.minutes=null"]
 LINE += ["model.embedding_dim=8", "model.hidden_dim=12"]
 

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import lmtool as python
 from lmtool.errors import UserError
 from lmtool.training.reporting import Trackers, fingerprint
 from lmtool.training.trackers import TensorboardTracker
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
-Run = Callable[..., str]
 OPTIONS = f"options={ROOT / 'docs' / 'examples' / 'own_options' / 'own_options'}"
 LINE = ["train", "data=toy", "training.batch_size=16", "model.embedding_dim=8", "model.hidden_dim=12", "threads=1"]
 ONE, TWO = "training.epochs=1", "training.epochs=2"

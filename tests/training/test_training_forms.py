@@ -5,65 +5,49 @@ the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural import forms
-from lmtool.neural.build import build_neural
-from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.optimizers import rows
-from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, NceOutput, SampledOutput, SoftmaxOutput
+from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.runs.run import METRICS
 from lmtool.training.optim import SgdOptim
-from lmtool.trees import huffman_tree
-from tests.conftest import NEURAL, SOFTMAX, neural
-from tests.training.test_training import ADAM, DOT, MORIN_BENGIO, run, training
+from tests.conftest import NEURAL, Run, neural
+from tests.options import ENCODERS, LAYERS, encoder
+from tests.test_contract import network
+from tests.training.test_training import ADAM, run, training
 
-Run = Callable[..., str]
 SGD = SgdOptim("sgd", 0.1, 1e-4, 0.0)
 LARGE = ["model.layer_norm=true", "model.dropout=0.1", "output=hierarchical", "tree=huffman"]
-# Without dropout: a model, its optimizer, and forms that compute some of it.
-MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
-    "units": (
-        lambda toy: neural(toy, layer_norm=True, gated=True, activation=Activation.gelu, layers=2),
-        ADAM,
-        {"hidden_units"},
-    ),
-    "history": (lambda toy: neural(toy, fofe_window=9), ADAM, {"history"}),
-    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.0, False), SOFTMAX, toy.vocabulary), ADAM, set()),
-    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.0), SOFTMAX, toy.vocabulary), ADAM, set()),
-    "hierarchical": (
-        lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])),
-        ADAM,
-        {"pair_scores", "leaves_in_one_pass"},
-    ),
-    "morin_bengio": (
-        lambda toy: neural(toy, MORIN_BENGIO, huffman_tree(toy.vocabulary.counts[:-1])),
-        ADAM,
-        {"morin_bengio_pairs", "morin_bengio_nodes"},
-    ),
-    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), ADAM, {"pair_scores"}),
-    "nce, own noise": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), SGD, {"pair_scores"}),
-    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), ADAM, set()),
-    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), ADAM, set()),
-    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), SGD, {"pair_scores"}),
-    "whole steps, hierarchical": (
-        lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])),
-        SGD,
-        {"network_step"},
-    ),
-    "whole steps, nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), SGD, {"network_step"}),
-    "whole steps": (lambda toy: neural(toy, direct_connections=True), SGD, {"network_step"}),
+# The forms that compute some of a model without dropout.
+FORMS = {
+    "hierarchical": {"pair_scores", "leaves_in_one_pass"},
+    "hierarchical, morin_bengio": {"morin_bengio_pairs", "morin_bengio_nodes"},
+    "nce": {"pair_scores"},
+    "nce, own noise, log Z": {"pair_scores"},
+    "classes": {"pair_scores"},
+    "nplm, history": {"history"},
+    "whole steps, softmax": {"network_step"},
+    "whole steps, nce": {"network_step"},
+    "whole steps, hierarchical": {"network_step"},
+    "units": {"hidden_units"},
 }
+CASES = [*LAYERS, *ENCODERS, *(name for name in FORMS if name not in LAYERS + ENCODERS)]
+
+
+def model_of(name: str, toy: Corpus) -> Any:
+    if name == "units":
+        return neural(toy, layer_norm=True, gated=True, activation=Activation.gelu, layers=2)
+    output = name.removeprefix("whole steps, ")
+    return network(toy, encoder(name)) if name in ENCODERS else network(toy, encoder("nplm", activation="tanh"), output)
 
 
 def first_losses(folder: Path) -> list[float]:
@@ -71,16 +55,16 @@ def first_losses(folder: Path) -> list[float]:
     return [line["train_loss"], line["valid_loss"]]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", CASES)
 def test_an_epoch_has_the_same_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in ("history.MIN_NUMBERS", "tree_loops.MIN_UNITS"):
         monkeypatch.setattr(f"lmtool.neural.forms.{each}", 0)
-    make, optim, wanted = MODELS[name]
+    optim, wanted = SGD if "whole steps" in name else ADAM, FORMS.get(name, set())
     found = {}
     for setting in Forms:
         torch.manual_seed(5)
         out = tmp_path / setting.value
-        _, trained = run(toy, out, training(epochs=1, forms=setting), optim, make(toy))
+        _, trained = run(toy, out, training(epochs=1, forms=setting), optim, model_of(name, toy))
         found[setting] = first_losses(out)
         if setting is Forms.auto:
             assert wanted <= set(trained.forms) and trained.forms == sorted(trained.forms)
@@ -96,10 +80,10 @@ def test_plain_calls_no_form(toy: Corpus, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(forms, "registered", fails)
     monkeypatch.setattr(rows, "change_rows", fails)
     for name in ("units", "hierarchical"):
-        _, trained = run(toy, tmp_path / name, training(epochs=1, forms=Forms.plain), model=MODELS[name][0](toy))
+        _, trained = run(toy, tmp_path / name, training(epochs=1, forms=Forms.plain), model=model_of(name, toy))
         assert trained.forms == []
     with pytest.raises(AssertionError, match="not a plain method"):
-        run(toy, tmp_path / "auto", training(epochs=1), model=MODELS["units"][0](toy))
+        run(toy, tmp_path / "auto", training(epochs=1), model=model_of("units", toy))
     assert forms.allowed(), "the setting holds for a training, not for the process"
 
 

@@ -204,15 +204,3 @@ def test_losses_stay_exact_over_many_mergings() -> None:
     np.add.at(matrix, (groups[:-1], groups[1:]), 1)
     # The last 29 mergings lose all that there is.
     assert losses[-29:].sum() == pytest.approx(information(matrix), rel=1e-10)
-
-
-def test_settings_out_of_range() -> None:
-    assert BrownTree("brown", 2, 2, 1).clusters == 2 and BrownTree("brown", 4096).max_words is None
-    for values, message in (
-        ((1,), "tree.clusters=1: must be from 2 to 4096"),
-        ((4097,), "tree.clusters=4097: must be from 2 to 4096"),
-        ((2, 1), "tree.max_words=1: must be 2 or more, or null"),
-        ((2, 2, 0), "tree.max_tokens=0: must be 1 or more, or null"),
-    ):
-        with pytest.raises(UserError, match=message):
-            BrownTree("brown", *values)

@@ -13,7 +13,7 @@ import pytest
 
 import lmtool.trees
 from lmtool.config.groups import TreeConfig
-from lmtool.config.options import conf_dir, kinds, settings_class
+from lmtool.config.options import conf_dir, kinds
 from lmtool.config.settings import option_named
 from lmtool.data.split import Split
 from lmtool.errors import UserError
@@ -23,16 +23,15 @@ from lmtool.trees.brown import brown_tree
 from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
 from lmtool.trees.clusters import clusters_tree
 from lmtool.trees.codes import write_tree
+from lmtool.trees.division import Division, Method
 from lmtool.trees.options import (
     BalancedTree,
     BrownTree,
     ClassesTree,
     ClustersTree,
-    Division,
     FileTree,
     FrequencyTree,
     HuffmanTree,
-    Method,
     RandomTree,
     Representation,
     UnionTree,
@@ -97,21 +96,6 @@ BY_NEIGHBORS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "ad
 )
 def test_settings_build_their_tree(settings: TreeConfig, tree: Tree) -> None:
     assert same(settings.build(WORDS), tree)
-
-
-@pytest.mark.parametrize(
-    ("right", "change", "said"),
-    [
-        (RandomTree("random", seed=3), {"seed": -1}, "tree.seed=-1: must be"),
-        (ClassesTree("classes", classes=None), {"classes": 0}, "tree.classes=0: must be"),
-        (clusters("runs/first", None), {"seed": -1}, "tree.seed=-1: must be"),
-        (clusters(None, None), {"dimensions": 0}, "tree.dimensions=0: must be"),
-        (clusters(None, None), {"max_tokens": 0}, "tree.max_tokens=0: must be"),
-    ],
-)
-def test_settings_out_of_range(right: TreeConfig, change: dict[str, int], said: str) -> None:
-    with pytest.raises(UserError, match=f"^{said}"):
-        replace(right, **change)
 
 
 def test_a_tree_of_a_file(tmp_path: Path) -> None:
@@ -190,12 +174,6 @@ def test_runs_and_neighbors_exclude_each_other() -> None:
         clusters(None, Representation.embeddings)
     with pytest.raises(UserError, match=r"^tree\.run=x: is not used with tree\.representation=neighbors"):
         clusters("x", Representation.neighbors)
-
-
-def test_each_yaml_has_its_option() -> None:
-    names = sorted(path.stem for path in (conf_dir() / "tree").glob("*.yaml"))
-    assert kinds("tree") == names
-    assert {settings_class("tree", name).__name__ for name in names} == {f"{name.capitalize()}Tree" for name in names}
 
 
 def test_the_public_face() -> None:

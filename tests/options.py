@@ -1,0 +1,120 @@
+"""The options of lmtool as tests build them, found as lmtool finds them: a new one is tested by being there."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor, nn
+
+from lmtool.config.groups import EncoderConfig
+from lmtool.config.options import conf_dir, kinds, settings_class
+from lmtool.config.settings import saved_settings
+from lmtool.neural import OutputLayer
+from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
+from lmtool.trees.builders import union
+
+
+def names_of(group: str, kind: str) -> set[str]:
+    """The names of an option's settings."""
+    return {field.name for field in fields(settings_class(group, kind))}
+
+
+# Forms of an option beside the one of its YAML file, by what stands after its name: "nce, own noise". Of output layers
+# also `tied`, and of those over a tree `several codes`, `union` and `one word`.
+FEATURES: dict[str, dict[str, Any]] = {
+    "morin_bengio": {"nodes": "morin_bengio"},
+    "own noise": {"share_noise": False},
+    "log Z": {"learn_log_z": True},
+    "uniform": {"unigram_power": 0.0},
+    "bf16": {"precision": "bf16"},
+    "auto": {"precision": "auto"},
+    "backed off": {"interpolate": False},
+    "diagonal": {"diagonal": True},
+    "history": {"fofe_window": 5},
+    "gru": {"cell": "gru"},
+    "rnn": {"cell": "rnn"},
+}
+LAYERS = [*kinds("output"), "nce, own noise, log Z", "hierarchical, morin_bengio"]
+LAYERS += ["hierarchical, several codes", "hierarchical, morin_bengio, several codes"]
+SMOOTHERS = [*kinds("smoother")]
+SMOOTHERS += [f"{name}, backed off" for name in SMOOTHERS if "interpolate" in names_of("smoother", name)]
+NETWORKS = [name for name in kinds("model") if issubclass(settings_class("model", name), EncoderConfig)]
+COUNTED = [name for name in kinds("model") if name not in NETWORKS]
+RECURRENT = [name for name in NETWORKS if settings_class("model", name).recurrent]
+ENCODERS = [*sorted({*NETWORKS} - {*RECURRENT}), "nplm, history", "lbl, diagonal"]  # of contexts
+RECURRENT += [f"{name}, {cell}" for name in RECURRENT for cell in ("gru", "rnn")]
+
+
+@cache
+def written(group: str, kind: str) -> dict[str, Any]:
+    """The values of conf/GROUP/KIND.yaml."""
+    values = yaml.safe_load((conf_dir() / group / f"{kind}.yaml").read_text(encoding="utf-8"))
+    return {key: value for key, value in values.items() if key != "defaults"}
+
+
+def settings(group: str, kind: str, **changes: object) -> Any:
+    """The settings of conf/GROUP/KIND.yaml, with changes."""
+    return saved_settings(written(group, kind) | changes, group)
+
+
+def settings_of(group: str, name: str, small: dict[str, Any] | None = None, **changes: object) -> Any:
+    """The settings of a form of an option, e.g. "nce, own noise". small: values of settings that it may not have."""
+    kind, *features = name.split(", ")
+    wanted = {key: value for key, value in (small or {}).items() if key in names_of(group, kind)}
+    for feature in features:
+        wanted |= FEATURES.get(feature, {})
+    return settings(group, kind, **wanted | changes)
+
+
+def output_settings(name: str, dim: int, words: int) -> Any:
+    """The settings of a form of an output layer after hidden states of a dimension, over a number of words."""
+    small = {"num_noise": min(7, words), "num_samples": min(7, words), "cutoffs": [words // 4, words // 2]}
+    small |= {"div_value": 2.0 if dim > 3 else 1.0, "hidden_dim": 5, "node_dim": 4}
+    return settings_of("output", name, small)
+
+
+def output_layer(name: str, dim: int, counts: Tensor, *, sparse: bool = False) -> OutputLayer:
+    """A form of an output layer; one word: over the first of those with these counts."""
+    counts = counts[:1] if "one word" in name else counts
+    vectors = nn.Parameter(torch.randn(len(counts) + 1, dim)) if "tied" in name else None  # one more than words
+    given = output_settings(name, dim, len(counts))
+    made: OutputLayer = given.build(dim, counts, vectors, tree_of(name, counts) if given.needs_tree else None)
+    if not sparse:
+        made.use_dense_gradients()
+    return made
+
+
+def tree_of(name: str, counts: Any) -> Tree:
+    """The tree that a form of a layer is over."""
+    huffman = huffman_tree(np.asarray(counts))
+    if "union" in name:
+        return union([huffman, balanced_tree(np.asarray(counts).argsort())])
+    return several_codes(len(counts)) if "several codes" in name else huffman
+
+
+def several_codes(words: int) -> Tree:
+    """A balanced tree with words 0 and 1 at two leaves each."""
+    leaves = [0, 1, *range(words)]
+    depth = (len(leaves) - 1).bit_length()
+    short = 2**depth - len(leaves)  # leaves one level higher up
+    codes = [f"{k:0{depth - 1}b}" if k < short else f"{k + short:0{depth}b}" for k in range(len(leaves))]
+    return from_codes(list(zip(leaves, codes, strict=True)))
+
+
+def smoother(name: str, order: int, vocabulary: Any, **changes: object) -> Any:
+    """A form of a smoother."""
+    return settings_of("smoother", name, **changes).build(order, vocabulary)
+
+
+def encoder(name: str, **changes: object) -> Any:
+    """The settings of a form of an encoder: small, without dropout, gates and history."""
+    small = {"embedding_dim": 6, "hidden_dim": 8, "layers": 1, "tied": False, "across_sentences": False}
+    small |= dict.fromkeys(("dropout", "input_dropout", "context_reset_prob", "fofe_window"), 0)
+    small |= dict.fromkeys(("gated", "layer_norm"), False)
+    small |= {} if name in RECURRENT else {"context_size": 3}
+    return settings_of("model", name, small, **changes)
