@@ -29,7 +29,7 @@ extensions += ["mathml", "docstrings", "command_pages", "forms_table", "option_p
 if WITH_GALLERY:
     extensions.append("sphinx_gallery.gen_gallery")
 
-# The gallery's sources are scripts, and its generated pages use directives of its own extension.
+# The gallery's sources are scripts, and its generated pages use directives of sphinx-gallery.
 exclude_patterns = ["_build", "_static", "_extensions", "examples", "gallery", "**/README.md"]
 exclude_patterns += [] if WITH_GALLERY else ["auto_gallery"]
 

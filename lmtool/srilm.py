@@ -229,7 +229,7 @@ def ngram(given: Options) -> None:
         if "prune_lowprobs" in given:
             table = prune_low_probabilities(table)
         if "write_lm" in given:
-            closed = table.log_probs(vocabulary.unk, vocabulary.unk + 1)[0] == -np.inf
+            closed = table.log_prob[vocabulary.unk : vocabulary.unk + 1][0] == -np.inf
             with _written(given["write_lm"]) as path:
                 write_arpa(table, _named(vocabulary, given), path, closed=bool(closed))
         model = NgramModel(table, vocabulary)

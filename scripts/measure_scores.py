@@ -97,7 +97,7 @@ def _pairs(kind: str, texts: int, sentences: int) -> Iterator[tuple[Any, Any]]:
 
 def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> list[str]:
     """Return COLUMNS: percentages of texts whose intervals of a difference and of a perplexity cover the truth, whose
-    p are at most .05, and of which one p is and the other is not; the median block length.
+    p are at most 0.05, and of which one p is and the other is not; the median block length.
     """
     rows, blocks = [], []
     for offsets, log_prob in _pairs(kind, texts, sentences):
@@ -157,8 +157,8 @@ def _dependence(rng: Any, texts: int, sentences: int) -> dict[str, Callable[[], 
         kinds[f"{part} of AR(1), {phi}"] = lambda part=part, phi=phi: share(autoregressive(phi), part)
     for part in (0.35, 0.1):
         kinds[f"{part} of documents of 25"] = lambda part=part: share(documents(25), part)
-    # The autocorrelation of 32,000 sentences of PTB, the difference of modified Kneser-Ney and Witten-Bell: .29, .19,
-    # .15, .04, .01 and .003 at lags 1, 5, 10, 37, 75 and 300, as of paragraphs, articles and sections.
+    # The autocorrelation of 32,000 sentences of PTB, the difference of modified Kneser-Ney and Witten-Bell: 0.29, 0.19,
+    # 0.15, 0.04, 0.01 and 0.003 at lags 1, 5, 10, 37, 75 and 300, as of paragraphs, articles and sections.
     parts = {1.5: 0.1, 20: 0.22, 200: 0.02}
     kinds[LIKE_PTB] = lambda: (
         sum(np.sqrt(part) * documents(length) for length, part in parts.items())

@@ -96,7 +96,7 @@ def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nplm(**changes: object) -> NplmModel:
-    """A small NPLM of the paper's form."""
+    """Return the settings of a small NPLM as in the paper."""
     values: dict[str, object] = {"kind": "nplm", "context_size": 3, "embedding_dim": 6, "hidden_dim": 8, "layers": 1}
     values |= {
         "direct_connections": False,
@@ -109,7 +109,7 @@ def nplm(**changes: object) -> NplmModel:
 
 
 def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, **changes: object) -> object:
-    """A small neural model over the words of a corpus."""
+    """Return a small neural model over the words of a corpus."""
     from lmtool.neural.build import build_neural
 
     return build_neural(nplm(**changes), output, corpus.vocabulary, tree)  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
-    """What the words of a command line compose to, without Hydra's part."""
+    """Return the composed settings of a command line, without Hydra's part."""
     from lmtool.cli.arguments import split_line
     from lmtool.cli.running import composed
     from lmtool.cli.words import requested
@@ -203,7 +203,7 @@ def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 
 def fresh_process(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run `python -m lmtool` in a process of its own."""
+    """Run `python -m lmtool` in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "lmtool", *words], cwd=cwd, capture_output=True, text=True, timeout=120, **options
     )

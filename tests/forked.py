@@ -1,5 +1,5 @@
-"""Calls in processes of their own, forked from a server that has imported what trainings need: an import of torch takes
-as long as a training of these tests.
+"""Run calls in separate processes, forked from a server that has imported torch: importing it takes as long as a
+training of these tests.
 """
 
 from __future__ import annotations

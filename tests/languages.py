@@ -1,4 +1,4 @@
-"""Give a few sentences of each of many languages, for tests of what lmtool does with writing systems.
+"""Give a few sentences of each of many languages, for tests of lmtool's handling of writing systems.
 
 The first sentences are Article 1 of the Universal Declaration of Human Rights (a translation, at times shortened),
 which is free to use; the others were written for these tests. Each has its language's own punctuation, digits or

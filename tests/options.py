@@ -20,12 +20,12 @@ from lmtool.trees.builders import union
 
 
 def names_of(group: str, kind: str) -> set[str]:
-    """The names of an option's settings."""
+    """Return the names of an option's settings."""
     return {field.name for field in fields(settings_class(group, kind))}
 
 
-# Forms of an option beside the one of its YAML file, by what stands after its name: "nce, own noise". Of output layers
-# also `tied`, and of those over a tree `several codes`, `union` and `one word`.
+# Variants of an option beside the one of its YAML file, by the text after its name: "nce, own noise". Output layers
+# also have `tied`, and those over a tree `several codes`, `union` and `one word`.
 FEATURES: dict[str, dict[str, Any]] = {
     "morin_bengio": {"nodes": "morin_bengio"},
     "own noise": {"share_noise": False},
@@ -52,18 +52,18 @@ RECURRENT += [f"{name}, {cell}" for name in RECURRENT for cell in ("gru", "rnn")
 
 @cache
 def written(group: str, kind: str) -> dict[str, Any]:
-    """The values of conf/GROUP/KIND.yaml."""
+    """Return the values of conf/GROUP/KIND.yaml."""
     values = yaml.safe_load((conf_dir() / group / f"{kind}.yaml").read_text(encoding="utf-8"))
     return {key: value for key, value in values.items() if key != "defaults"}
 
 
 def settings(group: str, kind: str, **changes: object) -> Any:
-    """The settings of conf/GROUP/KIND.yaml, with changes."""
+    """Return the settings of conf/GROUP/KIND.yaml, with changes."""
     return saved_settings(written(group, kind) | changes, group)
 
 
 def settings_of(group: str, name: str, small: dict[str, Any] | None = None, **changes: object) -> Any:
-    """The settings of a form of an option, e.g. "nce, own noise". small: values of settings that it may not have."""
+    """Return the settings of a variant of an option, e.g. "nce, own noise". small: values of optional settings."""
     kind, *features = name.split(", ")
     wanted = {key: value for key, value in (small or {}).items() if key in names_of(group, kind)}
     for feature in features:
@@ -72,14 +72,14 @@ def settings_of(group: str, name: str, small: dict[str, Any] | None = None, **ch
 
 
 def output_settings(name: str, dim: int, words: int) -> Any:
-    """The settings of a form of an output layer after hidden states of a dimension, over a number of words."""
+    """Return the settings of a variant of an output layer, given the sizes of hidden states and vocabulary."""
     small = {"num_noise": min(7, words), "num_samples": min(7, words), "cutoffs": [words // 4, words // 2]}
     small |= {"div_value": 2.0 if dim > 3 else 1.0, "hidden_dim": 5, "node_dim": 4}
     return settings_of("output", name, small)
 
 
 def output_layer(name: str, dim: int, counts: Tensor, *, sparse: bool = False) -> OutputLayer:
-    """A form of an output layer; one word: over the first of those with these counts."""
+    """Return a variant of an output layer over words with these counts ("one word": over the first of them)."""
     counts = counts[:1] if "one word" in name else counts
     vectors = nn.Parameter(torch.randn(len(counts) + 1, dim)) if "tied" in name else None  # one more than words
     given = output_settings(name, dim, len(counts))
@@ -90,7 +90,7 @@ def output_layer(name: str, dim: int, counts: Tensor, *, sparse: bool = False) -
 
 
 def tree_of(name: str, counts: Any) -> Tree:
-    """The tree that a form of a layer is over."""
+    """Return the tree of a variant of an output layer."""
     huffman = huffman_tree(np.asarray(counts))
     if "union" in name:
         return union([huffman, balanced_tree(np.asarray(counts).argsort())])
@@ -98,7 +98,7 @@ def tree_of(name: str, counts: Any) -> Tree:
 
 
 def several_codes(words: int) -> Tree:
-    """A balanced tree with words 0 and 1 at two leaves each."""
+    """Return a balanced tree with words 0 and 1 at two leaves each."""
     leaves = [0, 1, *range(words)]
     depth = (len(leaves) - 1).bit_length()
     short = 2**depth - len(leaves)  # leaves one level higher up
@@ -107,12 +107,12 @@ def several_codes(words: int) -> Tree:
 
 
 def smoother(name: str, order: int, vocabulary: Any, **changes: object) -> Any:
-    """A form of a smoother."""
+    """Return a variant of a smoother."""
     return settings_of("smoother", name, **changes).build(order, vocabulary)
 
 
 def encoder(name: str, **changes: object) -> Any:
-    """The settings of a form of an encoder: small, without dropout, gates and history."""
+    """Return the settings of a variant of an encoder: small, without dropout, gates and history."""
     small = {"embedding_dim": 6, "hidden_dim": 8, "layers": 1, "tied": False, "across_sentences": False}
     small |= dict.fromkeys(("dropout", "input_dropout", "context_reset_prob", "fofe_window"), 0)
     small |= dict.fromkeys(("gated", "layer_norm"), False)

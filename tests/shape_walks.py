@@ -1,7 +1,7 @@
 """Walks over layers, encoders and optimizers with arguments that fit and arguments that do not; test_shapes runs them.
 
-They return what went wrong, a line each, instead of asserting it: one of them runs in a process of its own, which an
-access beside an array would end with a signal.
+They return what went wrong, a line each, instead of asserting it: one of them runs in a separate process, which an
+out-of-bounds access would end with a signal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAYERS = [*options.LAYERS, "softmax, large", "hierarchical, one word"]
 
 
 def output_layer(name: str) -> OutputLayer:
-    """A form of an output layer over 23 words, or over 1,000 if it is large."""
+    """Return a variant of an output layer over 23 words, or over 1,000 if it is large."""
     return options.output_layer(name.removesuffix(", large"), D, torch.ones(1000) if "large" in name else COUNTS)
 
 
@@ -76,7 +76,7 @@ def hidden_and_words(layer: OutputLayer) -> tuple[Tensor, Tensor]:
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> list[Tensor] | str:
-    """The tensors that a call returns, or the message of its ValueError."""
+    """Return the tensors of a call, or the message of its ValueError."""
     torch.manual_seed(3)  # the same noise each time
     try:
         returned = call(*arguments)
@@ -86,7 +86,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> list[Tensor] | str:
 
 
 def compared(where: str, found: list[Tensor] | str, wanted: list[Tensor] | str | None, error: str | None) -> list[str]:
-    """What is wrong with an outcome: it must be the wanted one, or the error, by its pattern and in one line."""
+    """Return what is wrong with an outcome: it must be the wanted one, or match the error's pattern in one line."""
     if error is not None:
         fits = isinstance(found, str) and re.search(error, found) and "\n" not in found
         return [] if fits else [f"{where}: {found} instead of {error}"]
@@ -97,7 +97,7 @@ def compared(where: str, found: list[Tensor] | str, wanted: list[Tensor] | str |
 
 
 def walk_layer(name: str) -> Iterator[str]:
-    """What is wrong with a layer: with each of its methods, for each of the changed arguments."""
+    """Yield what is wrong with a layer, for each of its methods and each of the changed arguments."""
     torch.manual_seed(0)
     layer = output_layer(name)
     h, y = hidden_and_words(layer)
@@ -211,7 +211,7 @@ def walk_optimizer(name: str) -> Iterator[str]:
 
 
 def walk_layers_and_encoders() -> list[str]:
-    """What is wrong with any of them."""
+    """Return what is wrong with any layer or encoder."""
     return [
         *(wrong for name in LAYERS for wrong in walk_layer(name)),
         *(wrong for name in options.ENCODERS for wrong in walk_encoder(name)),

@@ -46,7 +46,7 @@ FILES = sorted((ROOT / "lmtool").rglob("*.py"))
 
 
 def imports(path: Path, *, typing: bool = True) -> set[str]:
-    """What a file imports; typing: also what it imports for annotations alone."""
+    """Return the imports of a file. typing: including those only for annotations."""
     tree = ast.parse(path.read_text())
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -143,7 +143,7 @@ def test_help_and_completion_import_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_training_imports_what_its_model_needs(tmp_path: Path) -> None:
-    """A command alone imports no more than after others."""
+    """Check that a single command imports no more than its model needs."""
     counted, scored, exported, reported = imported(
         [
             ["train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn"],

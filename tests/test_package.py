@@ -58,7 +58,7 @@ def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> Non
     )
     work = tmp_path / "work"
     work.mkdir()
-    # Nothing is compiled: for a folder of its own all of it would be compiled anew.
+    # Compilation is disabled: in a new folder all loops would be compiled again.
     surroundings = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     line = [sys.executable, "-P", "-c", script]
     done = subprocess.run(line, cwd=work, env=surroundings, capture_output=True, text=True)
@@ -79,7 +79,7 @@ INDEX = " --extra-index-url https://download.pytorch.org/whl/cpu"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what ./scripts/install reads, for Linux without an NVIDIA card."""
+    """Copy the files that ./scripts/install reads, for Linux without an NVIDIA card."""
     for name in ("scripts/install", "scripts/constraints.txt", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""Links to Markdown files of the repository that stand outside docs, as [results](../../scripts/results/hw3.md).
+"""Links to Markdown files of the repository that stand outside docs, e.g. [results](../../scripts/results/hw3.md).
 
 On GitHub they lead to the file. On the site they lead to the page that includes it, whichever that is; README.md is the
 site's first page. A file that no page includes is left to MyST, which warns.

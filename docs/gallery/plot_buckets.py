@@ -56,5 +56,5 @@ plt.show()
 
 # %%
 # Shuffled words are in the tail. Source code is in the head with the docstrings, although it is not clean text: many of
-# its words are unknown, and ``<unk>`` is cheap. So filters of crawled text take a model of pieces, as CCNet does, or
-# limit the share of unknown words (``max_oov=0.1`` of ``lmtool score``).
+# its words are unknown, and ``<unk>`` has a high probability. So filters of crawled text take a model of pieces, as
+# CCNet does, or limit the share of unknown words (``max_oov=0.1`` of ``lmtool score``).

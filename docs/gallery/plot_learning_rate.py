@@ -28,7 +28,7 @@ for name, optimizer in (("adamw", "adamw"), ("sgd", "sgd")):
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for name, test in tests.items():
-    # The first 20 smoothed losses are means of few values, and left out.
+    # The first 20 smoothed losses are means of few values and are omitted.
     (line,) = axes.plot(test.rates[20:], test.smoothed[20:], label=f"{name}, proposed: {test.proposed:.2g}")
     axes.axvline(test.proposed, color=line.get_color(), linestyle=":")
 axes.set(

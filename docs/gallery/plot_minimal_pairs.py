@@ -3,7 +3,7 @@ Minimal pairs: which of two sentences is in order?
 ==================================================
 
 Two words of a sentence are swapped. How often does a model give the sentence as it was the higher probability? Order 1
-cannot tell, so that all of its pairs are ties, which count as half.
+gives both the same probability, so all of its pairs are ties, which count as half.
 """
 
 # %%
@@ -57,5 +57,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Order 2 already finds nine swaps out of ten. Neighbors are the hardest, since fewer words are out of place, and gain
-# the most by longer contexts.
+# Order 2 already finds nine swaps out of ten. Swaps of neighbors are the hardest, since fewer words are out of place,
+# and gain the most from longer contexts.

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import lmtool
 
 layers = {"softmax": {}, "adaptive": {}, "nce": {}, "hierarchical": {"tree": "huffman"}}
-sizes = [3_000, 3_000, 20_000]  # the first round loads what is compiled, and is not shown
+sizes = [3_000, 3_000, 20_000]  # the first round loads compiled code and is not shown
 speeds = {layer: [] for layer in layers}
 for size in sizes:
     corpus = lmtool.preprocess(

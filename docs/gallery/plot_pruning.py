@@ -3,8 +3,7 @@ Pruning: size against perplexity
 ================================
 
 Most n-grams of a model can be removed at a small cost in perplexity. There are three criteria: count
-(``prune_counts``),
-relative entropy (``prune_entropy``, Stolcke 1998), and expected gain on new text (``prune_to``).
+(``prune_counts``), relative entropy (``prune_entropy``, Stolcke 1998), and expected gain on new text (``prune_to``).
 """
 
 # %%

@@ -3,7 +3,7 @@ Predictors of reading times from one table
 ==========================================
 
 Words that are harder to predict are read more slowly. A study of this needs, for each word as the reader saw it, its
-surprisal by one model or several, and what else makes reading slow: its length, its frequency, and the word before.
+surprisal by one model or several, and other predictors: its length, its frequency, and those of the word before.
 """
 
 # %%
@@ -36,6 +36,6 @@ axes.legend(ncols=3)
 plt.show()
 
 # %%
-# Order 5 knows that *found* follows *is not*, and that *of* follows *the number*. The table also has the log frequency
-# of each word in the training text and, with ``spillover=1``, all of these of the word before (``..._prev1``), ready
-# for a regression in R or in statsmodels.
+# Order 5 predicts *found* after *is not*, and *of* after *the number*. The table also has the log frequency of each
+# word in the training text and, with ``spillover=1``, all of these values of the word before (``..._prev1``), ready for
+# a regression in R or in statsmodels.

@@ -3,11 +3,11 @@ Counts, a window, a memory
 ==========================
 
 Six sentences in a row are about the same person. An n-gram model and a feed-forward network read a window of words,
-which the last mention of the person has left; a recurrent network can remember it.
+in which the last mention of the person may be missing; a recurrent network can remember it.
 """
 
 # %%
-# The text is made here. Verbs and things are drawn by Zipf's law, the first most often.
+# This code generates the text. Verbs and things are drawn by Zipf's law, the first most often.
 
 import random
 
@@ -82,5 +82,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Counting takes no time, and ``nplm`` ends near it: both read at most four words. The recurrent networks also learn
-# slowly what is in a window, and then go below, because they know the person.
+# Counting takes no time, and ``nplm`` ends near it: both read at most four words. The recurrent networks first learn
+# slowly what is in a window, and then reach a lower perplexity, because they remember the person.

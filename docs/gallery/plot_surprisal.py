@@ -34,5 +34,5 @@ axes.legend()
 plt.show()
 
 # %%
-# The unigram model pays for every rare word; the others predict "of" after "number", and a longer context makes whole
-# phrases almost free.
+# The unigram model gives every rare word a high surprisal; the others predict "of" after "number", and with a longer
+# context whole phrases have almost no surprisal.

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from lmtool.commands._settings import NetworkTrainingConfig
-from lmtool.config.groups import EncoderConfig, OptimConfig, OutputConfig, is_tied
+from lmtool.config.groups import EncoderConfig, is_tied
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, TrainingConfig, default_batch_size
+from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, default_batch_size
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess
@@ -152,7 +152,7 @@ def _run(
         if settings.lr_range:
             train_split = _train_split(corpus, None, model)
             assert isinstance(train_split, Split), "it is kept in memory"
-            return _try_rates(training, optim, settings, network, train_split, session)
+            return _try_rates(settings, network, train_split, session)
         assert schedule is not None, "each neural conf/model/*.yaml chooses one"
         about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, output.loss_is_log_prob
         options = training.trackers if processes.first else []
@@ -190,7 +190,9 @@ def _run(
                 **asdict(trained),
             )
             if processes.first:
-                _save(run, settings, output, values, corpus, session)
+                if run.across_sentences:
+                    session.say("valid was read as train was: contexts across sentences")
+                _save(run, settings, values, corpus, session)
                 if trackers.running and can_plot():
                     _give_pictures(trackers, out, settings, session)
                 trackers.end(run.as_json())
@@ -254,18 +256,12 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
 
 
 def _save(
-    result: TrainedRun,
-    settings: NetworkTrainingConfig,
-    output: OutputConfig,
-    values: dict[str, Any],
-    corpus: Corpus,
-    session: Session,
+    result: TrainedRun, settings: NetworkTrainingConfig, values: dict[str, Any], corpus: Corpus, session: Session
 ) -> None:
-    out = session.out
+    out, output = session.out, settings.output
+    assert output is not None, "_run has checked it"
     if settings.resume is not None and (out / "result.json").exists():
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
-    if result.across_sentences:
-        session.say("valid was read as train was: contexts across sentences")
     write_json(out / "result.json", result.as_json())
     save_trained(out, values, session.choices, corpus)
     if can_plot():
@@ -293,20 +289,14 @@ def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfi
             trackers.tell(methodcaller("picture", path.stem, path))
 
 
-def _try_rates(
-    training: TrainingConfig,
-    optim: OptimConfig,
-    settings: NetworkTrainingConfig,
-    model: NeuralModel,
-    train_split: Split,
-    session: Session,
-) -> RateTest:
+def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split: Split, session: Session) -> RateTest:
     """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
     lr_range.png. The model is not saved.
 
     Raises UserError if the loss diverges within 10 steps.
     """
-    low, high = settings.lr_range_limits
+    (low, high), training, optim = settings.lr_range_limits, settings.training, settings.optim
+    assert training is not None and optim is not None, "_run has checked both"
     use_gradients(model, training.embedding_gradients)
     batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)
     with only_plain(training.forms is Forms.plain):

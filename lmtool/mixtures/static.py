@@ -92,8 +92,8 @@ class _Member:
 
     def __init__(self, model: NgramModel, vocabulary: Vocabulary, union: bool) -> None:
         self.table = model.table
-        self._log_prob = self.table.log_probs(0, sum(self.table.sizes))
-        self._log_backoff = self.table.log_backoffs(0, sum(self.table.sizes[:-1]))
+        self._log_prob = self.table.log_prob[:]
+        self._log_backoff = self.table.log_backoff[:]
         self.ids = vocabulary.encode(model.vocabulary.words)  # of the member's words in the mixture
         self.lacks = np.ones(len(vocabulary), dtype=bool)
         self.lacks[self.ids] = False

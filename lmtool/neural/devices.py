@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmtool.errors import UserError
+from lmtool.neural.forms import tiles
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it the order of sums in cuBLAS may differ from run to run
 TIMING_REPEATS = 9  # timed products of each type, of a quarter of a billion operations
@@ -92,12 +93,7 @@ def has_bf16(device: torch.device) -> bool:
     """Return whether a device has units that multiply bf16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as text:
-            flags = text.read()
-        return any(name in flags for name in ("amx_bf16", "avx512_bf16"))
-    except OSError:
-        return False
+    return tiles.available() or tiles.has_dots()
 
 
 @functools.cache

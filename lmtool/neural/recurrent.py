@@ -83,11 +83,9 @@ class RecurrentModel(NeuralModel):
         return h.flatten(0, 1), torch.from_numpy(targets).to(self.device), state.detach()
 
     def carried_state(self) -> dict[str, Tensor]:
-        """Return the state that training carries, if any."""
         return {} if self.carried is None else {"state": self.carried}
 
     def carry(self, state: dict[str, Tensor]) -> None:
-        """Continue from what carried_state returned."""
         self.carried = state["state"].to(self.device) if state else None
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
@@ -125,7 +123,6 @@ class RecurrentModel(NeuralModel):
         return log_prob
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        """Return log p of all words before the tokens `first` to `last` - 1, `[last - first, V]`."""
         h = torch.from_numpy(self.hidden_text(text, first, last)).to(self.device)
         return np.asarray(torch.cat([self._log_dist(part) for part in torch.split(h, 256)]).cpu())
 

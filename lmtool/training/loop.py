@@ -99,7 +99,7 @@ class _Training:
             model.encoder.compile()
         self.optimizers = optimizers.make_optimizers(model, plan.optim)
         shared = SharedModel(model, processes) if processes.size > 1 else None
-        self.step = make_step(model, plan.optim, settings, self.optimizers, self.batch_size, shared)
+        self.step = make_step(model, plan, self.optimizers, self.batch_size, shared)
         self.average = optimizers.Average(model)
         self.progress = Progress()
         self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)

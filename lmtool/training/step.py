@@ -23,13 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmtool.config.groups import OptimConfig
-from lmtool.config.training import TrainingConfig
 from lmtool.neural import forms
 from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import clip_gradients, without_compiler
 from lmtool.training.optim import SgdOptim
+from lmtool.training.plan import Plan
 from lmtool.training.processes import SharedModel
 
 WARM_UP = 3  # steps before the capture, in which libraries and optimizers allocate the memory that they keep
@@ -86,15 +85,11 @@ class Step:
 
 
 def make_step(
-    model: NeuralModel,
-    optim: OptimConfig,
-    training: TrainingConfig,
-    optimizers: Optimizers,
-    examples: int,
-    shared: SharedModel | None = None,
+    model: NeuralModel, plan: Plan, optimizers: Optimizers, examples: int, shared: SharedModel | None = None
 ) -> Step | NetworkStep:
     """Return the fastest form of the steps of a model with batches of that many examples; shared: as in Step."""
-    max_norm, whole = training.max_grad_norm, None
+    training, optim, whole = plan.training, plan.optim, None
+    max_norm = training.max_grad_norm
     if shared is None and type(optim) is SgdOptim and not optim.momentum:
         whole = network_step(model, optim.decay, examples, max_norm)
     if whole is not None:

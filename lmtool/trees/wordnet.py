@@ -38,8 +38,8 @@ Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
 
 def find_wordnet(folder: Path | None) -> Path:
     """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, the usual."""
-    places = (("WNSEARCHDIR",), ("WNHOME", "dict"))
-    usual = [Path(os.environ[name], *below) for name, *below in places if os.environ.get(name)]
+    usual = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
+    usual += [Path(os.environ["WNHOME"], "dict")] if os.environ.get("WNHOME") else []
     folders = [*usual, USUAL_FOLDER] if folder is None else [folder]
     for candidate in folders:
         if all((candidate / name).is_file() for name in NEEDED):

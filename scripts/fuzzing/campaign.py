@@ -185,7 +185,7 @@ def try_all(
 
 
 class TooSlow(BaseException):
-    """An item takes too long; no `except Exception` of what is tried catches it."""
+    """An item takes too long; not caught by any `except Exception` of the code under test."""
 
 
 def _try_all(

@@ -202,7 +202,7 @@ def _limit_resources() -> None:
 
 
 def more_memory(size: int) -> None:
-    """Let this process have at most `size` bytes of address space beyond what it has now."""
+    """Limit this process to `size` bytes of address space beyond its present use."""
     if Path("/proc/self/statm").exists():
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + size

@@ -17,7 +17,7 @@ from fuzzing.child import End, command_line, damaged, files_of, forked, quietly
 
 LIMIT = 12.0  # seconds, of some tenths that a case takes, until SIGINT, which must end it
 GRACE = 8.0  # seconds from SIGINT until it must have ended
-SHARED = "shared"  # the folder of what all cases start from
+SHARED = "shared"  # the folder of the files that all cases start from
 NEURAL = ["data=toy", "model.embedding_dim=4", "model.hidden_dim=4", "model.context_size=2", "training.epochs=1"]
 NEURAL += [
     "training.batch_size=64",
@@ -88,14 +88,14 @@ def run(words: list[str], place: Path) -> End:
 
 
 def share(place: Path) -> None:
-    """Make a place with copies of what is shared, a home and a folder for temporary files."""
+    """Make a place with copies of the shared files, a home and a folder for temporary files."""
     shutil.copytree(place.parent / SHARED, place / "work")
     for name in ("home", "tmp"):
         (place / name).mkdir()
 
 
 def checked(words: list[str], place: Path, make: Callable[[Path], None] | None = None) -> list[str]:
-    """Run a command line beside copies of what is shared, and check everything that must hold; return its refusal.
+    """Run a command line beside copies of the shared files, and check everything that must hold; return its refusal.
     Raises Fault.
 
     make: puts more files into its folder.

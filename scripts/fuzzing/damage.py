@@ -89,7 +89,7 @@ def edited(data: bytes, changes: list[list[Any]]) -> bytes:
 
 
 def _span(data: bytes, unit: str, place: int, count: int = 1) -> tuple[int, int]:
-    """Return the bytes of `count` units from a place on; the end of the file if there is none."""
+    """Return the span of `count` units from a place on, or the end of the data if it has no such unit."""
     if unit == "byte":
         start = place % max(1, len(data))
         return start, min(start + count, len(data))

@@ -96,7 +96,7 @@ def questions(given: Given) -> tuple[list[list[int]], list[int]]:
 
 
 def answers(given: Given) -> list[int]:
-    """Return the answers to right cloze questions."""
+    """Return the answers of valid cloze questions."""
     right = str(given.path.with_name("right-questions.txt"))
     return list(read_cloze(right, str(given.path), VOCABULARY, TextRules(given.lower)).answers.tolist())
 
@@ -193,11 +193,11 @@ def arpa(given: Given) -> None:
             raise Wrong(f"log p{ngram} is {ours}")
         if ours != expected and not math.isclose(ours, expected, rel_tol=1e-4, abs_tol=1e-4):
             raise Wrong(f"log p{ngram}: {ours} and, read plainly, {expected}")
-    values = np.concatenate([table.log_probs(0, sum(table.sizes)), table.log_backoffs(0, sum(table.sizes[:-1]))])
+    values = np.concatenate([table.log_prob[:], table.log_backoff[:]])
     if np.isnan(values).any() or np.isposinf(values).any():
         raise Wrong("a value of the table is not a number")
     if model.normalized and table.unseen == -math.inf:
-        total = float(np.exp(table.log_probs(0, table.sizes[0]).astype(np.float64)).sum())
+        total = float(np.exp(table.log_prob[: table.sizes[0]].astype(np.float64)).sum())
         if not math.isclose(total, 1.0, rel_tol=0.02):
             raise Wrong(f"said to sum to one, and the 1-grams sum to {total:.4g}")
 

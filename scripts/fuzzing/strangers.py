@@ -229,7 +229,7 @@ def strange_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def check_settings(case: dict[str, Any], place: Path) -> list[str]:
-    """Use the file; return its refusal. Raises Fault if there is none."""
+    """Use the file; return the error that rejects it. Raises Fault if no error does."""
     way, pairs = case["way"], case["pairs"]
 
     def make(work: Path) -> None:

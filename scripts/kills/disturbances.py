@@ -223,7 +223,7 @@ def _limited(case: Case, end_of: Callable[[Words], End]) -> None:
 
 
 def _last_step(work: Path) -> int:
-    """Return the step of the last readable checkpoint; -1 if there is none."""
+    """Return the step of the last readable checkpoint, or -1 if no checkpoint is readable."""
     from lmtool.training.state import read_state
 
     steps = [-1]

@@ -162,7 +162,7 @@ def different(wanted: dict[str, bytes], found: dict[str, bytes]) -> str | None:
 
 
 def not_whole(work: Path, *, cached: bool = True) -> str | None:
-    """Return the first file with a final name that cannot be read to its end, and why; None if there is none.
+    """Return the first file with a final name that cannot be read to its end, and why, or None if all can.
 
     cached: also check cached counts; they are not synced, as damaged ones are counted again.
     """

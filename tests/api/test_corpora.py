@@ -64,7 +64,7 @@ def test_the_corpora_of_the_course(name: str, real_data: Path, tmp_path: Path, m
 
 
 def test_a_warning_is_shown_once_for_each_run_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cell of a notebook is a place of its own, for which Python would show it again."""
+    """Show a warning once, although Python would show it again for each cell of a notebook."""
     monkeypatch.chdir(tmp_path)
     corpus = lmtool.Corpus.from_texts(train=["a b c"] * 9, valid=["a b"])
     for name in ("one", "two"):

@@ -1,6 +1,6 @@
 """Real decoders: pyctcdecode and flashlight-text find the same beams and scores with our model as with KenLM's.
 
-pyctcdecode wants numpy below 2, so these run in an environment of their own, by `./scripts/test tools`.
+pyctcdecode needs numpy below 2, so these tests run in a separate environment, by `./scripts/test tools`.
 """
 
 from __future__ import annotations

@@ -58,15 +58,15 @@ def test_scores_by_hand(files: Run) -> None:
 
     model = LmtoolLM(arpa="de.arpa")
     requests = [
-        ("", " a b"),  # a sentence: -.1 -.4 -.6
-        ("a", " b"),  # -.4, without </s>
-        ("b zzz a\na", " b\n"),  # after the newline a new sentence; the last one ends it: -.4 -.6
-        ("", "a b\na"),  # two sentences: -1.1, and -.1 -.9
+        ("", " a b"),  # a sentence: -0.1 -0.4 -0.6
+        ("a", " b"),  # -0.4, without </s>
+        ("b zzz a\na", " b\n"),  # after the newline a new sentence; the last one ends it: -0.4 -0.6
+        ("", "a b\na"),  # two sentences: -1.1, and -0.1 -0.9
         ("a", ""),  # nothing
     ]
     found = asked(model, "loglikelihood", *requests)
     assert [total / math.log(10) for total, _ in found] == pytest.approx([-1.1, -0.4, -1.0, -2.1, 0], abs=1e-5)  # type: ignore[misc]
-    # After <s> the likeliest word is a, after a it is b; after b it is </s>; after a </s> has -.9 and b -.4.
+    # After <s> the likeliest word is a, after a it is b; after b it is </s>; after a </s> has -0.9 and b -0.4.
     assert [greedy for _, greedy in found] == [True, True, True, False, False]  # type: ignore[misc]
     assert asked(LmtoolLM(arpa="de.arpa", eos=True), "loglikelihood", ("a", "b"))[0][0] == pytest.approx(
         -math.log(10), abs=1e-5
@@ -114,7 +114,7 @@ def test_lines_and_requests(files: Run) -> None:
     assert [whole] == pytest.approx(asked(model, "loglikelihood_rolling", (text,)))
     assert whole == pytest.approx(-2.2 * math.log(10), abs=1e-5), "a blank line has no </s>"
     ended = asked(model, "loglikelihood", ("a", "\n\nb"))[0][0]  # type: ignore[index]
-    assert ended == pytest.approx(-2.1 * math.log(10), abs=1e-5), "</s> after a, -.9, and b after <s>, -.3 - .9"
+    assert ended == pytest.approx(-2.1 * math.log(10), abs=1e-5), "</s> after a, -0.9, and b after <s>, -0.3 - 0.9"
     marked, unknown = asked(LmtoolLM(arpa="de.arpa"), "loglikelihood", ("", "<s> b"), ("", "zzz b"))
     assert marked == unknown
 

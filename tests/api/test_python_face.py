@@ -332,7 +332,7 @@ def test_text_models_take_text_as_people_give_it(bigram: lmtool.results.TrainedR
     assert len(repr(model)) < 200 and "7 words" in repr(model)
     assert model.generate("a", seed=1) == model.generate("a", seed=1)
     texts = {tuple(model.generate(count=8)) for _ in range(4)}
-    assert len(texts) > 1  # a seed of its own each time
+    assert len(texts) > 1  # a different seed each time
     with pytest.raises(lmtool.UserError, match="not one word"):
         model.score([["a b"]])
     with pytest.raises(lmtool.UserError, match="not a neural model"):

@@ -127,7 +127,7 @@ def test_the_nearest_words_in_spelling() -> None:
     assert close_words("London", words)[0] == "LONDON" and close_words("hORSE", words)[0] == "horse"
     assert close_words("~~~~", words) == []
     vocabulary = Vocabulary((*words, "<s>"), np.zeros(len(words) + 1, dtype=np.int64), None, len(words) - 1)
-    with pytest.raises(UserError) as caught:  # what is only context is no word to offer
+    with pytest.raises(UserError) as caught:  # a word that is only context is not offered
         TextForm(vocabulary).encode(["<s"], allow_oov=False)
     assert "<s>" not in str(caught.value)
 

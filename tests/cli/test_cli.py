@@ -104,7 +104,7 @@ def test_flags_may_stand_anywhere() -> None:
 def test_hydras_own_mode_is_heard(lmtool: Run) -> None:
     line = ("train", "model=ngram", "data=toy", "model.order=1,2")
     assert "also in" in lmtool(*line, "hydra.mode=MULTIRUN")
-    assert "model.order" in lmtool(*line, code=2)  # two values are no number
+    assert "model.order" in lmtool(*line, code=2)  # two values are not a number
 
 
 def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_bash_replaces_the_end_of_a_word(folder: Path, lmtool: Run) -> None:
 
 
 def shell(name: str, script: str, folder: Path) -> list[str]:
-    """The lines that a script prints in a shell, where `lmtool` is this one."""
+    """Return the lines that a script prints in a shell, where `lmtool` is this one."""
     program = shutil.which(name)
     assert program is not None
     (folder / "bin").mkdir()

@@ -66,7 +66,7 @@ class Setting:
 
 
 def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Setting]:
-    """The settings of a schema that take numbers, those of its parts too, but not of other groups."""
+    """Yield the settings of a schema that take numbers, including those of its parts, but not of other groups."""
     hints = get_type_hints(schema)
     for field in fields(schema):
         hint = hints[field.name]
@@ -103,7 +103,7 @@ SETTINGS = [
 
 
 def composed(group: str, schema: str) -> tuple[DictConfig, str]:
-    """The settings of the first option that has a schema, and the verb they are for."""
+    """Return the settings of the first option that has a schema, and their verb."""
     if not group:
         verb = schema
         words = NEEDS.get(schema, [])
@@ -118,7 +118,7 @@ def composed(group: str, schema: str) -> tuple[DictConfig, str]:
 
 
 def beyond(setting: Setting) -> list[Any]:
-    """The nearest values outside the bounds of a setting."""
+    """Return the nearest values outside the bounds of a setting."""
     rule, whole = setting.rule, int in (setting.kind, setting.item)
     step = 1 if whole else 1e-3
     low = rule.low if rule.open_low else rule.low - step
@@ -128,7 +128,7 @@ def beyond(setting: Setting) -> list[Any]:
 
 
 def bad_values(setting: Setting) -> list[Any]:
-    """What no setting of this kind may be."""
+    """Return values that are invalid for every setting of this kind."""
     numbers: dict[Any, list[Any]] = {int: [-1, HUGE], float: [-1.0, math.nan, math.inf, -math.inf]}
     if setting.kind in numbers:
         return numbers[setting.kind]
@@ -148,8 +148,9 @@ def option(group: str, schema: str) -> tuple[DictConfig, type]:
 
 
 def refusal(config: DictConfig, expected: type, key: str, value: Any, group: str = "") -> str | None:
-    """What is said of a setting's value; None where it is taken. group: of an option that is read without the others,
-    as from a run.
+    """Return the error for a setting's value, or None if it is accepted.
+
+    group: the group of an option that is read without the other groups, as from a run.
     """
     before = OmegaConf.select(config, key)
     before = OmegaConf.to_container(before) if OmegaConf.is_config(before) else before

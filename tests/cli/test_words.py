@@ -32,7 +32,7 @@ def asked(line: str | list[str]) -> Request:
 
 
 def values(line: str | list[str]) -> list[object]:
-    """The values that OmegaConf holds in the end, of a line without a sweep."""
+    """Return the values that OmegaConf holds in the end, for a line without a sweep."""
     words = split_line(shlex.split(line) if isinstance(line, str) else line).overrides
     request = asked(line)
     given = request.choices | request.values

@@ -1,4 +1,4 @@
-"""Mistakes in YAML files of one's own: one line each, which names the file, the key or the option."""
+"""Mistakes in custom YAML files: one line each, which names the file, the key or the option."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def crossing(lmtool: Run) -> Run:
 
 
 def at_all_doors(lmtool: Run, across: bool) -> dict[str, float]:
-    """The log-probability of F by net, at each door."""
+    """Return the log-probability of F by net, for each command and function."""
     setting = f"across_sentences={str(across).lower()}"
     lmtool("eval", "run=net", "text=F", setting, f"hydra.run.dir=eval-{across}")
     lmtool("score", "run=net", "text=F", "to=F.tsv", setting, f"hydra.run.dir=score-{across}")

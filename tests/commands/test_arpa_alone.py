@@ -34,8 +34,8 @@ ngram 2=3
 \\end\\
 """
 WITHOUT_UNK = ARPA.replace("ngram 1=5", "ngram 1=4").replace("-1.2\t<unk>\n", "")
-# By hand, and by KenLM's query: a b </s> is -.1 -.4 -.6; in b zzz a </s>, b is -.3 - .9, zzz -.1 - 1.2, a -.5 (<unk>
-# has no weight), </s> -.2 - .7: -5 in all.
+# By hand, and by KenLM's query: a b </s> is -0.1 -0.4 -0.6; in b zzz a </s>, b is -0.3 - 0.9, zzz -0.1 - 1.2, a -0.5
+# (<unk> has no weight), </s> -0.2 - 0.7: -5 in total.
 TEXT = "a b\nb zzz a\n"
 LOG10 = [-0.1, -0.4, -0.6, -1.2, -1.3, -0.5, -0.9]
 
@@ -50,7 +50,7 @@ def files(lmtool: Run) -> Run:
 
 def test_scores_text_in_one_line(files: Run) -> None:
     said = files("eval", "arpa=de.arpa", "text=de.txt", "hydra.run.dir=out")
-    # 10^-1.2 + 10^-.7 + 10^-.5 + 10^-.9 is 0.705: no distribution.
+    # 10^-1.2 + 10^-0.7 + 10^-0.5 + 10^-0.9 is 0.705: no distribution.
     assert "run de.arpa\n" in said and "note: these scores do not sum to one" in said
     found = result("out")
     assert (found["tokens"], found["oov"], found["run"]) == (7, 1, str(Path("de.arpa").resolve()))

@@ -26,7 +26,7 @@ Lmtool = Callable[..., str]
 
 
 def contexts_of(text: Text, bos: int, size: int) -> np.ndarray:
-    """The `size` words before each predicted token, `[N, size]`."""
+    """Return the `size` words before each predicted token, `[N, size]`."""
     padded = [[bos] * size + row for row in rows_of(text)]
     return np.array([row[i : i + size] for row in padded for i in range(len(row) - size)])
 
@@ -134,7 +134,7 @@ def test_likely_words_make_ngrams() -> None:
         assert set(grams) == want[k] and len(grams) == len(want[k])
         nodes = slice(extended.trie.first(k), extended.trie.first(k + 1))
         own = [gram in before[k] for gram in grams]
-        kept = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        kept = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
         np.testing.assert_array_equal(extended.log_prob[nodes][own], kept)
     assert len(want[3]) > len(before[3])
     expected = ExpectedProbabilities(extended)

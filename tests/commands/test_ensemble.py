@@ -26,7 +26,7 @@ def test_disjoint_models_get_the_shares_of_their_tokens() -> None:
 
 
 def test_two_tokens_by_hand() -> None:
-    # Tokens with p = (.8, .2) and (.2, .6): d/dw of log(.2 + .6w) + log(.6 - .4w) is 0 at w = .28 / .48 = 7/12.
+    # p = (0.8, 0.2) and (0.2, 0.6): d/dw of log(0.2 + 0.6 w) + log(0.6 - 0.4 w) is 0 at w = 0.28 / 0.48 = 7/12.
     fit = fit_weights(np.log(np.array([[0.8, 0.2], [0.2, 0.6]])))
     np.testing.assert_allclose(fit.weights, [7 / 12, 5 / 12], atol=1e-4)
     assert np.mean(mix(np.log([[0.8, 0.2], [0.2, 0.6]]), fit.weights)) == pytest.approx(

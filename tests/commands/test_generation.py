@@ -57,7 +57,7 @@ def test_a_draw_never_takes_what_has_no_probability() -> None:
 
 
 class Known(LanguageModel):
-    """After b always `</s>`; else a, b, `<unk>`, `</s>` with 0.4, 0.3, 0.1, 0.2. What stands at `<s>` is no word's."""
+    """A model in which b is always followed by `</s>`; else a, b, `<unk>`, `</s>` have 0.4, 0.3, 0.1, 0.2."""
 
     context_size, vocabulary_size = 1, 5
 

@@ -87,7 +87,7 @@ def test_pruned_to_a_size(lmtool: Run) -> None:
 
 
 def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run, tmp_path: Path) -> None:
-    # 61,000 words of English: Python's own manual as it comes with it.
+    # 61,000 words of English: the manual that is installed with Python.
     lines = [line.lower() for _, text in sorted(topics.items()) for line in text.splitlines() if len(line.split()) > 3]
     data = text_data(tmp_path, train="\n".join(lines[:-1000]), valid="\n".join(lines[-1000:]))
     data.append("data.vocabulary.min_count=2")
@@ -187,7 +187,7 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     found = result("valid")["cloze"]
     assert found["questions"] == 2 and 1 < found["perplexity"] < 3
     # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
-    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, which is the answer to both.
+    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, and c is the answer of both questions.
     assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
     rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
     assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]

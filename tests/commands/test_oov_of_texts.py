@@ -1,4 +1,4 @@
-"""Words out of vocabulary in given text: a warning that says what they have in common, their names, and a limit."""
+"""Words out of vocabulary in given text: a warning that names their common property, their names, and a limit."""
 
 from __future__ import annotations
 

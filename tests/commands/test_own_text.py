@@ -1,4 +1,4 @@
-"""Text of one's own, as people give it on the command line."""
+"""Custom text, as people give it on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def own_text(tmp_path: Path) -> None:
 
 
 def composed(*words: str) -> TextData:
-    """The settings of data=text that a command line makes."""
+    """Return the settings of data=text that a command line makes."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         data = typed(compose("preprocess", [*TEXT, *words]), PreprocessSettings).data
     assert isinstance(data, TextData)
@@ -90,7 +90,7 @@ def test_files_without_the_option_that_reads_them(lmtool: Run) -> None:
 
 
 def test_files_of_windows_score_as_others_do(lmtool: Run, runs: Path) -> None:
-    """A byte-order mark and CRLF change nothing: not the words, not the bits per character."""
+    """Ignore a byte-order mark and CRLF: neither words nor bits per character change."""
     Path("lf.txt").write_text("the cat sat\na dog\n")
     Path("cr.txt").write_bytes(b"\xef\xbb\xbfthe cat sat\r\na dog\r\n")
     printed = []

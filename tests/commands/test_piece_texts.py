@@ -28,7 +28,7 @@ DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=train.
 
 
 def byte_level(*merges: bytes) -> Subwords:
-    """A tokenizer of all bytes and a few longer pieces, each the two pieces before it as `a b`."""
+    """Return a tokenizer of all bytes and a few longer pieces, each given as the two pieces it joins, `a|b`."""
     names = [LETTERS[byte] for byte in range(256)]
     pairs = []
     for merge in merges:
@@ -56,7 +56,7 @@ class Fixed(LanguageModel):
 
 
 def fixed(p: dict[bytes | str, float], *merges: bytes) -> TextModel:
-    """A model of fixed probabilities of pieces, given as their bytes, and of `</s>` and `<unk>`."""
+    """Return a model of fixed probabilities of pieces, given as their bytes, and of `</s>` and `<unk>`."""
     subwords = byte_level(*merges)
     words = (*subwords.names, "<unk>", "</s>", "<s>")
     vocabulary = Vocabulary(words, np.ones(len(words), dtype=np.int64), len(words) - 2, len(words) - 3)

@@ -42,7 +42,7 @@ def test_every_token_is_kept_and_shown(unigram: Run) -> None:
 
 
 def test_any_text_is_scored(unigram: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("new.txt").write_text("b zzz\n\na\n")  # the empty line is no sentence
+    Path("new.txt").write_text("b zzz\n\na\n")  # the empty line is not a sentence
     unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
     said = unigram("eval", "run=laplace", "text=new.txt", "hydra.run.dir=file")
     # (c + 1) / 16: b 3, <unk> 1, </s> 5, a 7, </s> 5.

@@ -157,7 +157,7 @@ def test_rows_of_parquet_of_another_type_are_faults(files: Run) -> None:
 
 
 def test_names_of_scores_have_a_prefix_where_records_have_them(files: Run) -> None:
-    """As CCNet's records have."""
+    """Require prefix= for records with fields named like scores, such as CCNet's."""
     Path("cc.jsonl").write_text('{"text": "a b", "bucket": "x"}\n{"text": "a b", "perplexity": 3}\n{"text": "a b"}\n')
     words = ("score", "arpa=de.arpa", "text=cc.jsonl", "column=text")
     passing = ("filter=kept.jsonl", "filter_scores=true", "max_perplexity=9")
@@ -324,7 +324,7 @@ ngram 2=3
 
 
 def test_an_arpa_file_of_pieces_scores_text_that_its_tokenizer_cuts(files: Run) -> None:
-    """As CCNet does: `spm_encode` and KenLM's `query` give the same numbers."""
+    """Follow CCNet: `spm_encode` and KenLM's `query` give the same numbers."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from tests.data.test_subwords import model_without_bytes
 
@@ -342,7 +342,7 @@ def test_an_arpa_file_of_pieces_scores_text_that_its_tokenizer_cuts(files: Run) 
     )
     said = files(*words, "tokenizer=de.sp.model")
     assert "note: tokens are pieces of de.sp.model, and </s>: log p and perplexity are of these" in said
-    # _ab b _ b \u2603 </s>: -.1 -.4 -.1-1 -.9 -.1-1.2 -.7 = -4.5, and _ab </s>: -.1 -.2-.7 = -1.
+    # _ab b _ b \u2603 </s>: -0.1 -0.4 -0.1-1 -0.9 -0.1-1.2 -0.7 = -4.5, and _ab </s>: -0.1 -0.2-0.7 = -1.
     assert [row[:2] for row in table("out.tsv")[1:]] == [["6", "1"], ["8", "1"], ["0", "0"]]
     found = [float(row[2]) for row in table("out.tsv")[1:]]
     assert found == pytest.approx([-4.5 * math.log(10), -5.5 * math.log(10), 0], abs=1e-4)
@@ -380,7 +380,7 @@ def test_python_agrees_with_the_command(files: Run) -> None:
 
 @pytest.mark.parametrize("name", ["kn3", "hs", "mix", "char", "across"])
 def test_every_kind_of_model_scores_a_text_as_it_scores_it_alone(name: str, runs: Path, toy: python.Corpus) -> None:
-    """Contexts may go on within a text, as eval has them, but not into the next text."""
+    """Let contexts continue within a text, as in eval, but not into the next text."""
     model = python.load(runs / ("kn3" if name == "across" else name))
     if name == "across":  # a mixture of one that reads across sentences and one that does not
         members = [neural(toy, across_sentences=True), model.model]
@@ -474,7 +474,7 @@ def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.Monke
     assert Path("out.tsv.partial").is_dir() and not Path("out.tsv").exists() and not Path("kept.txt").exists()
     said = files(*words)
     assert f"resuming: {sum(scored[:3]):,} texts have their scores in out.tsv.partial" in said
-    assert len(scored) == 4 + blocks - 3, "each block once, but for the one that was cut off"
+    assert len(scored) == 4 + blocks - 3, "each block once, except the one that was cut off"
     assert Path("out.tsv").read_bytes() == whole and Path("kept.txt").read_bytes() == kept
     assert not Path("out.tsv.partial").exists()
 

@@ -57,7 +57,7 @@ def given(process: subprocess.Popen[bytes], content: bytes) -> None:
 
 
 def said(process: subprocess.Popen[bytes], what: str) -> bytes:
-    """What comes out up to a text, while standard input stays open."""
+    """Return the output up to a text, while standard input stays open."""
     assert process.stdout is not None
     found, until = b"", time.monotonic() + 20
     while what.encode() not in found and select.select([process.stdout], [], [], until - time.monotonic())[0]:

@@ -88,7 +88,7 @@ def test_sums_with_the_end_are_those_of_score(name: str, runs: Path) -> None:
     found = python.surprisal(runs / name, sentences, unit="nats", end_of_sentence="add_to_last")
     assert found["surprisal_nats"].sum() == pytest.approx(-total, rel=1e-7)
     without = python.surprisal(runs / name, sentences, unit="nats", entropy=True)
-    # Letters: no name has a space after it, and that a name ends is part of its own probability.
+    # Characters: no name is followed by a space, and the end of a name is part of its probability.
     assert (without["surprisal_nats"].sum() < -total - 0.01) == (name != "char")
     first = model.log_dist(model.context(np.empty(0, dtype=np.int64))[None])[0]
     of_first = -sum(math.exp(p) * p for p in first if p > -math.inf)

@@ -35,7 +35,7 @@ MAY_NAME = {
 # A form imports the layers that it is a form of; they do not know it.
 FORMS = "hidden_units", "network_step", "softmax_chunks", "softmax_tiles", "tree_loops"
 MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
-# Names of options that are words of their own elsewhere: a string of this text means something else there.
+# Names of options that are also ordinary words: elsewhere, a string of this text means something else.
 OTHER_MEANINGS = {
     ("data", "text"): "eval's text=, and keys of saved files",
     ("data", "texts"): "what generate samples",
@@ -81,7 +81,7 @@ def text_of(path: Path) -> str:
 
 
 def names_option(path: Path, group: str, name: str) -> list[str]:
-    """How a Python file names an option: its settings class, strings."""
+    """Return the ways in which a Python file names an option: imports, its settings class, strings."""
     text = text_of(path)
     found = []
     own = (python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family

@@ -32,12 +32,12 @@ ELSEWHERE = {("counts", "spark")}  # starts Java: tests/ngram/test_spark.py
 
 
 def has_defaults(group: str, name: str) -> bool:
-    """Whether each setting of an option has a value, so that its name alone can be typed."""
+    """Return whether each setting of an option has a value, so that its name alone can be typed."""
     return "???" not in (conf_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def lines() -> Iterator[str]:
-    """The options of every group, each with its defaults."""
+    """Yield the options of every group, each with its defaults."""
     for group in HOMES.keys() - WITHOUT_TEXT:
         for name in yaml_files(group):
             if not has_defaults(group, name) or (group, name) in ELSEWHERE:

@@ -25,7 +25,7 @@ OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
-    """The members of a dataclass's enumerations, as Python has them."""
+    """Return the members of a dataclass's enumerations, as Python has them."""
     found = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Failing(BaseHTTPRequestHandler):
-    """Files below `folder`; every third answer breaks off after half of what was asked for, every fifth is an error."""
+    """A server of files below `folder`; every third response stops after half of its bytes, every fifth is an error."""
 
     folder = Path()
     answers = 0

@@ -1,4 +1,4 @@
-"""Contexts that cross sentences, and the sentences that begin anew all the same, in memory and streamed."""
+"""Contexts that cross sentences, and sentences with a reset context, in memory and streamed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_the_share_is_kept_and_spread() -> None:
 
 
 def test_by_hand() -> None:
-    # Fractions of 3, 6 and 9 times the golden ratio less 1: .854, .708, .562.
+    # Fractions of 3, 6 and 9 times the golden ratio less 1: 0.854, 0.708, 0.562.
     split = text()
     contexts = split.as_stream(True, 0.6).windows(np.arange(12), 4)[0]
     assert contexts[6].tolist() == [EOS, 3, 4, EOS]
-    assert contexts[9].tolist() == [BOS] * 4  # the last sentence begins anew
+    assert contexts[9].tolist() == [BOS] * 4  # the last sentence has a reset context
     assert contexts[11].tolist() == [BOS, BOS, 7, 8]
     assert split.as_stream(True).windows(np.array([9]), 4)[0].tolist() == [[EOS, 5, 6, EOS]]
     assert split.as_stream(False, 0.6) is split

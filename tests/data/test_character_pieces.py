@@ -30,7 +30,7 @@ EMOJI = ["ყველა", *["\U0001f469\u200d\U0001f52c"] * 2, "\U0001f44d\U00
 
 
 def learned(words: list[str], unit: Unit, size: int) -> Subwords:
-    """The pieces of words, each as often as it is there."""
+    """Learn pieces from words, each counted as often as it occurs in the list."""
     counted = Counter(words)
     return train_subwords(list(counted), np.array(list(counted.values())), unit, size)
 
@@ -76,7 +76,7 @@ class PlainPairs:
 @pytest.mark.parametrize("name", [*OTHER_SCRIPTS, "Emoji in Georgian"])
 def test_a_plain_program_learns_the_same_pieces(name: str) -> None:
     words = EMOJI if name == "Emoji in Georgian" else " ".join(LANGUAGES[name]).split()
-    # Rare characters have no pieces: one of 3,000 is there once.
+    # Rare characters have no pieces: one of 3,000 occurs once.
     train = words * (1 + 3000 // len("".join(words))) + ["\u0e5b\U00016fe0"]
     for size in (256 + 20, 330):
         plain, found = PlainPairs(train, size), learned(train, Unit.bpe, size)

@@ -34,7 +34,7 @@ SPACE = " \t\r\v\f"
 
 
 def plain(content: str, *, sentences: bool, blank: bool = False, tags: bool = False) -> tuple[int, int]:
-    """The characters, and the words and sentence ends, counted line by line."""
+    """Return the numbers of characters, and of words and sentence ends, counted line by line."""
     characters = words = 0
     for line in content.removesuffix("\n").split("\n"):
         found = [word for word in line.translate(str.maketrans(SPACE, " " * len(SPACE))).split(" ") if word]

@@ -67,7 +67,7 @@ def test_words_are_cut_as_the_text_is(tmp_path: Path) -> None:
 
 
 def test_scores_renormalized_over_the_candidates() -> None:
-    # p .1 and .3 of the candidates become 1/4 and 3/4; .2 and .2 become halves: perplexity 1 / sqrt(1/4 * 1/2).
+    # p 0.1 and 0.3 of the candidates become 1/4 and 3/4; 0.2 and 0.2 become halves: perplexity 1 / sqrt(1/4 * 1/2).
     log_prob = np.log(np.array([[0.1, 0.3], [0.2, 0.2]]))
     found = cloze_report(log_prob, np.array([0, 0]))
     assert found["perplexity"] == pytest.approx(8**0.5) and found["questions"] == 2

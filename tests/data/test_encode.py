@@ -1,4 +1,4 @@
-"""Texts as ids: by hand, and against the tokenizers that number types as they come."""
+"""Texts as ids: by hand, and against the tokenizers that number types in order of first occurrence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: boo
 
 
 def oov_of(texts: EncodedTexts) -> list[int]:
-    """The number of OOVs of each text."""
+    """Return the number of OOVs of each text."""
     places = texts.split.oov_positions.tolist()
     limits = itertools.pairwise(texts.documents.tolist())
     return [sum(first <= place < last for place in places) for first, last in limits]
@@ -104,7 +104,7 @@ def test_the_same_as_the_plain_tokenizer(
 
 
 def test_letters_that_are_no_utf8_are_out_of_the_vocabulary() -> None:
-    """A lone surrogate, as JSON may have it, and a NUL byte."""
+    """Encode a lone surrogate, which JSON may contain, and a NUL byte."""
     for rules in ({}, {"unit": Unit.char}):
         texts = TextEncoder(form(**rules))(block_of(["\ud800", "\0"]))
         assert oov_of(texts) == [1, 1] and texts.split.tokens == 4
@@ -123,7 +123,7 @@ def test_a_block_of_lines() -> None:
 
 
 def test_pieces_of_words() -> None:
-    """Each text has the pieces that it has alone; marks of sentences cannot be written in pieces."""
+    """Encode each text as if it were alone; `<s>` and `</s>` cannot be written in pieces."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
     from lmtool.data._train_subwords import train_subwords
@@ -149,7 +149,7 @@ def test_pieces_of_words() -> None:
 
 
 def test_half_a_surrogate_pair_in_pieces() -> None:
-    """It is no UTF-8, which the tokenizer of words requires; its three bytes are three U+FFFD."""
+    """Write a lone surrogate as three U+FFFD, one per byte, since the tokenizer of words requires UTF-8."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
     from lmtool.data._train_subwords import train_subwords

@@ -20,7 +20,7 @@ LEAF = 1 << 31
 
 
 def table(*, root: int = 256, place: int = 321, following: int = 512, value: int = 0, texts: bytes = b"B\0") -> bytes:
-    """A becomes B: the root's children differ from 256 by their byte, as 256 ^ 65 = 321; A's value is at 512."""
+    """Return a table in which A becomes B: the root's children are at 256 ^ byte, e.g. 321; A's value is at 512."""
     units = [0] * 768
     units[0] = root << 10
     units[place] = (321 ^ following) << 10 | 1 << 8 | 65
@@ -68,13 +68,13 @@ def test_tables_that_a_lookup_would_run_out_of(name: str) -> None:
 
 
 def _size(size: int, letters: int = 2) -> bytes:
-    """A number of Protocol Buffers in two bytes."""
+    """Return a number in two bytes, as in Protocol Buffers."""
     assert letters == 2 and size < 1 << 14
     return bytes([size & 127 | 128, size >> 7])
 
 
 def given(**changes: object) -> str:
-    """A tokenizer.json of all bytes."""
+    """Return a tokenizer.json of all bytes."""
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.BPE({letter: k for k, letter in enumerate(sorted(alphabet))}, [])

@@ -17,7 +17,7 @@ from lmtool.data.vocabulary import Vocabulary
     ("text", "wanted"),
     [
         ("  L'\u00c9T\u00c9 2023\u00a0\n", "l'ete 0000"),
-        ("\u0130stanbul", "istanbul"),  # whose lower case has a dot of its own, an accent
+        ("\u0130stanbul", "istanbul"),  # its lower case has a separate dot, an accent
         ("\u00abA\u00bb \u2014 b\u2013c\u2026", '"a"  -  b-c...'),
         ("\uff11\u0663\u00b2\u00bd", "00\u00b2\u00bd"),  # decimal digits alone
         ("a\tb\x85c\nd\u200be", "abcd\u200be"),

@@ -69,7 +69,7 @@ def write(name: str, records: list[Any]) -> None:
 
 
 def made(data: TextData) -> tuple[dict[str, Any], list[str]]:
-    """The words of each split, their counts, and the notes of a store."""
+    """Return the words of each split, their counts, and the notes of a store."""
     with Corpus.open(preprocess(data, Path("stores"), progress=False).path) as corpus:
         words = np.array(corpus.vocabulary.words)
         arrays: dict[str, Any] = {"counts": dict(zip(words.tolist(), corpus.vocabulary.counts.tolist(), strict=True))}

@@ -28,7 +28,7 @@ def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def words(run: str) -> set[str]:
-    """The words that a run was trained on."""
+    """Return the words that a run was trained on."""
     lines = Path(run, "vocabulary.txt").read_text().splitlines()
     return {line.partition("\t")[0] for line in lines} - {"<s>", "</s>", "<unk>"}
 

@@ -29,7 +29,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def content(folder: str, name: str) -> dict[str, bytes]:
-    """The weights of a network, or the model's file."""
+    """Return the weights of a network, or the bytes of an n-gram model's file."""
     path = Path(folder) / name
     if name.endswith(".h5"):
         return {name: path.read_bytes()}

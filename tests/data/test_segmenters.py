@@ -38,7 +38,7 @@ def words_of(lines: list[str]) -> list[str]:
 
 
 def icu_words(line: str) -> list[str]:
-    """The words of a whole line by ICU alone, each mark of punctuation one."""
+    """Return the words of a whole line by ICU alone; each punctuation mark is a word."""
     import icu
 
     boundaries = icu.BreakIterator.createWordInstance(icu.Locale("th"))

@@ -184,9 +184,9 @@ def test_no_server(cache: Path) -> None:
 
 
 def test_cut_points() -> None:
-    assert cut_points(32_033, 0.8, 0.1) == (25_626, 28_829)  # int(.8 n), int(.9 n)
-    assert cut_points(30, 0.7, 0.2) == (21, 27)  # .7 + .2 is a little below .9
-    assert cut_points(100, 0.29, None) == (29, 64)  # .29 * 100 is a little below 29
+    assert cut_points(32_033, 0.8, 0.1) == (25_626, 28_829)  # int(0.8 n), int(0.9 n)
+    assert cut_points(30, 0.7, 0.2) == (21, 27)  # 0.7 + 0.2 is a little below 0.9
+    assert cut_points(100, 0.29, None) == (29, 64)  # 0.29 * 100 is a little below 29
     assert cut_points(100, 0.57, 0.28) == (57, 85) and cut_points(101, 0.58, 0.29) == (58, 87)
     assert cut_points(10, 5, 3) == (5, 8)
     assert cut_points(10, 5, 0.3) == (5, 8) and cut_points(10, 0.5, 3) == (5, 8)
@@ -205,7 +205,7 @@ def synthetic(**changes: object) -> SyntheticData:
 
 def test_entropy_by_hand() -> None:
     # Two types alike, no repeats, L = 2: a sentence has 1 bit for its first word, then after each of its 2 words
-    # (on average) 1 bit for going on and half a bit for the word: 4 bits, 3 tokens.
+    # (on average) 1 bit for continuing and half a bit for the word: 4 bits, 3 tokens.
     data = synthetic(types=2, zipf_exponent=0.0, repeat=0.0, successors=1, sentence_length=2.0)
     assert entropy(data) == pytest.approx(4 / 3 * math.log(2), rel=1e-12)
 

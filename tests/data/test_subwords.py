@@ -56,11 +56,11 @@ def test_every_text_comes_back_and_the_same_words_give_the_same_pieces(unit: Uni
         numbers = [again.numbers[piece] for piece in learned.pieces(some)]
         assert again.text(numbers) == " ".join(some)
     assert learned.additions["Ġ"] == " " and learned.additions["a"] == "a"
-    assert learned.additions[LETTERS[0xFC]] == "<0xFC>"  # a byte that is no character
+    assert learned.additions[LETTERS[0xFC]] == "<0xFC>"  # a byte that is not a character
 
 
 def cuts(word: bytes) -> list[list[bytes]]:
-    """All ways to cut a word."""
+    """Return all ways to cut a word."""
     ends = itertools.chain.from_iterable(itertools.combinations(range(1, len(word)), k) for k in range(len(word)))
     return [[word[a:b] for a, b in itertools.pairwise([0, *inner, len(word)])] for inner in ends]
 
@@ -174,7 +174,7 @@ def test_a_tokenizer_from_a_file(folder: Path) -> None:
 
 
 def message(*fields: tuple[int, bytes | int | float]) -> bytes:
-    """A message of Protocol Buffers of small numbers, floats and short texts."""
+    """Return a message of Protocol Buffers with small numbers, floats and short texts."""
     coded = b""
     for number, value in fields:
         kind = {int: 0, bytes: 2, float: 5}[type(value)]
@@ -188,7 +188,7 @@ def message(*fields: tuple[int, bytes | int | float]) -> bytes:
 
 
 def model_file(kind: int, pieces: list[tuple[str, float]], symbols: tuple[str, ...] = ()) -> bytes:
-    """A SentencePiece model with <unk>, the pieces, user-defined symbols, and all bytes."""
+    """Return a SentencePiece model with <unk>, the pieces, user-defined symbols, and all bytes."""
     special = [message((1, b"<unk>"), (2, 0.0), (3, 2)), message((1, b"<s>"), (2, 0.0), (3, 3))]
     normal = [message((1, piece.encode()), (2, score)) for piece, score in pieces]
     normal += [message((1, symbol.encode()), (2, 0.0), (3, 4)) for symbol in symbols]
@@ -251,7 +251,7 @@ def test_user_defined_symbols_are_cut_out_whole(folder: Path) -> None:
     reopened = Subwords.parse(bpe.json, "own.json", Unit.bpe)
     for word, pieces in wanted.items():
         assert bpe.pieces([word]) == reopened.pieces([word]) == pieces
-    # In a unigram model a symbol has a score of -.1, so that "xx" is better than "x" and "x".
+    # In a unigram model a symbol has a score of -0.1, so that "xx" is better than "x" and "x".
     unigram = subwords_of_model(UNIGRAM_SYMBOLS, "m.model", Unit.unigram)
     assert unigram.pieces(["bxx", "bcxxxx"]) == ["\u2581", "b", "xx", "\u2581", "bc", "xx", "xx"]
 
@@ -266,7 +266,7 @@ def test_user_defined_symbols_are_those_of_the_package() -> None:
 
 
 def model_without_bytes(kind: int) -> bytes:
-    """A SentencePiece model with <unk> for letters that have no piece."""
+    """Return a SentencePiece model with <unk> for letters that have no piece."""
     pieces = [message((1, piece.encode()), (2, score)) for piece, score in SCORES]
     return message(
         *((1, piece) for piece in [message((1, b"<unk>"), (2, 0.0), (3, 2)), *pieces]), (2, message((3, kind)))

@@ -163,7 +163,7 @@ def test_a_wrong_lmtool_data_is_named_where_a_corpus_would_be_downloaded(
 
 
 def rewritten(path: Path, content: bytes) -> None:
-    """Write other content of the same size with the time of before, as `cp -p` and some checkouts do."""
+    """Write other content of the same size with the earlier time, like `cp -p` and some checkouts."""
     status = path.stat()
     assert len(content) == status.st_size
     path.write_bytes(content)

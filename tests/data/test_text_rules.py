@@ -38,7 +38,7 @@ ALL_RULES = [
     ("language", "text", "wanted"),
     [
         (True, "\u0130I\u0131", "i\u0307i\u0131"),  # as str.lower has it
-        ("tr", "DI\u015eI \u0130\u015e I\u0307", "d\u0131\u015f\u0131 i\u015f i"),  # with a dot of its own, too
+        ("tr", "DI\u015eI \u0130\u015e I\u0307", "d\u0131\u015f\u0131 i\u015f i"),  # also with a separate dot
         ("az", "I\u0130", "\u0131i"),
         ("tr", "\u00ce", "\u00ee"),  # a circumflex stays
         # SpecialCasing.txt: a dot below another accent above, in Lithuanian
@@ -120,7 +120,7 @@ def test_characters_are_those_of_nfc(unit: str, lines: list[str]) -> None:
     for form in ("NFC", "NFD"):
         tokenizer = CharTokenizer(sentences=True, graphemes=unit == "grapheme")
         ids = tokenizer(unicodedata.normalize(form, "".join(f"{line}\n" for line in lines)).encode(), "x")
-        # White space of Unicode that is a token of its own is no character of a word.
+        # White space of Unicode that is a separate token is not a character of a word.
         spaces = sum(word.isspace() and word not in " \t" for words in kept for word in " ".join(words))
         if not spaces:
             assert text_size(ids, tokenizer.types(), chars=True)[0] == wanted

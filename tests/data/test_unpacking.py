@@ -21,7 +21,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.c
 
 
 def broken(stream: bytes) -> bytes:
-    """A stream whose first bytes are not those of one."""
+    """Return a compressed stream with invalid first bytes."""
     return stream[:1] + bytes([stream[1] ^ 4]) + stream[2:]
 
 

@@ -99,7 +99,7 @@ ODD = "aB1.,!?-'()\u2014\u0301\u0947\u094d\u102c\u200c\u200d\u200f\ufe0f\u20e3\u
 
 
 def visible_part(text: str) -> str:
-    """A token of invisible characters alone, such as a mark of direction, is left out."""
+    """Return a text without invisible characters, such as marks of direction."""
     return re.sub("[\u200c\u200d\u200f\u2067\ufe0f]", "", text)
 
 

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of what lmtool exports run and print what they show."""
+"""The examples in the docstrings of lmtool's exports run and print the output that they show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHOUT = {"lmtool.kenlm." + name for name in ("ARPALoadComplain", "Config", "La
 
 
 def public(module: str) -> list[str]:
-    """Return the names that a module exports, or those of its own functions and classes."""
+    """Return the names that a module exports, or those of the functions and classes that it defines."""
     found = import_module(module)
     own = [name for name, value in vars(found).items() if getattr(value, "__module__", "") == module]
     return getattr(found, "__all__", None) or [name for name in own if not name.startswith("_")]

@@ -46,7 +46,7 @@ NAMED = re.compile(r"\./scripts/(?:measure|reproduce) ([\w-]+)|\]\((?:[\w./]*/)?
 
 
 def figures(text: str) -> list[str]:
-    """Return the decimal numbers of a text without a leading 0: .859 and 18.0 for "0.859 and 18.0"."""
+    """Return the decimal numbers of a text, each without a leading zero, so that texts with and without one agree."""
     return [number.removeprefix("0") for number in re.findall(r"(?<![\w.])\d*\.\d+(?![\w.])", text)]
 
 

@@ -34,7 +34,7 @@ def imported(name: str) -> ModuleType:
 
 
 def balanced(latex: str) -> bool:
-    """Whether each brace, \\left and \\begin is closed."""
+    """Return whether each brace, \\left and \\begin is closed."""
     bare = re.sub(r"\\[{}]", "", latex)
     depths = [bare[:end].count("{") - bare[:end].count("}") for end in range(len(bare) + 1)]
     begins, ends = re.findall(r"\\begin\{(\w+)\}", latex), re.findall(r"\\end\{(\w+)\}", latex)
@@ -85,7 +85,7 @@ def test_every_page_is_made_once_and_whole(writer: ModuleType) -> None:
     kneser_ney = pages["smoother/kneser_ney.md"]
     assert "lmtool train model=ngram data=ptb smoother=kneser_ney\n" in kneser_ney
     assert "| 151.42 | `model.order=5` |" in kneser_ney
-    assert "| `tree.path` | to be given | of the file of words and codes | text |" in pages["tree/file.md"]
+    assert "| `tree.path` | to be given | path of the file of words and codes | text |" in pages["tree/file.md"]
     assert "| `smoother.interpolate` | `true` | false: back off," in kneser_ney
     smoothers, trees = pages["smoother/index.md"], pages["tree/index.md"]
     assert "valid with `model.order=5`; printed by" in smoothers and "occurrences. | 151.42 |" in smoothers

@@ -45,7 +45,7 @@ def site(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def in_process(lines: list[list[str]], environment: dict[str, str], folder: Path) -> str:
-    """What command lines print that are run one after the other in one process of their own; each must end with 0."""
+    """Run command lines one after the other in a separate process, and return what they print; each must end with 0."""
     script = f"from lmtool.cli.command_line import main; print([main(words) for words in {lines!r}])"
     line = [sys.executable, "-c", script]
     done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, Run
 
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """A line of the shell, in which `lmtool` is this checkout's."""
+    """Run a line of the shell in which `lmtool` is this checkout's."""
     lmtool = f'lmtool() {{ {shlex.quote(sys.executable)} -m lmtool "$@"; }}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     return subprocess.run(

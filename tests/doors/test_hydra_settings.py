@@ -86,7 +86,7 @@ REFUSED = {
 
 
 def experiment(text: str, name: str = "evil") -> list[str]:
-    """A folder of somebody else's with one experiment, and the words that take it."""
+    """Write another person's config folder with one experiment; return the words that use it."""
     folder = Path("theirs/experiment")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.yaml").write_text(f"# @package _global_\n{text}\n")
@@ -302,7 +302,7 @@ def test_callbacks_are_for_sweeps(lmtool: Run) -> None:
 
 
 def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **others: Any) -> list[str]:
-    """A folder of somebody else's that was started with this request."""
+    """Write another person's run folder that was started with this request; return the words that resume it."""
     Path("theirs").mkdir(exist_ok=True)
     request = Request("train", {"data": "toy", "model": "ngram"} | (choices or {}), values, **others)
     save_request(Path("theirs"), request)

@@ -128,7 +128,7 @@ def test_mixtures_of_each_other(theirs: Path, lmtool: Run) -> None:
 
 
 def test_links_out_of_the_folder_are_not_shown(runs: Path, theirs: Path, lmtool: Run) -> None:
-    """What they name is read as the file whose name they have, and is none."""
+    """Read the target of a link as the file that it replaces, which is an error that shows nothing of the target."""
     Path("secret").write_text("the password is 1234567\n" * 3)
     for name in ("vocabulary.txt", "model.h5", "run.json"):
         Path("mle", name).unlink()

@@ -32,7 +32,7 @@ TEXTS = [
 
 
 def buckets_of(text: str) -> list[int]:
-    """The plain form: words as NLTK's WordPunctTokenizer cuts them, FNV-1a of the code points; then pairs of words."""
+    """Compute the buckets plainly: NLTK's WordPunctTokenizer, FNV-1a of the code points; then pairs of words."""
     words = []
     for word in regex.findall(r"\w+|[^\w\s]+", text.lower()):
         words.append(14695981039346656037)
@@ -65,7 +65,10 @@ def test_weights_are_those_of_the_plain_form() -> None:
 
 
 def test_weights_by_hand(lmtool: Run) -> None:
-    """The target has a, b and "a b" once each; the pool has a, b, "a b", b, c, "b c", c, seven n-grams."""
+    """Compare weights with counts by hand.
+
+    The target has a, b and "a b" once each; the pool has a, b, "a b", b, c, "b c", c, seven n-grams.
+    """
     Path("target.txt").write_text("A b\n")
     Path("pool.txt").write_text("a b\n\nb c\nc\n")
     words = ("score", "target=target.txt", "text=pool.txt", "to=out.jsonl", "filter=kept.txt")
@@ -163,9 +166,9 @@ def test_a_sample_by_two_models_and_with_limits(lmtool: Run, runs: Path) -> None
         lmtool(*words, "share=0.4", f"seed={seed}")
         found.append(Path("kept.txt").read_text().split("\n"))
     assert all(len(lines) == 3 and all(lines[:2]) for lines in found) and found[1:] != found[:-1]
-    lmtool(*words, "share=0.999", "min_perplexity=0", "to=out.tsv")
+    lmtool(*words, "share=0.999", "min_perplexity=-0.1", "to=out.tsv")
     values = [line.split("\t")[6] for line in Path("out.tsv").read_text().splitlines()[1:]]
-    assert Path("kept.txt").read_text().count("\n") == sum(value != "" and float(value) >= 0 for value in values) > 0
+    assert Path("kept.txt").read_text().count("\n") == sum(value != "" and float(value) >= -0.1 for value in values) > 0
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,14 @@ def arpa() -> str:
 
 
 def bits(text: str) -> list[float]:
-    """The surprisals of the words of a text that stands alone."""
+    """Return the surprisals of the words of a text without context."""
     words = text.split()
     pairs = zip(["<s>", *words], words, strict=False)
     return [-math.log2(P2.get((a, b), P1.get(b, 0.05))) for a, b in pairs]
 
 
 def rows_of(items: dict[Any, dict[str, str]], **more: Callable[[int, int, int], Any]) -> list[dict[str, Any]]:
-    """A row per word of the texts of items, by condition. more: columns, from the numbers of text, word and row."""
+    """Return a row per word of the texts of items, by condition. more: columns, from the numbers of text, word, row."""
     rows: list[dict[str, Any]] = []
     for item, conditions in items.items():
         for n, (condition, text) in enumerate(conditions.items()):
@@ -232,7 +232,7 @@ def test_each_item_has_the_surprisals_that_it_has_alone(kind: str, across: bool,
 
 
 def test_a_cache_begins_empty_in_each_item(runs: Path, lmtool: Run) -> None:
-    """A plain program: the relative frequencies of the item's tokens so far, </s> among them."""
+    """Compare with plain relative frequencies of the item's tokens so far, including </s>."""
     pandas = pytest.importorskip("pandas")
     lmtool("ensemble", f"runs=[{runs}/kn3]", "weights=[0.75,0.25]", "cache=unigram", "hydra.run.dir=run")
     items = [["the cat sat", "the cat ran"], ["the dog sat", "the dog"]]

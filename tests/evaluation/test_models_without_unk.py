@@ -73,7 +73,7 @@ def test_the_floor_is_that_of_kenlm(arpa: Run, caplog: pytest.LogCaptureFixture)
 def test_the_floor_of_other_models(
     runs: Path, lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
 ) -> None:
-    """A mixture of models without <unk> has no back-off weights; a network and a smoothed model need no floor."""
+    """Apply the floor without back-off weights in a mixture; networks and smoothed models need no floor."""
     Path("a.arpa").write_text(FORMS["none"])
     Path("b.arpa").write_text(FORMS["-99"])
     Path("text").write_text("a b\n")

@@ -65,7 +65,7 @@ def test_a_local_optimum_of_the_search_in_turn_is_left() -> None:
 
 
 def test_the_search_of_one_number_is_exact_in_ties_and_empty_ranges() -> None:
-    """All values of a grid that holds every crossing and the middle of every range, of small whole numbers."""
+    """Try, for small whole numbers, a grid that holds every crossing and the middle of every range."""
     for seed in range(200):
         rng = np.random.default_rng(seed)
         offsets = np.append(0, rng.integers(1, 5, 4).cumsum())

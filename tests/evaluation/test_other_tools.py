@@ -153,7 +153,7 @@ def test_numbers_that_only_python_reads(value: str, tmp_path: Path) -> None:
 
 
 def test_a_long_line_of_brackets_is_read_in_no_time(tmp_path: Path) -> None:
-    """A search that went back over the line would take minutes."""
+    """Reject the line without backtracking over it, which would take minutes."""
     (tmp_path / "s").write_text("\tp( a | " + ") \t= [ x" * 200_000 + "\n")
     with pytest.raises(UserError, match=r"line 1: .* is not p\( word"):
         read_scores(str(tmp_path / "s"))

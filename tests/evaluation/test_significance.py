@@ -30,7 +30,7 @@ def test_both_p_of_ten_sentences_whose_draws_can_be_counted_out() -> None:
     assert found.perplexity == pytest.approx(math.exp(2.4) - math.exp(2))
     # Of the 2^10 choices of signs |sum| >= 4 where at most 3 or at least 7 are positive: 2 (1 + 10 + 45 + 120).
     assert found.p_randomization == pytest.approx(352 / 1024, abs=0.01)
-    # The mean of a draw is 2 k / 10 - 1 with k ~ Bin(10, .3), and the observed one -.4. Deviations are scaled by
+    # The mean of a draw is 2 k / 10 - 1 with k ~ Bin(10, 0.3), and the observed one -0.4. Deviations are scaled by
     # sqrt(10/9) and by the inverse of the root of chi^2 with 9 degrees of freedom over 9.
     chi_squared = (np.random.default_rng(2).normal(size=(400_000, 9)) ** 2).sum(axis=1)
     want = sum(
@@ -93,8 +93,8 @@ def test_draws_are_even_and_paired() -> None:
 
 
 def test_draws_follow_splitmix64() -> None:
-    # The first numbers of Vigna's splitmix64.c for two seeds, as fractions of 2^64: .350, .174, .532, .249, .890 for
-    # 1234567, and .883, .432, .026, .971, .106 for 0; times five they are the rows 1 0 2 1 4 and 4 2 0 4 0.
+    # The first numbers of Vigna's splitmix64.c for two seeds, as fractions of 2^64: 0.350, 0.174, 0.532, 0.249, 0.890
+    # for 1234567, and 0.883, 0.432, 0.026, 0.971, 0.106 for 0; times five they are the rows 1 0 2 1 4 and 4 2 0 4 0.
     seeds: Any = SimpleNamespace(integers=lambda *_, **__: np.array([1234567, 0], dtype=np.uint64))
     assert draw(np.eye(5), 2, seeds).tolist() == [[1, 2, 1, 0, 1], [2, 0, 1, 0, 2]]
 
@@ -107,7 +107,7 @@ def test_the_sign_of_every_row_is_drawn() -> None:
 
 
 def test_the_interval_of_a_perplexity_by_hand() -> None:
-    # Of a hundred sentences of one token, half of them of -1 and half of -3, the mean is -2 with a deviation of .1.
+    # Of a hundred sentences of one token, half of them of -1 and half of -3, the mean is -2 with a deviation of 0.1.
     log_prob = np.tile([-1.0, -3.0], 50)
     found = perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1, block=1)
     assert found is not None
@@ -251,7 +251,7 @@ def test_coverage_and_level_on_dependent_sentences() -> None:
 
 
 def test_dependence_too_weak_between_neighbors_to_be_significant_is_found() -> None:
-    # Correlations of .04 between sentences, up to 200 apart, make the variance of the mean eight times as large.
+    # Correlations of 0.04 between sentences, up to 200 apart, make the variance of the mean eight times as large.
     rng = np.random.default_rng(4)
     weak = 0.2 * np.repeat(rng.normal(size=15), 200) + rng.normal(size=3_000)
     assert politis_white(weak) == 1
@@ -271,7 +271,7 @@ def test_dependence_too_weak_between_neighbors_to_be_significant_is_found() -> N
 def plain_interval(
     log_prob: FloatArray, offsets: IntArray, resamples: int
 ) -> tuple[tuple[float, float], tuple[float, float], int]:
-    """The interval of a difference of perplexities, its p-values without a floor, and the block length, by the papers.
+    """Return the interval of a difference of perplexities, its p-values without a floor, and the block length.
 
     Politis & White (2004, 2009) for the length, also of sums of 2, 4, 8 ... sentences, times three and at most a tenth
     of the text; Politis & Romano (1994) for the draws, sentence by sentence; Efron & Tibshirani (1993, ch. 16) and

@@ -43,7 +43,7 @@ def nats(*path: int) -> float:
 
 
 def ends(*contexts: int) -> float:
-    """The sum over contexts of log p that white space or the end follows."""
+    """Return the sum over contexts of log p that white space or the end follows."""
     return sum(math.log(P[before, SPACE] + P[before, END]) for before in contexts)
 
 

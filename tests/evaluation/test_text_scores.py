@@ -44,7 +44,7 @@ def test_figures_by_hand() -> None:
 
 
 def model_of(words: str, table: list[list[float]], **form: Any) -> ScoringModel:
-    """A model that asks the last word alone, over these words, `<unk>`, `</s>` and `<s>`."""
+    """Return a model that reads only the last word, over these words, `<unk>`, `</s>` and `<s>`."""
     known = (*words.split(), "<unk>", "</s>", "<s>")
     vocabulary = Vocabulary(known, np.ones(len(known), dtype=np.int64), len(known) - 2, len(known) - 3)
     return ScoringModel(Fixed(table, 1), TextForm(vocabulary, **form), f"runs/{len(words)}")
@@ -71,7 +71,7 @@ def test_scores_by_one_model_and_by_two() -> None:
 
 
 def test_the_same_words_in_another_order_are_the_same_words() -> None:
-    # p of a, b, <unk>, </s> after each; the ids of a vocabulary follow the counts of its own train text.
+    # p of a, b, <unk>, </s> after each; the ids of a vocabulary follow the counts of its train text.
     first, table = model_of("a b", [[0.5, 0.1, 0.2, 0.2]] * 5), [[0.1, 0.6, 0.2, 0.1], [0.3, 0.3, 0.2, 0.2]]
     ordered = model_of("a b", [*table, *[[0.4, 0.3, 0.2, 0.1]] * 3])
     swapped = model_of("b a", [[row[1], row[0], *row[2:]] for row in [table[1], table[0], *[[0.4, 0.3, 0.2, 0.1]] * 3]])
@@ -79,7 +79,7 @@ def test_the_same_words_in_another_order_are_the_same_words() -> None:
     assert scorers[0].same_words and scorers[1].same_words
     rows = [scorer(next(iter(blocks_of(["a b b\n", "b zzz a\n"])))) for scorer in scorers]
     assert rows[1].tolist() == rows[0].tolist()
-    # a b b </s>: .4 .6 .3 .2 by the second, .5 .1 .1 .2 by the first.
+    # a b b </s>: 0.4 0.6 0.3 0.2 by the second, 0.5 0.1 0.1 0.2 by the first.
     assert differences(rows[1])[0] == pytest.approx(math.log(0.4 * 0.6 * 0.3 / (0.5 * 0.1 * 0.1)) / 4)
 
 

@@ -16,7 +16,7 @@ WORDS = ("a", "b", "</s>", "<unk>", "<s>")
 
 
 def tokens(ids: list[int], words: tuple[str, ...] = WORDS, *, sentences: bool = True) -> Tokens:
-    """The tokens of ids, those of <unk> as OOVs."""
+    """Return the tokens of ids; each <unk> is an OOV."""
     ends = [place + 1 for place, k in enumerate(ids) if words[k] == "</s>"] if sentences else [len(ids)]
     oov = [place for place, k in enumerate(ids) if words[k] == "<unk>"]
     return Tokens(np.array(ids, dtype=np.uint8), words, np.array([0, *ends]), np.array(oov, dtype=np.int64))

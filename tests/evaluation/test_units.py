@@ -21,7 +21,7 @@ TOKENS, WORDS, CHARACTERS = 8, 5, 8  # a b _ a b </s> a </s>; ab ab </s> a </s>;
 
 
 def figures(said: str) -> dict[str, float]:
-    """The printed rows with one number."""
+    """Return the printed rows that have one number."""
     return {m[1].strip(): float(m[2].replace(",", "")) for m in re.finditer(r"^(\D+?)\s+([\d.,]+)$", said, re.M)}
 
 
@@ -74,7 +74,7 @@ def test_mixed_score_files_know_their_words(letters: Run) -> None:
 
 
 def test_a_report_has_a_table_for_each_text_and_unit(letters: Run) -> None:
-    """The same name of a data set, but letters, words, words of another train text, and another text for one run."""
+    """Report runs whose data share a name: characters, words, words of another train text, and another scored text."""
     order = ["train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT]
     letters(*order, "hydra.run.dir=runs/words")
     letters(*order, "smoother.alpha=0.5", "hydra.run.dir=runs/half")

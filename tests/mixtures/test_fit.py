@@ -27,7 +27,7 @@ FIRST, SECOND, EVEN = ([[p, 1 - p]] * 3 for p in (0.9, 0.1, 0.5))
 
 
 def fitted(models: list[Any], log_prob: np.ndarray | None = None, **changes: object) -> tuple[FittedMixture, str]:
-    """The mixture of settings that differ from these, and what was printed."""
+    """Fit a mixture with these settings, except for the changes; return it and the printed text."""
     values: dict[str, object] = dict(method=MixMethod.linear, cache=None, weights=None, fit_on=FitOn.text, split="test")
     values |= dict(cache_size=2, cache_theta=None, fit_split="valid", fit_contexts=100)
     said: list[str] = []
@@ -36,7 +36,7 @@ def fitted(models: list[Any], log_prob: np.ndarray | None = None, **changes: obj
 
 
 def test_linear_weights_of_the_split_to_fit_on() -> None:
-    # Three of four tokens at .9 and .1: 3 / (.1 + .8 w) = 1 / (.9 - .8 w) at w = 13 / 16.
+    # Three of four tokens at 0.9 and 0.1: 3 / (0.1 + 0.8 w) = 1 / (0.9 - 0.8 w) at w = 13 / 16.
     for split, weight in (("valid", 13 / 16), ("test", 3 / 16)):
         found, said = fitted([Fixed(FIRST, 1), Fixed(SECOND, 1)], fit_split=split)
         np.testing.assert_allclose(found.weights, [weight, 1 - weight], atol=1e-4)
@@ -73,7 +73,7 @@ def test_weights_that_are_known_are_not_fitted() -> None:
 
 
 def test_the_weight_of_a_cache_leaves_out_the_first_token() -> None:
-    # After it the model gives .5 four times and the cache 1, 1, 1, 0: 1.5 / (1 - .5 w) = 1 / w at w = 1/2.
+    # After it the model gives 0.5 four times and the cache 1, 1, 1, 0: 1.5 / (1 - 0.5 w) = 1 / w at w = 1/2.
     found, said = fitted([Fixed(EVEN, 1)], cache=CacheKind.unigram, fit_split="runs")
     np.testing.assert_allclose(found.weights, [0.5, 0.5], atol=1e-4)
     assert found.mixture["cache"] == {"kind": "unigram", "size": 2} and "EM on runs" in said

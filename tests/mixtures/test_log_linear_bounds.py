@@ -51,9 +51,9 @@ def test_conditions_of_the_optimum_hold() -> None:
 
 
 def test_a_member_that_goes_takes_its_zeros_with_it() -> None:
-    # However small its weight, the fourth member takes the probability of the last word and gives it to the others, so
-    # that no smallest weight is best. It is left out, the first has the weight that it has alone, and what the zeros
-    # would have gained is told.
+    # However small its weight, the fourth member moves the probability of the last word to the others, so no minimum
+    # weight is optimal. It is left out, the first has the weight that it has alone, and the gain that the zeros would
+    # have given is reported.
     log_dist, targets = members_of_no_use()
     both, first = one_chunk(log_dist[[0, 3]], targets), one_chunk(log_dist[:1], targets)
     fit, alone = fit_log_linear(both, 2), fit_log_linear(first, 1)
@@ -125,8 +125,8 @@ def test_a_step_that_loses_is_halved() -> None:
 
 
 def test_a_step_that_gains_nothing_ends_the_search() -> None:
-    # Seven of ten are the first word, at w = 1 a gradient of ln 3 (.7 - .75) and a Hessian of -3/16 ln^2 3, so that the
-    # step would gain .05^2 / (2 3/16). But what is read after the first time is worse wherever the step ends.
+    # Seven of ten are the first word: at w = 1 a gradient of ln 3 (0.7 - 0.75) and a Hessian of -3/16 ln^2 3, so that
+    # the step would gain 0.05^2 / (2 3/16). But all later reads give a lower likelihood, wherever the step ends.
     reads = iter([two_words(3 / 4, [0] * 7 + [1] * 3), *[two_words(3 / 4, [1, 1])] * 99])
     fit = fit_log_linear(lambda: next(reads)(), 1)
     assert (fit.weights.tolist(), fit.iterations, fit.gap) == ([1], 1, pytest.approx(1 / 150))
@@ -135,7 +135,7 @@ def test_a_step_that_gains_nothing_ends_the_search() -> None:
 
 def test_a_variable_that_becomes_negative_is_fixed_again() -> None:
     # x1 is freed first, to 2; with x2 free the optimum is (-3, 10), beyond the bound. On the line there from (2, 0), x1
-    # is 0 at (0, 4); of x2 alone 1.5 x - .15 x^2 is highest at 5, and there the gradient of x1 is 2 - 2.5.
+    # is 0 at (0, 4); of x2 alone 1.5 x - 0.15 x^2 is highest at 5, and there the gradient of x1 is 2 - 2.5.
     x = bounded_optimum(np.array([[1, 0.5], [0.5, 0.3]]), np.array([2, 1.5]))
     assert x.tolist() == [0, pytest.approx(5)]
     # x3 takes part in nothing.
@@ -164,7 +164,7 @@ def test_bounded_optimum_of_variables_that_are_much_alike() -> None:
 
 
 def assert_best(curvature: np.ndarray, slope: np.ndarray) -> None:
-    """That bounded_optimum is no worse than the optimum of any choice of variables that are not at their bounds."""
+    """Assert that bounded_optimum is not worse than the optimum of any choice of variables inside their bounds."""
     x = bounded_optimum(curvature, slope)
     found = slope @ x - x @ curvature @ x / 2
     best = 0.0

@@ -64,7 +64,7 @@ def test_em_ends_where_no_point_of_a_grid_is_better() -> None:
 
 
 def test_weights_of_tokens_that_no_float_holds() -> None:
-    # Three of four tokens at .9 and .1: 13/16, as in test_fit; here all of them e^1000 times as unlikely.
+    # Three of four tokens at 0.9 and 0.1: 13/16, as in test_fit; here all of them e^1000 times as unlikely.
     log_prob = np.log([[0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9]]) - 1000
     np.testing.assert_allclose(fit_weights(log_prob).weights, [13 / 16, 3 / 16], atol=1e-4)
 
@@ -156,7 +156,7 @@ def test_classes_are_the_longest_contexts_in_train(order: int, toy: Corpus) -> N
 
 
 def test_log_linear_by_hand() -> None:
-    # sqrt(.9 * .5) to sqrt(.1 * .5) is 3 to 1.
+    # sqrt(0.9 * 0.5) to sqrt(0.1 * 0.5) is 3 to 1.
     mixture = LogLinear([Fixed([[0.9, 0.1]], 1), Fixed([[0.5, 0.5]], 1)], np.array([0.5, 0.5]))
     np.testing.assert_allclose(np.exp(mixture.log_dist(np.array([[0]]))), [[0.75, 0.25]])
     np.testing.assert_allclose(np.exp(mixture.log_prob(np.array([[0]]), np.array([1]))), [0.25])
@@ -295,7 +295,7 @@ def test_a_neural_cache_of_large_hidden_units() -> None:
         for last, want in ((20, [0, 0, 1]), (5, [0, 0, 1]), (-20, [0, 0, 0])):
             hidden = np.array([[20], [10], [last]], dtype=np.float32)
             np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1.0])[0]), want, atol=1e-30)
-        # exp(1000), beside exp(0) of what is not held.
+        # exp(1000), beside exp(0) of a word that is not in the cache.
         hidden = np.array([[1], [0], [1]], dtype=np.float32)
         np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1000.0])[0]), [0, 0, 1])
         # Before the last token, word 1 is all that is held.

@@ -35,7 +35,7 @@ def model_of(sentences: list[str], smoother: Smoother, order: int, vocabulary: V
 
 
 def at_query_time(model: NgramModel, grams: list[list[str]]) -> np.ndarray:
-    """log p of the last of k words after the k-1 words before it, and nothing before these: `[N]`."""
+    """Return log p `[N]` of the last of k words, given only the k-1 words before it."""
     vocabulary = model.vocabulary
     found = []
     for gram in grams:

@@ -87,7 +87,7 @@ class First(Last):
     """An encoder with its own encode."""
 
     def encode(self, contexts: Tensor) -> Tensor:
-        """The embedding of the first word."""
+        """Return the embedding of the first word."""
         return self.embedding(contexts)[:, 0]
 
 

@@ -27,7 +27,7 @@ from tests.conftest import nplm
 
 
 def spared(model: nn.Module) -> set[str]:
-    """The names of the parameters in groups without weight decay."""
+    """Return the names of the parameters in groups without weight decay."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = list(ParameterGroups.of(model.parameters(), model))
     assert sorted(id(p) for group in groups for p in group["params"]) == sorted(names)

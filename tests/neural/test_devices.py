@@ -13,7 +13,7 @@ from lmtool.neural.devices import fits_dense, repeatable
 
 
 class Clock:
-    """A clock that products move on: by so many seconds in float32 and in bfloat16, or by what `odd` says of a turn."""
+    """A clock that each product advances, by the seconds given for float32 and bfloat16, or by `odd` for some turns."""
 
     def __init__(self, single: float, narrow: float, odd: dict[int, float]) -> None:
         self.seconds, self.turn = {torch.float32: single, torch.bfloat16: narrow}, 0

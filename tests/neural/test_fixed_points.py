@@ -58,7 +58,7 @@ def as_the_data(layer: nn.Module) -> Tensor:
 
 
 def draws(q: Tensor, k: int) -> Iterator[tuple[float, Tensor]]:
-    """All draws of k words from q `[O]`, without regard to their order, and the probability of each."""
+    """Yield all draws of k words from q `[O]`, without regard to order, each with its probability."""
     for words in itertools.combinations_with_replacement(range(len(q)), k):
         orders = math.factorial(k) / math.prod(math.factorial(times) for times in Counter(words).values())
         yield orders * q[list(words)].prod().item(), torch.tensor(words)
@@ -79,7 +79,7 @@ def expected_gradients(layer: nn.Module, h: Tensor, q: Tensor, k: int, *, own: b
 
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
 def test_sampled_softmax(power: float, sparse: bool) -> None:
-    # Without the draws that are the target the gradient of b has norms up to .03 (power 0, five samples) and .12.
+    # Without the draws that are the target the gradient of b has norms up to 0.03 (power 0, five samples) and 0.12.
     for k in range(1, O + 1):
         layer = SampledSoftmax(D, COUNTS, samples=k, power=power, sparse=sparse)
         h, q = as_the_data(layer), layer.table.log_q.exp()

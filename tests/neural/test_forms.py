@@ -56,7 +56,7 @@ OUTPUTS += [f"{name}, tied" for name in OUTPUTS if settings_of("output", name).c
 
 
 def of_output(layer: OutputLayer, examples: int) -> dict[str, Call]:
-    """All that an output layer computes after hidden vectors that are drawn here."""
+    """Return calls for all that an output layer computes from random hidden vectors."""
     assert layer.word_count is not None and layer.input_dim is not None
     dtype = next((p.dtype for p in layer.parameters()), torch.float32)
     h, words = torch.randn(examples, layer.input_dim, dtype=dtype), layer.word_count
@@ -117,7 +117,7 @@ def contexts_of(encoder: Encoder, examples: int) -> dict[str, Tensor]:
 
 
 def of_encoder(encoder: Encoder, examples: int) -> dict[str, Call]:
-    """What an encoder computes of contexts that are drawn here, with its gradients."""
+    """Return calls for all that an encoder computes from random contexts, with its gradients."""
 
     def hidden(contexts: Tensor) -> Call:
         factor = torch.randn(examples, encoder.output_dim, dtype=encoder.embedding.weight.dtype)
@@ -133,7 +133,7 @@ def of_encoder(encoder: Encoder, examples: int) -> dict[str, Call]:
 
 
 def of_model(model: NeuralModel, examples: int) -> dict[str, Call]:
-    """The loss of a model and its gradients; evaluation."""
+    """Return calls for the loss of a model with its gradients, and for evaluation."""
     contexts, y = contexts_of(model.encoder, examples)["one text"], torch.randint(O, (examples,))
 
     def loss(model: nn.Module) -> list[Tensor]:
@@ -161,7 +161,7 @@ TIED = [name for name in OUTPUTS if name.endswith("tied")]
 
 
 def drawn(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The layer with all its parameters drawn anew."""
+    """Draw all parameters of a layer again; return the layer."""
     layer.to(dtype)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -221,7 +221,7 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tolerance_of(found: list[Form], dtype: torch.dtype) -> float:
-    """How far, relative to the largest number, these forms may be from the plain method."""
+    """Return the maximum relative deviation of these forms from the plain method (relative to the largest number)."""
     if not found:  # the same operations, whose sums may be cut in other places
         return 1e-6 if dtype == torch.float32 else 1e-12
     narrow = [each for each in found if dtype == torch.float32 or each.bf16]
@@ -240,7 +240,7 @@ def require_near(where: str, found: Tensor, want: Tensor, tolerance: float) -> N
 
 
 def outcome(call: Call, layer: nn.Module) -> tuple[list[Tensor], list[Form]]:
-    """What a call returns with a copy of a layer, and the forms that were chosen for it."""
+    """Return the result of a call with a copy of a layer, and the forms that were chosen for it."""
     fresh = copy.deepcopy(layer)
     torch.manual_seed(1)  # the same noise each time
     return call(fresh), used(fresh)
@@ -448,7 +448,7 @@ def test_a_method_that_is_set_on_one_layer_is_called() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Size, bool, Precision]]:
-    """The questions that one form was asked, which is the only one: of what shape, whether in training, precision."""
+    """Record the calls of the only form's `serves`: shape, whether in training, precision."""
     questions: list[tuple[torch.Size, bool, Precision]] = []
 
     def serves(layer: FullSoftmax, h: Tensor) -> bool:

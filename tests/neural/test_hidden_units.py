@@ -23,14 +23,14 @@ H = 37
 
 
 def kept(shape: torch.Size, share: float, draw: int) -> Tensor:
-    """Which numbers of a tensor of this shape dropout keeps, bool; draw: the number of the step."""
+    """Return which numbers of a tensor of this shape dropout keeps (bool). draw: the number of the step."""
     ones = torch.ones(shape).view(-1, shape[-1])
     dropped: Tensor = file._HiddenUnits.apply(ones, 1, np.empty(0), file.IDENTITY, share, draw)  # type: ignore[no-untyped-call]
     return dropped.view(shape) > 0
 
 
 def network(dtype: torch.dtype = torch.float32, **settings: object) -> NPLM:
-    """A network of one layer of H units, whose norms, if any, have drawn gains and offsets; in training."""
+    """Return a network of one layer of H units in training mode, whose norms, if any, have random gains and offsets."""
     layer = NPLM(nplm(**{"hidden_dim": H, "dropout": 0.3} | settings), 5, tied=False).to(dtype)
     for norm in layer.norms_of(0):
         nn.init.normal_(norm.weight)
@@ -121,7 +121,7 @@ def test_activations_and_their_slopes(activation: Activation) -> None:
 
 
 def test_where_nothing_is_gained_torch_computes_it() -> None:
-    """An activation alone; a gate alone."""
+    """Choose no form for an activation alone or a gate alone."""
     z = torch.randn(4, H)
     for gated in (False, True):
         wide = torch.cat([z, z], 1) if gated else z

@@ -26,7 +26,7 @@ def values() -> tuple[Tensor, Tensor]:
 
 
 def of(factors: Tensor, words: int) -> Any:
-    """What a layer with these factors `[K, T]` has that computes the vectors of its last words and the sums."""
+    """Return a stand-in for a layer with factors `[K, T]` that computes the vectors of the last words and the sums."""
     layer = SimpleNamespace(weights=factors, words=words)
     layer.words_and_sums = lambda *arguments: History.words_and_sums(layer, *arguments)
     return layer
@@ -69,7 +69,7 @@ def contexts(beginnings: list[int]) -> Tensor:
 
 
 def runs_of(beginnings: list[int]) -> tuple[list[list[int]], list[int]]:
-    """The words of the runs of contexts, and the places of the contexts among their windows."""
+    """Return the words of the runs of contexts, and the positions of the contexts among their windows."""
     ids = contexts(beginnings)
     words, places = ids.new_empty(len(ids), 5 + CONSECUTIVE - 1), ids.new_empty(len(ids))
     runs = file._find_runs(ids.numpy(), words.numpy(), places.numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
+from lmtool.config.groups import OptimConfig, OutputConfig
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.neural import devices
@@ -27,9 +28,10 @@ from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeFor
 from lmtool.system import parallel
 from lmtool.training.optim import AdamOptim, SgdOptim
 from lmtool.training.optimizers import make_optimizers
+from lmtool.training.plan import Plan
 from lmtool.training.step import Step, make_step
 from lmtool.trees import huffman_tree
-from tests.training.test_training import training
+from tests.training.test_training import CONSTANT, training
 
 WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
 RATE, DECAY = 0.3, 0.01
@@ -45,7 +47,7 @@ def drawn_weights(*, direct: bool) -> list[Tensor]:
 def by_autograd(
     before: list[Tensor], activation: Activation, direct: bool, x: Tensor, y: Tensor, max_norm: float | None
 ) -> tuple[float, list[Tensor]]:
-    """The loss, and the weights after a step of torch."""
+    """Return the loss and the weights after a step of torch's autograd."""
     weights = [weight.clone().requires_grad_() for weight in before]
     vectors, hidden, hidden_bias, output, output_bias = weights
     read = vectors[x].flatten(1)
@@ -170,10 +172,13 @@ def test_only_plain_makes_none_of_them() -> None:
 
 
 def test_the_settings_of_the_optimizer_reach_it() -> None:
-    step = make_step(model(), SgdOptim("sgd", 0.1, 0.25, 0.0), training(max_grad_norm=0.5), [], 7)
+    def step_of(optim: OptimConfig) -> Any:
+        return make_step(model(), Plan(training(max_grad_norm=0.5), optim, CONSTANT, 5, {}), [], 7)
+
+    step = step_of(SgdOptim("sgd", 0.1, 0.25, 0.0))
     assert isinstance(step, NetworkStep) and (step._decay, step._max_norm) == (0.25, 0.5)
     for optim in SgdOptim("sgd", 0.1, 0.0, 0.9), AdamOptim("adam", 0.1, 0.0, 0.9, 0.99, 1e-8):
-        assert type(make_step(model(), optim, training(), [], 7)) is Step
+        assert type(step_of(optim)) is Step
 
 
 def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

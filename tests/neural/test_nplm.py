@@ -26,7 +26,7 @@ def set_to(parameter: torch.Tensor, values: list) -> None:
 
 
 def test_nplm_by_hand() -> None:
-    # C(0) = 1, C(1) = 2; H = [3, -1], d = 0.5: a = tanh(.5 + 3 C(w1) - C(w2)), direct connections append x.
+    # C(0) = 1, C(1) = 2; H = [3, -1], d = 0.5: a = tanh(0.5 + 3 C(w1) - C(w2)), direct connections append x.
     encoder = NPLM(nplm(context_size=2, embedding_dim=1, hidden_dim=1, direct_connections=True), 2, tied=False)
     set_to(encoder.embedding.weight, [[1.0], [2.0]])
     set_to(encoder.layers[0].weight, [[3.0, -1.0]])

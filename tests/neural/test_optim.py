@@ -112,9 +112,10 @@ def with_gradients(weight: nn.Parameter, gradients: dict[int, float]) -> None:
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_adam_catches_up_by_hand(compiled: bool) -> None:
-    # lr .5, betas .5 and .75, lr decay .2. Step 1, row 0, gradient 3: m / .5 = 3, v / .25 = 9, w = .8 1 - .5 3 / 3.
-    # Steps 2 and 3 are row 1's. Step 4 is 3 later: m = .125 1.5 + 1.5, v = .421875 2.25 + 2.25, 1 + .5 + .25 steps,
-    # w = .512 .3 - .5 1.75 (1.6875 / .9375) / sqrt(3.19921875 / .68359375).
+    # lr 0.5, betas 0.5 and 0.75, lr decay 0.2. Step 1, row 0, gradient 3: m / 0.5 = 3, v / 0.25 = 9,
+    # w = 0.8 * 1 - 0.5 * 3 / 3. Steps 2 and 3 are row 1's. Step 4 is 3 later: m = 0.125 * 1.5 + 1.5,
+    # v = 0.421875 * 2.25 + 2.25, 1 + 0.5 + 0.25 steps,
+    # w = 0.512 * 0.3 - 0.5 * 1.75 * (1.6875 / 0.9375) / sqrt(3.19921875 / 0.68359375).
     weight = nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
     optimizer = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, weight_decay=0.4, correct_skipped_steps=True)
     found = []
@@ -125,8 +126,8 @@ def test_adam_catches_up_by_hand(compiled: bool) -> None:
         found.append(weight.detach()[0, 1].item())
     last = 0.512 * 0.3 - 0.5 * 1.75 * 1.8 / (3.19921875 / 0.68359375) ** 0.5
     assert found == pytest.approx([0.3, 0.3, 0.3, last], rel=1e-12)
-    # Row 1, first used in step 2: m = -.5, v = .25, 1.5 steps of .5 (.5 / .75) / sqrt(.25 / .4375), decay of 2 steps.
-    # In step 3 one step: m = -.75, v = .4375, corrections 1 / .875 and 1 / .578125.
+    # Row 1, first used in step 2: m = -0.5, v = 0.25, 1.5 steps of 0.5 * (0.5 / 0.75) / sqrt(0.25 / 0.4375), decay of
+    # 2 steps. In step 3 one step: m = -0.75, v = 0.4375, corrections 1 / 0.875 and 1 / 0.578125.
     second = 0.64 + 1.5 * 0.5 * (0.5 / 0.75) / (0.25 / 0.4375) ** 0.5
     third = 0.8 * second + 0.5 * (0.75 / 0.875) / (0.4375 / 0.578125) ** 0.5
     assert weight.detach()[1].tolist() == pytest.approx([third] * 2, rel=1e-12)
@@ -135,7 +136,7 @@ def test_adam_catches_up_by_hand(compiled: bool) -> None:
 
 @pytest.mark.parametrize("every", [1, 3, 30])
 def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
-    # A row has a gradient in one of so many steps. By itself it moves lr each time; dense Adam follows its mean.
+    # A row has a gradient in one of `every` steps. Without catching up it moves lr each time; dense Adam by the mean.
     ways = {}
     for name in ("dense", "catches up", "by itself"):
         weight = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
@@ -167,7 +168,7 @@ def test_vectors_of_one_dimension_and_float32() -> None:
 
 
 def test_clipping_by_the_norm_of_all() -> None:
-    # Gradients (3, 0; 0, 0) and 4 have the norm 5; scaled to 1 they are .6 and .8.
+    # Gradients (3, 0; 0, 0) and 4 have the norm 5; scaled to 1 they are 0.6 and 0.8.
     rows, dense = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(1))
     (3 * rows_of(rows, torch.tensor([0]), sparse=True)[0, 0] + 4 * dense[0]).backward()
     assert clip_gradients([rows, dense], 1.0).item() == pytest.approx(5)
@@ -179,9 +180,9 @@ def test_clipping_by_the_norm_of_all() -> None:
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_decoupled_decay_by_hand(compiled: bool) -> None:
-    # Row 0 is used with gradient 3, row 1 with 0, row 2 not at all; lr .5 and weight_decay .4 keep .8 of a row.
+    # Row 0 is used with gradient 3, row 1 with 0, row 2 not at all; lr 0.5 and weight_decay 0.4 keep 0.8 of a row.
     after = {
-        # Adagrad: s = 9, so that the first step is .5 3 / 3; decay is not in s.
+        # Adagrad: s = 9, so that the first step is 0.5 * 3 / 3; decay is not in s.
         "adagrad": (RowAdagrad, [0.8 * 2 - 0.5, 1.6, 2.0], {}),
         "sgd": (RowSGD, [0.8 * 2 - 0.5 * 3, 1.6, 2.0], {}),
         "momentum": (RowSGD, [0.8 * 2 - 0.5 * 3, 1.6, 2.0], {"momentum": 0.9}),
@@ -200,7 +201,7 @@ def test_decoupled_decay_by_hand(compiled: bool) -> None:
 
 @pytest.mark.parametrize("make", [RowSGD, RowAdagrad])
 def test_l2_is_added_to_the_gradient(make: Callable[..., RowOptimizer]) -> None:
-    # Row 1 of 2, l2 .5: to a gradient of 3 comes 1, of rows that are used alone. SGD goes .1 4, Adagrad .1 4 / 4.
+    # Row 1 of 2, l2 0.5: 1 is added to a gradient of 3, only for used rows. SGD moves 0.1 * 4, Adagrad 0.1 * 4 / 4.
     weight = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
     weight.grad = torch.sparse_coo_tensor(
         torch.tensor([[1]]), torch.tensor([3.0], dtype=torch.float64), (3,), check_invariants=False
@@ -221,7 +222,7 @@ def test_l2_of_rows_that_are_not_there(rows: list[int]) -> None:
 def test_momentum_may_begin_later(compiled: bool) -> None:
     weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
     optimizer = RowSGD([weight], lr=1.0)
-    for momentum, wanted in ((0.0, 7.0), (0.5, 4.0), (0.5, -0.5)):  # 3; 3, from none; 3 + .5 3
+    for momentum, wanted in ((0.0, 7.0), (0.5, 4.0), (0.5, -0.5)):  # 3; 3, from none; 3 + 0.5 * 3
         weight.grad = torch.sparse_coo_tensor(
             torch.tensor([[1]]), torch.tensor([[3.0]], dtype=torch.float64), (2, 1), check_invariants=False
         )
@@ -232,7 +233,7 @@ def test_momentum_may_begin_later(compiled: bool) -> None:
 
 
 def test_a_second_step_of_adagrad_and_momentum_by_hand() -> None:
-    # Gradients 3 and 4: s = 9 and 25; u = 3 and .5 3 + 4.
+    # Gradients 3 and 4: s = 9 and 25; u = 3 and 0.5 * 3 + 4.
     for make, wanted in (
         (lambda p: RowAdagrad(p, lr=1.0, eps=0.5), 10 - 3 / 3.5 - 4 / 5.5),
         (lambda p: RowSGD(p, lr=1.0, momentum=0.5), 10 - 3 - 5.5),
@@ -277,7 +278,7 @@ def test_a_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(name: st
 
 def test_loaded_counts_are_those_of_their_own_parameters() -> None:
     def used(rows: list[int], steps: list[int]) -> tuple[list[nn.Parameter], RowAdam]:
-        """Parameters of so many rows in two groups, of which every row has had so many steps."""
+        """Return parameters with this number of rows in two groups; every row has had this number of steps."""
         parameters = [nn.Parameter(torch.ones(size, 2)) for size in rows]
         groups = [{"params": parameters[:2]}, {"params": parameters[2:], "l2": 0.1}]
         optimizer = RowAdam(groups, lr=0.1)

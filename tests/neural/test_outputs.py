@@ -137,7 +137,7 @@ def test_leaves_are_code_by_code(tree: Tree) -> None:
 
 
 def leaves_by_codes(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
-    """log p of each leaf, `[B, L]`, from the nodes of its code."""
+    """Return log p of each leaf, `[B, L]`, from the nodes of its code."""
     pairs, signs = layer.paths_to(torch.arange(layer.tree.leaves))
     decisions = F.logsigmoid(layer.nodes.all_scores(h)[:, pairs.rows] * signs)
     return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, decisions)
@@ -254,7 +254,7 @@ def test_scores_of_morin_bengio_by_hand() -> None:
 
 def test_its_gradient_tends_to_that_of_the_likelihood() -> None:
     # Expected noise of k words: each word k q times; uniform q = 1/O, so k = m O is each word m times. Scores that are
-    # normalized, h = 0: the gradient of b is then that of -log p but for a rest that falls as 1 / k.
+    # normalized, h = 0: the gradient of b is then that of -log p except for a remainder that falls as 1 / k.
     layer, y = NCELoss(D, COUNTS, noise=O, power=0.0), torch.tensor([0, 3, 3, 20])
     with torch.no_grad():
         layer.bias.copy_((torch.randn(O)).log_softmax(0))
@@ -271,14 +271,14 @@ def test_its_gradient_tends_to_that_of_the_likelihood() -> None:
 
 
 def test_nce_by_hand() -> None:
-    # Two words, q = (.75, .25) from counts 1 and 0 with half a word each; k = 1, h = 0, b = log q: the scores less
+    # Two words, q = (0.75, 0.25) from counts 1 and 0 with half a word each; k = 1, h = 0, b = log q: the scores less
     # log k q are 0.
     layer = NCELoss(1, torch.tensor([1, 0]), noise=1)
     loss = layer.loss_with(torch.zeros(1, 1), torch.tensor([0]), torch.tensor([1]))
     assert loss.item() == pytest.approx(2 * math.log(2))
 
 
-COUNTED = torch.tensor([8, 3, 0])  # with half a word each (.68, .28, .04); the square roots' shares are below
+COUNTED = torch.tensor([8, 3, 0])  # with half a word each (0.68, 0.28, 0.04); the square roots' shares are below
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5])
@@ -349,7 +349,7 @@ def test_the_sampled_softmax_tends_to_the_softmax() -> None:
 
 
 def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
-    # Power .5 and k = 2, h = 0: exp(score) of w is p_w / q_w but for a factor; the target 1 among the samples stays.
+    # Power 0.5 and k = 2, h = 0: exp(score) of w is p_w / q_w up to a factor; the target 1 among the samples stays.
     p = [8.5 / 12.5, 3.5 / 12.5, 0.5 / 12.5]
     total = sum(x**0.5 for x in p)
     score = [x / (x**0.5 / total) for x in p]
@@ -365,7 +365,7 @@ def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
 def test_alias_table() -> None:
     probability = np.array([1.0, 2.0, 0.0, 5.0, 2.0])
     table = AliasTable(probability)
-    # The places and their heights give back the distribution, but for the roundings of 2^32 places and 2^31 heights.
+    # The places and their heights reproduce the distribution, up to rounding to 2^32 places and 2^31 heights.
     np.testing.assert_allclose(table.drawn / 2**63, probability / 10, atol=2**-30, rtol=0)
     for wrong in ([0.0, 0.0], [1.0, -1.0, 3.0], [math.inf, 1.0], [math.nan, 1.0]):
         with pytest.raises(ValueError, match="probabilities"):
@@ -381,7 +381,7 @@ def test_draws_of_noise_have_its_distribution() -> None:
     assert share[1] == share[4] == 0
     torch.testing.assert_close(share, log_q.exp(), atol=0.005, rtol=0)
     torch.testing.assert_close(noise.log_q.exp(), log_q.exp())
-    assert noise.log_q[1].item() == pytest.approx(-63 * math.log(2))  # of what is never drawn
+    assert noise.log_q[1].item() == pytest.approx(-63 * math.log(2))  # of a word that is never drawn
     torch.manual_seed(7)
     again = noise.draw(10)
     torch.manual_seed(7)

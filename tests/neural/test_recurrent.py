@@ -51,7 +51,7 @@ def encoder(**changes: Any) -> Recurrent:
 
 
 def written_out(encoder: Recurrent, words: list[int]) -> Tensor:
-    """The equations of the module's docstring, word by word: h after each word, `[T, D]`."""
+    """Compute h after each word, `[T, D]`, by the equations of the module's docstring."""
     cell, states = encoder.config.cell, []
     h = c = [torch.zeros(1)] * len(encoder.cells)
     for word in words:

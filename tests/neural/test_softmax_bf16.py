@@ -94,7 +94,7 @@ def test_nan_of_a_gpu_has_an_infinite_loss(place: str, kind: type[Bf16Softmax]) 
 
 @every_kind
 def test_a_sure_prediction_keeps_its_small_gradient(kind: type[Bf16Softmax]) -> None:
-    # p of the target is .9999: p - 1 has the digits of a bfloat16, though p itself would be 1 in one.
+    # p of the target is 0.9999: p - 1 has the digits of a bfloat16, though p itself would be 1 in one.
     bias = torch.tensor([0.0, math.log(1e-4 / (1 - 1e-4))])
     weight = torch.tensor([[1.0], [0.0]])
     _, grad_h, grad, grad_bias = found(kind, torch.ones(1, 1), weight, bias - weight[:, 0], torch.tensor([0]), 1)

@@ -39,7 +39,7 @@ def random_sentences(seed: int, count: int = 60) -> list[str]:
 
 
 def kneser_ney(n: int, count: int, seed: int) -> tuple[BackoffTable, Text, Vocabulary]:
-    """A table of order n by modified Kneser-Ney, of random sentences."""
+    """Return a table of order n by modified Kneser-Ney, from random sentences."""
     text, vocabulary = text_of(random_sentences(seed, count))
     return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
 
@@ -87,8 +87,8 @@ class Plain:
         return found
 
     def last_of_kenlm(self, k: int) -> tuple[int, ...] | None:
-        """The n-gram of order k that KenLM comes to last: by its last word, then the one before, and so on, numbered by
-        first appearance. None where that one begins with `<s>`, or a shorter one does.
+        """Return the n-gram of order k that KenLM processes last: sorted by its last word, then the one before, and so
+        on, numbered by first appearance. None if it, or the last one of a lower order, begins with `<s>`.
         """
         end = self.types - 2  # </s>, which has a number below all words, as <s> has
         number = {word: -1 if word >= end else word for word in range(self.bos + 1)}
@@ -97,7 +97,7 @@ class Plain:
         return None if last[0] == self.bos or shorter is None else last
 
     def seen_by(self, vocabulary: Vocabulary, context: list[int]) -> tuple[int, ...]:
-        """What is read of a context: from its last <s> on."""
+        """Return the part of a context that is read: from its last <s> on."""
         starts = [i for i, word in enumerate(context) if word == vocabulary.bos]
         return tuple(context[starts[-1] if starts else 0 :])
 
@@ -150,7 +150,7 @@ def backed_off(a: list[Counter[tuple[int, ...]]], share: Callable, words: range,
 
 
 def fixed_lookup(table: BackoffTable, order: int) -> Lookup:
-    """A look-up with a hash table of the n-grams of orders 2 to `order` from the beginning to the end."""
+    """Return a look-up that has a hash table of the n-grams of orders 2 to `order` from the start."""
     lookup = Lookup(table)
     if order > 1:
         lookup._build(order)

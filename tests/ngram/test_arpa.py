@@ -82,7 +82,7 @@ ngram 3=2
 
 @pytest.mark.parametrize("piece", [1, 1 << 20])
 def test_ngrams_without_their_suffixes_by_hand(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # a b c is there and b c is not, as where it was pruned: c after a b has its own probability all the same.
+    # The file has a b c but not b c, as after pruning: c after a b still has the probability of a b c.
     for module in (arpa_model, arpa_read):
         monkeypatch.setattr(module, "NGRAMS_PER_PIECE", piece)
     (tmp_path / "pruned.arpa").write_text(PRUNED)
@@ -103,8 +103,8 @@ def test_ngrams_without_their_suffixes_by_hand(piece: int, tmp_path: Path, monke
 
 
 def test_stupid_backoff_by_hand(tmp_path: Path) -> None:
-    # Of a b, a b, a c. S(b | <s> a) = 2/3 and S(a | b) = .4 (3/9), with b </s> seen and b a not; after c b, which was
-    # not seen, .4 S(</s> | b) = .4. Other tools give c b the weight 1, so that b </s> must have .4 at once, a .16.
+    # Of a b, a b, a c. S(b | <s> a) = 2/3 and S(a | b) = 0.4 (3/9), with b </s> seen and b a not; after c b, which was
+    # not seen, 0.4 S(</s> | b) = 0.4. Other tools give c b the weight 1, so that b </s> must have 0.4 at once, a 0.16.
     text, vocabulary = text_of(["a b", "a b", "a c"])
     write_arpa(
         estimate(count_ngrams(text, vocabulary, 3), StupidBackoff(3, alpha=0.4)), vocabulary, tmp_path / "s.arpa"
@@ -114,7 +114,7 @@ def test_stupid_backoff_by_hand(tmp_path: Path) -> None:
         {"<s> a b": 2 / 3, "b </s>": 0.4, "a": 0.16 * 3 / 9, "<s> a": 1}
     )
     weights = [line.split("\t")[2] for line in (tmp_path / "s.arpa").read_text().splitlines() if line.count("\t") == 2]
-    # 1 but for <s>: it is read with one factor .4 fewer than the words that stand further on.
+    # 1 except for <s>: it is read with one factor 0.4 fewer than the later words.
     assert sorted(10 ** float(weight) for weight in weights) == pytest.approx([1] * (len(weights) - 1) + [2.5])
     table = arpa_table(read_arpa(str(tmp_path / "s.arpa")), vocabulary)
     assert table.missing == 0 and not table.normalized
@@ -133,7 +133,7 @@ def test_stupid_backoff_as_other_tools_read_it(n: int, tmp_path: Path) -> None:
     contexts = contexts_for(text, vocabulary, n, seed=n)
     ours, theirs = NgramModel(table, vocabulary).log_dist(contexts), other.log_dist(contexts)
     with np.errstate(invalid="ignore"):
-        factors = np.nan_to_num(theirs - ours) / math.log(0.4)  # how many .4 too many
+        factors = np.nan_to_num(theirs - ours) / math.log(0.4)  # how many 0.4 too many
     np.testing.assert_allclose(factors, np.round(factors), atol=1e-5)
     # None up to order 3, where <s> alone is always in the table. At order 5 a sentence that begins with one word or two
     # in an unseen way has n - 3 or n - 4.
@@ -350,7 +350,7 @@ UNIGRAMS = "\\data\\\nngram 1=4\n\n\\1-grams:\n-0.5 </s>\n-99 <s>\n-0.3 a\n-0.7 
 
 @pytest.mark.parametrize(("b", "normalized"), [("-0.74", True), ("-0.7", False), ("-0.3", False), ("-99", False)])
 def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalized: bool, tmp_path: Path) -> None:
-    """10^-.5 + 10^-.3 is .8174; b's 10^-.7 is .1995, 1.0169 in all; so -0.74, .1820, makes .9994."""
+    """Check sums: 10^-0.5 + 10^-0.3 is 0.8174; b's 10^-0.7 is 0.1995, 1.0169 in all; so -0.74, 0.1820, makes 0.9994."""
     path = tmp_path / "a.arpa"
     path.write_text(UNIGRAMS.replace("-0.7 b", f"{b} b"))
     vocabulary = Vocabulary(("a", "b", "</s>", "<unk>", "<s>"), np.ones(5, int), 2, 3)

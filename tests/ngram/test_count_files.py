@@ -30,7 +30,7 @@ def write(name: str, text: list[str]) -> None:
 
 
 def train(lmtool: Run, name: str, *more: str) -> bytes:
-    """The model file of a text that is counted here."""
+    """Train on a text by counting it here; return the bytes of the model file."""
     lmtool(*KN, "data=text", f"data.train={name}", "data.valid=valid.txt", f"hydra.run.dir={name}-run", *more)
     return Path(f"{name}-run/model.h5").read_bytes()
 
@@ -61,7 +61,7 @@ def test_counts_out_and_in_are_the_same_model(to: str, lmtool: Run) -> None:
     assert Path("r/model.h5").read_bytes() == model
     one, other = (json.loads(Path(f"{run}/result.json").read_text()) for run in ("a.txt-run", "r"))
     assert one["valid_perplexity"] == other["valid_perplexity"] and one["examples"] == other["examples"]
-    # The run is one like any other, also when its store is gone, and its counts go on to other files.
+    # The run is like any other, even after its store is deleted, and its counts can be exported again.
     for store in Path("stores").iterdir():
         store.unlink()
     assert "perplexity" in lmtool("eval", "run=r")
@@ -183,7 +183,7 @@ def test_settings_that_are_refused(lmtool: Run, runs: Path) -> None:
 def test_n_grams_with_count_0_are_not_seen_types(
     lmtool: Run, caplog: pytest.LogCaptureFixture, also_logged: Callable[[str], None]
 ) -> None:
-    # Two sentences, "b a" and "b". Words before: b 1, a 1, </s> 2; D = 2 / (2 + 2 1) = 1/2. p(a) = .5/4 + (1.5/4)/4.
+    # Two sentences, "b a" and "b". Words before: b 1, a 1, </s> 2; D = 2 / (2 + 2 1) = 1/2. p(a) = 0.5/4 + (1.5/4)/4.
     # With "a a 0" and "b b 0" taken for types, a and b would stand after two words each.
     text = "b\t2\na\t1\n</s>\t2\n<s>\t2\nb a\t1\nb </s>\t1\na </s>\t1\n<s> b\t2\n"
     write("valid.txt", ["a"])

@@ -47,14 +47,15 @@ VALUES = [[0.5, 0.25, 0.1, 0.0], [0.8, 0.4, 0.2, 0.1], [0.9, 0.6, 0.3, 0.15]]
 
 
 def test_two_sources_by_hand() -> None:
-    # Weights 3/4 and 1/4. Bigrams: off(<s> a) = .8 (3/4) + .4 (1/4) = .7, off(a b) = off(b </s>) = .6,
-    # off(a c) = off(c </s>) = .2. Unigrams: a .7, b .6, c .2, </s> .6 + .2, together 2.3; off .35, .3, .1, .3 + .05.
+    # Weights 3/4 and 1/4. Bigrams: off(<s> a) = 0.8 (3/4) + 0.4 (1/4) = 0.7, off(a b) = off(b </s>) = 0.6,
+    # off(a c) = off(c </s>) = 0.2. Unigrams: a 0.7, b 0.6, c 0.2, </s> 0.6 + 0.2, together 2.3; off 0.35, 0.3, 0.1,
+    # 0.3 + 0.05.
     counts, _, vocabulary = counted(["a b"], ["a c"], order=2)
     table = estimate(counts, smoother_of(VALUES[:2], [0.75, 0.25]))
     p = np.exp(NgramModel(table, vocabulary).log_dist(np.array([[0], [1]])))
     a, b, c, end, unknown = np.array([0.57, 0.52, 0.32, 0.67, 0.22]) / 2.3
-    np.testing.assert_allclose(np.exp(table.log_probs(0, 5)), [a, b, c, end, unknown], rtol=1e-6)
-    # After a: 1 together, .8 left. After b: .75 together, .6 left.
+    np.testing.assert_allclose(np.exp(table.log_prob[:5]), [a, b, c, end, unknown], rtol=1e-6)
+    # After a: 1 together, 0.8 left. After b: 0.75 together, 0.6 left.
     np.testing.assert_allclose(p[0, :5], [0.8 * a, 0.15 + 0.8 * b, 0.05 + 0.8 * c, 0.8 * end, 0.8 * unknown], rtol=1e-6)
     np.testing.assert_allclose(p[1, [0, 3]], [0.8 * a, 0.2 + 0.8 * end], rtol=1e-6)
 
@@ -105,7 +106,7 @@ def test_the_formula_over_dictionaries(order: int) -> None:
         nodes = table.trie.find(np.array(grams))
         assert (nodes >= 0).all()
         assert len(grams) == table.sizes[k - 1] - (2 if k == 1 else 0)  # <s> and <unk> are not in the text
-        log_prob = table.log_probs(0, sum(table.sizes))[nodes]
+        log_prob = table.log_prob[:][nodes]
         np.testing.assert_allclose(np.exp(log_prob), [expected[gram] for gram in grams], rtol=1e-5)
     contexts = contexts_for(text, vocabulary, order, 0)
     model = NgramModel(table, vocabulary)
@@ -119,7 +120,7 @@ def test_sums_are_one_with_pruning_and_with_a_source_of_weight_0() -> None:
         table = estimate(counts, smoother_of(VALUES, weights), cutoffs=cutoffs)
         assert np.exp(NgramModel(table, vocabulary).log_dist(contexts)).sum(axis=1) == pytest.approx(1.0, abs=1e-6)
         for k in range(2, 4):
-            above = (counts.count[k - 1].all() > (cutoffs[k - 1] if cutoffs else 0)).sum()
+            above = (counts.count[k - 1][:] > (cutoffs[k - 1] if cutoffs else 0)).sum()
             assert table.sizes[k - 1] == above
 
 
@@ -133,7 +134,7 @@ def test_equal_weights_are_the_text_as_one_source() -> None:
         assert apart.occurrences.sum() == together.occurrences.sum()
     tables = [estimate(replace(counts, sources=sources), MergingSmoother(3)) for sources in (counts.sources, None)]
     total = sum(tables[0].sizes)
-    np.testing.assert_allclose(tables[0].log_probs(0, total), tables[1].log_probs(0, total), rtol=1e-5)
+    np.testing.assert_allclose(tables[0].log_prob[:total], tables[1].log_prob[:total], rtol=1e-5)
 
 
 def test_gradients_are_those_of_differences() -> None:

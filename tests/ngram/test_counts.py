@@ -43,8 +43,8 @@ def test_packed_numbers_come_back(values: list[int], width: int, cut: int) -> No
     packed.put(0, array[:cut])
     packed.put(len(array[:cut]), array[cut:])
     assert packed.width == width
-    assert (packed.all() == array).all()
-    assert (packed.get(len(array) // 3, len(array)) == array[len(array) // 3 :]).all()
+    assert (packed[:] == array).all()
+    assert (packed[len(array) // 3 :] == array[len(array) // 3 :]).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -63,7 +63,7 @@ def grams_of(counts: Counts) -> list[dict[tuple[int, ...], int]]:
     trie = counts.trie
     found: list[dict[tuple[int, ...], int]] = []
     names: list[tuple[int, ...]] = [(word,) for word in range(trie.vocabulary_size)]
-    found.append(dict(zip(names, counts.count[0].all().tolist(), strict=True)))
+    found.append(dict(zip(names, counts.count[0][:].tolist(), strict=True)))
     for k in range(2, counts.order + 1):
         begins = trie.begins(k - 1, 0, trie.sizes[k - 2])
         words = trie.words(k, 0, trie.sizes[k - 1])
@@ -72,9 +72,9 @@ def grams_of(counts: Counts) -> list[dict[tuple[int, ...], int]]:
             for c in range(len(names))
             for word in words[begins[c] : begins[c + 1]]
         ]  # fmt: skip
-        found.append(dict(zip(longer, counts.count[k - 1].all().tolist(), strict=True)))
+        found.append(dict(zip(longer, counts.count[k - 1][:].tolist(), strict=True)))
         rows = {name: row for row, name in enumerate(names)}
-        assert [rows[name[1:]] for name in longer] == counts.suffix[k - 2].all().tolist()
+        assert [rows[name[1:]] for name in longer] == counts.suffix[k - 2][:].tolist()
         assert [rows[name[:-1]] for name in longer] == trie.parents(k, np.arange(len(longer))).tolist()
         starts = [name[0] == counts.bos for name in longer]
         assert starts == [row >= counts.from_start(k) for row in range(len(longer))]
@@ -263,7 +263,7 @@ def test_counts_that_lead_nowhere_are_counted_again(tmp_path: Path) -> None:
     counts = count_ngrams(text, vocabulary, 3)
     size, path = counts.trie.sizes[1], tmp_path / "counts.h5"
     for largest, fits in ((size - 1, True), (size, False)):
-        suffixes = counts.suffix[1].all()
+        suffixes = counts.suffix[1][:]
         suffixes[4] = largest
         save_counts(path, replace(counts, suffix=[counts.suffix[0], Packed.of(suffixes, 4 * size)]), "f")
         assert (open_counts(path, "f", 3) is not None) == fits
@@ -343,7 +343,7 @@ def test_the_memory_of_the_process_is_what_is_limited(monkeypatch: pytest.Monkey
         assert small.memory is None and small.note == storage.note  # what fits takes as much beside lmtool
     assert Storage.within("64KiB", large).memory == 1 << 16
     monkeypatch.setattr(storage_module, "memory_available", lambda: 400 * mib)
-    assert Storage.within(None, large).limit == 300 * mib  # three quarters of what is free, beside what is taken
+    assert Storage.within(None, large).limit == 300 * mib  # three quarters of the free memory, plus the memory in use
     monkeypatch.setattr(memory_module, "memory_resident", lambda: 230 * mib)
     for text, released in (("1GiB", False), ("300MiB", True)):  # above three quarters
         assert memory_module.is_nearly_used(Storage.within(text, large).limit) == released

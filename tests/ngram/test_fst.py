@@ -51,7 +51,7 @@ ngram 3=3
 
 
 def in_log10(path: Path) -> list[str]:
-    """The lines of G, costs as positive log10."""
+    """Return the lines of G, with costs as positive log10."""
     lines = []
     for line in path.read_text().splitlines():
         *states, cost = line.split("\t")
@@ -66,7 +66,7 @@ def test_by_hand(tmp_path: Path) -> None:
     words = (tmp_path / "words.txt").read_text()
     assert words == "<eps> 0\na 1\nb 2\nc 3\n<unk> 4\n#0 5\n<s> 6\n</s> 7\n"
     # States: 0 <s>, 1 empty, 2 a, 3 b, 4 c, 5 a b, 6 <s> a. Nothing follows <unk> or a c: what leads there leads to
-    # their longest suffixes with followers, and costs their back-off weights, 0 and .0625.
+    # their longest suffixes with followers, and costs their back-off weights, 0 and 0.0625.
     assert in_log10(tmp_path / "G.fst.txt") == [
         *("0 1 5 0 1.5", "2 1 5 0 0.5", "3 1 5 0 0.25", "4 1 5 0 0.125", "5 3 5 0 0.75", "6 2 5 0 0.875"),
         *("1 2 1 1 1", "1 3 2 2 2", "1 4 3 3 3", "1 1 4 4 4", "1 1.25"),
@@ -79,7 +79,7 @@ Arcs = dict[int, list[tuple[int, int, float]]]  # of each state: next state, lab
 
 
 def read(text: str) -> tuple[int, Arcs, dict[int, float]]:
-    """The start state, arcs and final costs of an FST in OpenFst's text format."""
+    """Return the start state, arcs and final costs of an FST in OpenFst's text format."""
     rows = [line.split("\t") for line in text.splitlines() if line]
     arcs, final = Arcs(), dict[int, float]()
     for row in rows:
@@ -91,8 +91,9 @@ def read(text: str) -> tuple[int, Arcs, dict[int, float]]:
 
 
 def costs(text: str, words: list[int], backoff: int, *, only_if_needed: bool = False) -> float:
-    """The cost of the best path of a sentence; only_if_needed: whether a path backs off only from a state without the
-    next word, as the model does.
+    """Return the cost of the best path of a sentence.
+
+    only_if_needed: whether a path backs off only from a state without the next word, as the model does.
     """
     start, arcs, final = read(text)
     best = {start: 0.0}
@@ -162,7 +163,7 @@ def test_paths_cost_what_the_model_says(name: str, tmp_path: Path, monkeypatch: 
         assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
         assert best <= wanted + 1e-4
         better += best < wanted - 1e-4
-    # The state after a word is the same with and without backing off up to order 2, where the direct arc is cheaper.
+    # Up to order 2, the state after a word is the same with and without backing off, and the direct arc costs less.
     assert better == 0 if name in ("order 1", "order 2") else better < len(sentences)
 
 

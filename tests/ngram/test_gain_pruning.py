@@ -25,7 +25,7 @@ from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 def test_expected_counts_by_hand() -> None:
     # Bin 0 has 80 n-grams seen once and 10 seen twice, bin 1 has 20 and 30; none was seen more often. Of all, 40/100:
-    # bin 0: r*(1) = 2 (10 + .4 20) / (80 + 20) = .36; bin 1: 2 (30 + 8) / (20 + 20) = 1.9, at most 1;
+    # bin 0: r*(1) = 2 (10 + 0.4 20) / (80 + 20) = 0.36; bin 1: 2 (30 + 8) / (20 + 20) = 1.9, at most 1;
     # r*(2) = 3 (0 + 0) / ... = 0, at least 2 - 1.5; r = 5 loses 1.5, as r = 4 does where nothing says otherwise.
     n = np.zeros((6, 2), dtype=np.int64)
     n[1], n[2] = [80, 20], [10, 30]
@@ -50,10 +50,10 @@ def test_revised_counts_by_hand() -> None:
     above = counts.count[1]
     for left_out, expected in (((a, c), 4), ((b, c), 3), (None, 3)):
         kept = np.array([gram != left_out for gram in grams])
-        found = adjusted_counts(counts, 1, Counting.continuations, Storage(), above=above, kept=kept).all()
+        found = adjusted_counts(counts, 1, Counting.continuations, Storage(), above=above, kept=kept)[:]
         assert found[c] == expected and found[vocabulary.bos] == 0
         if left_out is None:
-            plain = adjusted_counts(counts, 1, Counting.continuations, Storage()).all()
+            plain = adjusted_counts(counts, 1, Counting.continuations, Storage())[:]
             assert found.tolist() == plain.tolist()
 
 
@@ -64,14 +64,14 @@ def test_gains_by_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     table = estimate(counts, smoother)
     pruning = gain_pruning._Pruning(counts, smoother, table, Storage())
     found = pruning.gains[3]
-    trie, a = counts.trie, counts.count[2].all()
+    trie, a = counts.trie, counts.count[2][:]
     grams = trie.ngrams(3, 0, trie.sizes[2])
     total, kinds = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for gram, count in zip(grams.tolist(), a.tolist(), strict=True):
         total[tuple(gram[:2])] += count
         kinds[tuple([*gram[:2], min(count, 3)])] += 1
     d = smoother.values[2]
-    lower = np.exp(table.log_probs(0, trie.first(3))[trie.find(grams[:, 1:])].astype(np.float64))
+    lower = np.exp(table.log_prob[: trie.first(3)][trie.find(grams[:, 1:])].astype(np.float64))
     once, twice, context_totals = Counter[int](), Counter[int](), Counter(total.values())
     where = [math.floor(math.log2(total[tuple(g[:2])] * p)) for g, p in zip(grams.tolist(), lower, strict=True)]
     for bin_, count in zip(where, a.tolist(), strict=True):

@@ -16,7 +16,7 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from tests.ngram.plain import text_of
 
-# lmplz -o 2 of a b, a b, a c. <unk> is one of the five types that share the unigrams' 2/5: it has .1, and not 1/15.
+# lmplz -o 2 of a b, a b, a c. <unk> is one of the five types that share the unigrams' 2/5: it has 0.1, and not 1/15.
 # The bigrams' n1..n3 = 2, 2, 1 give D3+ = 3 - 4 (1/3) 0/1, so that <s> a has what is left to it by the unigrams.
 THREE_SENTENCES = """\\data\\
 ngram 1=6

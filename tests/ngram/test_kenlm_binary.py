@@ -24,7 +24,7 @@ MAGIC = b"mmap lm http://kheafield.com/code format version 5\n"
 
 
 def binary(words: list[str], count: int | None = None, *, has_words: bool = True) -> bytes:
-    """A file as KenLM writes it, but for the tables between the header and the words."""
+    """Return a file as KenLM writes it, except for the tables between the header and the words."""
     header = MAGIC.ljust(56, b"\0") + struct.pack("<3fIIIQ", 0, 1, -0.5, 1, 2**32 - 1, 0, 1)
     header += struct.pack("<B3xfI?3xIQQ", 2, 1.5, 0, has_words, 0, len(words) if count is None else count, 3)
     return header + bytes(range(256)) + b"".join(word.encode() + b"\0" for word in words) * has_words
@@ -32,7 +32,7 @@ def binary(words: list[str], count: int | None = None, *, has_words: bool = True
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module `kenlm` in the place of KenLM's, which reads the ARPA file beside the binary."""
+    """Install a stand-in for the module `kenlm`, which reads the ARPA file beside the binary."""
     stand_in = ModuleType("kenlm")
     stand_in.State = ours.State  # type: ignore[attr-defined]
     stand_in.Model = lambda path: ours.Model(Path(path).with_suffix(".arpa"))  # type: ignore[attr-defined]

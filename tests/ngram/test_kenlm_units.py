@@ -26,7 +26,7 @@ def texts(lmtool: Run) -> Run:
 
 
 def counts_of(folder: str) -> dict[str, int]:
-    """The words of a run and their counts, from its vocabulary."""
+    """Return the words of a run and their counts, from its vocabulary."""
     lines = (Path(folder) / "vocabulary.txt").read_text().splitlines()
     return {word: int(count) for word, count in (line.split("\t") for line in lines)}
 
@@ -121,7 +121,7 @@ def test_words_as_the_run_writes_them_are_no_oovs(texts: Run) -> None:
 
 @pytest.mark.parametrize("unit", ["word", "char"])
 def test_a_stream_has_no_end_of_sentences(unit: str, texts: Run) -> None:
-    """`</s>` is no word of such a model: it was scored as `<unk>`."""
+    """Score no `</s>` in a model of a stream, which does not have it: it was scored as `<unk>`."""
     texts(*UNIGRAM, "data.sentences=false", f"data.vocabulary.unit={unit}", "hydra.run.dir=run")
     model, text = ours.Model("run"), package.load("run")
     for sentence in ("the cat", "the dog"):

@@ -19,8 +19,8 @@ from tests.ngram.plain import Plain, contexts_for, random_sentences, text_of
 
 
 def test_cutoffs_by_hand() -> None:
-    # As test_modified_kneser_ney_by_hand, without bigrams seen once: a c goes, and its 1/6 (.5 of 3) falls to the
-    # unigrams, so that a leaves 1/3 + 1/6 = 1/2. p(b|a) = 1/2 + (1/2) .18, p(c|a) = (1/2) .18; c </s> goes as well.
+    # As test_modified_kneser_ney_by_hand, without bigrams seen once: a c goes, and its 1/6 (0.5 of 3) falls to the
+    # unigrams, so that a leaves 1/3 + 1/6 = 1/2. p(b|a) = 1/2 + (1/2) 0.18, p(c|a) = (1/2) 0.18; c </s> goes as well.
     text, vocabulary = text_of(["a b", "a b", "a c"])
     table = estimate(count_ngrams(text, vocabulary, 2), ModifiedKneserNey(2, discounts=[[0.5] * 3] * 2), cutoffs=[0, 1])
     assert table.sizes == [6, 3]
@@ -54,7 +54,7 @@ def test_pruned_distributions_sum_to_one(smoother: ModifiedKneserNey) -> None:
 
 
 def test_entropy_of_one_ngram_equals_its_definition() -> None:
-    # Leave out one trigram, set the weights anew, and take D = sum over words of p(h) p(w|h) log(p(w|h) / p'(w|h)).
+    # Remove one trigram, compute the weights again, and take D = sum over words of p(h) p(w|h) log(p(w|h) / p'(w|h)).
     text, vocabulary = text_of(random_sentences(2, 100))
     table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3))
     model = NgramModel(table, vocabulary)
@@ -89,7 +89,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
 
 
 def test_the_change_of_perplexity_by_hand() -> None:
-    # D = -p(h) change: exp(D) - 1 of D = .5 is .6487; of D = 1e-17 it is 1e-17, which 1 + 1e-17 - 1 is not.
+    # D = -p(h) change: exp(D) - 1 of D = 0.5 is 0.6487; of D = 1e-17 it is 1e-17, which 1 + 1e-17 - 1 is not.
     log_h = np.log([0.25, 0.25, 0.5, 0.5])
     change = np.array([-2.0, -2.0, -2e-17, -2e-17])
     for threshold, want in ((0.6, [1, 1, 0, 0]), (0.6487, [1, 1, 0, 0]), (0.6488, [0] * 4), (1.01e-17, [1, 1, 0, 0])):

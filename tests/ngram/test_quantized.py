@@ -45,9 +45,9 @@ def test_levels_by_hand() -> None:
 def test_each_order_has_levels_of_its_own() -> None:
     values = np.array([-1.25, -2.5, -3, -4, -5, -6, -0.125], dtype=np.float32)
     found = quantize(values, [2, 4, 1], 4, Storage())
-    assert found.get(0, 7).tolist() == values.tolist() and found.get(1, 3).tolist() == [-2.5, -3.0]
+    assert found[:7].tolist() == values.tolist() and found[1:3].tolist() == [-2.5, -3.0]
     assert len(found) == 7 and found.levels[0, :4].tolist() == [-6, -5, -4, -3] and found.levels[1, 0] == -0.125
-    assert found.codes.get(0, 5).tolist() == [3, 2, 1, 0, 0]
+    assert found.codes[:5].tolist() == [3, 2, 1, 0, 0]
 
 
 @pytest.mark.parametrize("bits", [4, 7, 8])
@@ -66,9 +66,9 @@ def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int
     np.testing.assert_array_equal(one.log_dist(contexts), two.log_dist(contexts))
     assert (one.context_lengths(contexts) == two.context_lengths(contexts)).all()
     if n > 1:
-        assert plain.log_probs(0, len(vocabulary)).tolist() == table.log_probs(0, len(vocabulary)).tolist()
-        leaves = np.flatnonzero(table.log_backoffs(0, table.trie.first(n)) == 0)
-        assert (small.log_backoffs(0, table.trie.first(n))[leaves] == 0).all() and len(leaves)
+        assert plain.log_prob[: len(vocabulary)].tolist() == table.log_prob[: len(vocabulary)].tolist()
+        leaves = np.flatnonzero(table.log_backoff[: table.trie.first(n)] == 0)
+        assert (small.log_backoff[: table.trie.first(n)][leaves] == 0).all() and len(leaves)
 
 
 def test_distributions_sum_to_one_but_for_rounding() -> None:
@@ -96,7 +96,7 @@ def test_zero_probabilities_stay_zero() -> None:
     small = table.quantized(4)
     for name in ("log_prob", "log_backoff"):  # few enough to stay as they are
         values = getattr(small, name)
-        assert values.get(0, len(values)).tolist() == getattr(table, name).tolist()
+        assert values[:].tolist() == getattr(table, name).tolist()
 
 
 def test_the_small_trie_finds_what_the_trie_finds() -> None:
@@ -134,7 +134,7 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
     assert again.quantized_bits == 5 and again.notes == small.notes == table.notes
     for name in ("log_prob", "log_backoff"):
         one, two = getattr(again, name), getattr(small, name)
-        assert (one.get(0, len(one)) == two.get(0, len(two))).all() and one.sizes == two.sizes
+        assert (one[:] == two[:]).all() and one.sizes == two.sizes
     assert all(np.array_equal(a, b) for a, b in zip(again.arrays, small.arrays, strict=True))
     whole = path.read_bytes()
     levels = small.log_prob.levels.reshape(-1) if isinstance(small.log_prob, QuantizedValues) else np.empty(0)
@@ -173,7 +173,7 @@ def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     for kind in ("", "-missing"):
         assert (tmp_path / f"small{kind}.arpa").read_bytes() == (tmp_path / f"plain{kind}.arpa").read_bytes()
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
-    assert one.sizes == two.sizes and np.array_equal(one.log_probs(0, sum(one.sizes)), two.log_probs(0, sum(two.sizes)))
+    assert one.sizes == two.sizes and np.array_equal(one.log_prob[:], two.log_prob[:])
     with pytest.raises(UserError, match="quantized already, to 6 bits"):
         small.quantized(8)
 

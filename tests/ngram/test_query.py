@@ -69,7 +69,7 @@ def test_children_are_those_of_a_plain_search(bits: int | None) -> None:
                 assert child_of(trie.nodes, trie.first(k - 1) + context, word) == wanted
 
 
-@pytest.mark.parametrize("slots", [1, 2])  # with 1, most searches go on into other buckets
+@pytest.mark.parametrize("slots", [1, 2])  # with 1, most searches continue in other buckets
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize("bits", [None, 4])
 def test_every_ngram_is_in_the_hash_table_and_no_other(
@@ -88,9 +88,9 @@ def test_every_ngram_is_in_the_hash_table_and_no_other(
         for k in range(1, 4)
         for i, row in enumerate(table.trie.ngrams(k, 0, table.sizes[k - 1]).tolist())
     }
-    begun = {gram[:-1] for gram in grams}  # n-grams go on from these
+    begun = {gram[:-1] for gram in grams}  # n-grams continue these
     words = range(table.vocabulary_size)
-    log_probs, log_backoffs = table.log_probs(0, len(table.log_prob)), table.log_backoffs(0, len(table.log_backoff))
+    log_probs, log_backoffs = table.log_prob[:], table.log_backoff[:]
     for gram in [(a, b) for a in words for b in words] + [(a, b, c) for a in words for b in words for c in words]:
         if gram[:-1] not in grams:
             continue

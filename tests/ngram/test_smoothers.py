@@ -68,15 +68,15 @@ SENTENCES = ["a b", "a b", "a c"]
 
 def test_modified_kneser_ney_by_hand() -> None:
     # Words before: a 1, b 1, c 1, </s> 2; 5 in all. All discounts 1/2. 4 types lose 1/2 each, 2/5 of the mass, shared
-    # by 5, the unknown type <unk> among them: .08 each. p(a) = .5/5 + .08 = .18, p(</s>) = 1.5/5 + .08 = .38.
+    # by 5, the unknown type <unk> among them: 0.08 each. p(a) = 0.5/5 + 0.08 = 0.18, p(</s>) = 1.5/5 + 0.08 = 0.38.
     model = model_of(SENTENCES, 2, ModifiedKneserNey(2, discounts=[[0.5] * 3] * 2))
     unigrams = after(model, "<unk>")  # nothing follows <unk>: the unigrams themselves
     want = {"a": 0.18, "b": 0.18, "c": 0.18, "</s>": 0.38, "<unk>": 0.08, "<s>": 0}
     assert unigrams == pytest.approx(want, rel=FLOAT32)
-    # After a (3 times, 2 types): b 1.5/3 + .18/3 = .56, c .5/3 + .06 = .68/3, </s> .38/3.
+    # After a (3 times, 2 types): b 1.5/3 + 0.18/3 = 0.56, c 0.5/3 + 0.06 = 0.68/3, </s> 0.38/3.
     found = after(model, "a")
     assert [found[w] for w in ("b", "c", "</s>")] == pytest.approx([0.56, 0.68 / 3, 0.38 / 3], rel=FLOAT32)
-    assert after(model, "<s>")["a"] == pytest.approx(2.59 / 3, rel=FLOAT32)  # 2.5/3 + (.5/3) .18
+    assert after(model, "<s>")["a"] == pytest.approx(2.59 / 3, rel=FLOAT32)  # 2.5/3 + (0.5/3) 0.18
     a, b, eos = 0, 1, 3
     assert list(model.matched_lengths(np.array([[a], [a]]), np.array([b, eos]))) == [2, 1]
 
@@ -84,7 +84,7 @@ def test_modified_kneser_ney_by_hand() -> None:
 @pytest.mark.parametrize("smoother", [ModifiedKneserNey(1, discounts=[[0.5] * 3]), KneserNey(1, discounts=[0.5])])
 def test_unk_as_a_word_of_the_text(smoother: Smoother) -> None:
     # a and </s> once, <unk> twice, 4 in all; 3 types lose 1/2 each, 3/8 of the mass, shared by these and the types
-    # outside the vocabulary: 3/32 each. p(a) = .5/4 + 3/32 = 7/32, p(<unk>) = 1.5/4 + 3/32 = 15/32.
+    # outside the vocabulary: 3/32 each. p(a) = 0.5/4 + 3/32 = 7/32, p(<unk>) = 1.5/4 + 3/32 = 15/32.
     vocabulary = Vocabulary(("a", "</s>", "<unk>", "<s>"), np.array([1, 1, 2, 0]), 1, 2)
     model = NgramModel(
         estimate(count_ngrams(Text(np.array([2, 0, 2, 1]), np.array([0, 4])), vocabulary, 1), smoother), vocabulary
@@ -94,7 +94,7 @@ def test_unk_as_a_word_of_the_text(smoother: Smoother) -> None:
 
 
 def test_discounts_of_each_order_by_hand() -> None:
-    # Continuation counts of a, b, c, </s> are 1, 1, 1, 2, and 0 of <unk>: p(w) = (count - .2) / 5 + (4 .2 / 5) / 5.
+    # Continuation counts of a, b, c, </s> are 1, 1, 1, 2, and 0 of <unk>: p(w) = (count - 0.2) / 5 + (4 * 0.2 / 5) / 5.
     # After a, b twice and c once: p(b|a) = 1.5 / 3 + 1 / 3 p(b).
     text, vocabulary = text_of(["a b", "a b", "a c"])
     smoother = ModifiedKneserNey(2, discounts=[[0.2] * 3, [0.5] * 3])
@@ -141,7 +141,7 @@ def test_witten_bell_by_hand() -> None:
 
 
 def test_laplace_by_hand() -> None:
-    # (c + 1/2) / (c(h.) + 5/2); after a: b 2.5/5.5, c 1.5/5.5, others .5/5.5. After <unk>, never seen: 1/5.
+    # (c + 1/2) / (c(h.) + 5/2); after a: b 2.5/5.5, c 1.5/5.5, others 0.5/5.5. After <unk>, never seen: 1/5.
     model = model_of(SENTENCES, 2, Laplace(2, alpha=0.5, types=5))
     assert after(model, "a") == pytest.approx(
         {"a": 1 / 11, "b": 5 / 11, "c": 3 / 11, "</s>": 1 / 11, "<unk>": 1 / 11, "<s>": 0}, rel=FLOAT32
@@ -162,7 +162,7 @@ def test_maximum_likelihood_by_hand() -> None:
 
 
 def test_jelinek_mercer_by_hand() -> None:
-    # Unigrams .9 c/9 + .1/5: b .22. After a: b .6 (2/3) + .4 (.22) = .488.
+    # Unigrams 0.9 c/9 + 0.1/5: b 0.22. After a: b 0.6 (2/3) + 0.4 (0.22) = 0.488.
     model = model_of(SENTENCES, 2, JelinekMercer(2, classes=3, lambdas=[0.9, 0.6]))
     assert after(model, "a")["b"] == pytest.approx(0.488, rel=FLOAT32)
     # Classes by how often the context was seen: c once, b twice, a three times.
@@ -175,7 +175,7 @@ def test_jelinek_mercer_by_hand() -> None:
 
 def test_good_turing_by_hand() -> None:
     # n = 4, 2, 1: with `largest` 1, d_1 = (2 n2 / n1 - A) / (1 - A), A = 2 n2 / n1 = 1: none. With n = 8, 2, 1:
-    # A = 3 n3 / n1 = 3/8 for largest 2; d_1 = (4/8 - 3/8) / (5/8) = .2, d_2 = ((3/2)(1/2) - 3/8) / (5/8) = .6.
+    # A = 3 n3 / n1 = 3/8 for largest 2; d_1 = (4/8 - 3/8) / (5/8) = 0.2, d_2 = ((3/2)(1/2) - 3/8) / (5/8) = 0.6.
     notes: list[str] = []
     assert list(discount_ratios(np.array([0, 8, 2, 1, 0]), 2, 2, notes)[1:]) == pytest.approx([0.2, 0.6])
     assert notes == []
@@ -212,7 +212,7 @@ def plain_and_fast(name: str, plain: Plain) -> tuple[Probability, Smoother]:
     total = sum(occurrences[1].values())
 
     def unigram(share: object, a: list[Counter]) -> Probability:
-        """What the unigrams leave goes to the words never seen."""
+        """Return p of a word, where unseen words share the mass that the unigrams leave."""
         h = list(a[1].values())
         seen = {g[0]: share(c, h, 1) for g, c in a[1].items() if c > 0}
         left = 1 - sum(seen.values())
@@ -373,7 +373,7 @@ def test_odd_text_never_fails(sentences: list[str], name: str) -> None:
 def test_a_stream_shorter_than_the_order() -> None:
     # "a b" as one stream: no 4-grams and no 5-grams, though the 3-gram <s> a b is a context. Nothing follows b, so
     # its successors have unigram probabilities: a and b stand after one word each, lose 1/2 of it, and the mass of
-    # 1/2 is shared by a, b, </s> and <unk>: p(a) = .5/2 + .5/4 = .375, p(</s>) = .125.
+    # 1/2 is shared by a, b, </s> and <unk>: p(a) = 0.5/2 + 0.5/4 = 0.375, p(</s>) = 0.125.
     _, vocabulary = text_of(["a b"])
     counts = count_ngrams(Text(np.array([0, 1]), np.array([0, 2])), vocabulary, 5)
     model = NgramModel(estimate(counts, ModifiedKneserNey(5)), vocabulary)

@@ -71,12 +71,12 @@ def until(ready: Callable[[], object], process: subprocess.Popen[str], what: str
 
 
 def writing(step: str) -> list[Path]:
-    """The folders that tasks of a step are writing into."""
+    """Return the folders that tasks of a step are writing into."""
     return list(Path().glob(f"stores/spark-*/{step}/_temporary"))
 
 
 def finished() -> dict[Path, int]:
-    """The steps that are finished, and when they were."""
+    """Return the finished steps and their times."""
     return {path: path.stat().st_mtime_ns for path in Path().glob("stores/spark-*/*/_SUCCESS")}
 
 

@@ -51,7 +51,7 @@ def batch_of(lines: list[str]) -> pa.RecordBatch:
 
 
 def counted(corpus: Corpus, order: int) -> pa.Table:
-    """The sorted n-grams of the text that three tasks count, so that an n-gram may be counted in each of them."""
+    """Return the sorted n-grams of a text that three tasks count, so that an n-gram may occur in each of them."""
     task = _tasks.count_in_pieces(data_settings(corpus.provenance), corpus.vocabulary, order)
     pieces = [batch for a, b in pairwise((0, 100, 101, len(LINES))) for batch in task(iter([batch_of(LINES[a:b])]))]
     return pa.Table.from_batches(pieces).sort_by([(name, "ascending") for name in _tasks.ngram_columns(order)])

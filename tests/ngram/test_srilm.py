@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(line: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """The standard output of a line as it is typed; `>` writes it to a file."""
+    """Run a line as it is typed and return its standard output; `>` also writes it to a file."""
     words, _, to = line.partition(" > ")
     assert main(shlex.split(words), command) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
@@ -55,7 +55,7 @@ def refused(line: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def probabilities(name: str) -> dict[str, float]:
-    """The probabilities of an ARPA file's n-grams."""
+    """Return the probabilities of an ARPA file's n-grams."""
     content = gzip.decompress(Path(name).read_bytes()).decode() if name.endswith(".gz") else Path(name).read_text()
     rows = (line.split("\t") for line in content.splitlines() if re.match(r"-?\d[^\t]*\t", line))
     return {words: 10 ** float(value) for value, words, *_ in rows}

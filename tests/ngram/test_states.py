@@ -37,7 +37,7 @@ def tokens_of(corpus: Corpus) -> SpecialTokens:
 
 
 def pruned(corpus: Corpus) -> LanguageModel:
-    """A table that is not suffix-closed: pruning by entropy removes some suffixes of what stays."""
+    """Return a model that is not suffix-closed: entropy pruning removes some suffixes of the n-grams that it keeps."""
     from lmtool.ngram.pruning.entropy import prune_by_entropy
 
     model = ngram(corpus, 4)
@@ -45,7 +45,7 @@ def pruned(corpus: Corpus) -> LanguageModel:
 
 
 def scores_by_state(model: LanguageModel, tokens: SpecialTokens, ids: IntArray, offsets: IntArray) -> IntArray:
-    """log p of the tokens of a text `[N]`: all sentences at once, a word of each at a time."""
+    """Return log p `[N]` of the tokens of a text: all sentences in parallel, one word of each at a time."""
     states = np.stack([model.begin(tokens)] * (len(offsets) - 1))
     log_prob = np.empty(len(ids))
     for at in range(int(np.diff(offsets).max())):
@@ -59,7 +59,7 @@ def scores_by_state(model: LanguageModel, tokens: SpecialTokens, ids: IntArray, 
 def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
     model = {**MODELS, "pruned": pruned}[kind](toy)
     valid = toy.split("valid")
-    apart = dataclasses.replace(valid, independent_sentences=True)  # sentences that begin anew, as decoders have them
+    apart = dataclasses.replace(valid, independent_sentences=True)  # independent sentences, as in decoders
     wanted = model.score_text(apart)
     np.testing.assert_allclose(scores_by_state(model, tokens_of(toy), valid.ids, valid.offsets), wanted, rtol=1e-6)
 
@@ -188,8 +188,10 @@ def arpa(tmp_path: Path) -> Path:
 
 
 def test_states_are_as_short_as_the_table_allows(arpa: Path) -> None:
-    """By hand: c goes on nowhere and has no back-off weight, so that nothing is left of `b c`; after `a b` comes
-    `</s>`, which a longer context changes in nothing.
+    """Check states by hand.
+
+    No n-gram continues c, and it has no back-off weight, so the state of `b c` is empty; `a b` is followed by `</s>`,
+    whose probability does not depend on a longer context.
     """
     model = arpa_model(str(arpa))
     special_tokens, ids = SpecialTokens(model.vocabulary.bos, None, model.vocabulary.unk), model.vocabulary.ids
@@ -204,7 +206,7 @@ def test_states_are_as_short_as_the_table_allows(arpa: Path) -> None:
     assert after("a")[0] == ids["a"] and after("a")[1] == -1
     assert after("a", "b") == after("c", "a", "b") == after("a", "b", sentence_start=True)
     assert after("b") != after("a", "b") and after("b") == after("b", "b") == after("c", "b")
-    assert after("a") != after("a", sentence_start=True)  # <s> a has a weight of its own
+    assert after("a") != after("a", sentence_start=True)  # <s> a has a back-off weight
 
 
 def test_text_models_word_by_word(arpa: Path) -> None:
@@ -284,7 +286,7 @@ def test_hypotheses_of_one_state_share_its_hidden_units(toy: Corpus, monkeypatch
 
 
 def test_a_mixture_without_a_member(toy: Corpus) -> None:
-    """A weight of 0 leaves the other members alone."""
+    """Ignore a member of weight 0."""
     members = [ngram(toy, 3), ngram(toy, 1)]
     mixture, tokens = Mixture(members, np.array([1.0, 0.0])), tokens_of(toy)
     assert mixture.state_size == 2

@@ -24,7 +24,7 @@ Grams = dict[tuple[str, ...], tuple[float, float]]  # p and the back-off weight 
 
 
 def read(name: str | Path) -> Grams:
-    """An ARPA file by a plain program."""
+    """Read an ARPA file in plain Python."""
     rows = [line.split() for line in Path(name).read_text().splitlines() if re.match("-?[0-9]", line)]
     order = max(int(k) for k in re.findall(r"\\(\d)-grams", Path(name).read_text()))
     found: Grams = {}
@@ -50,7 +50,7 @@ def score(grams: Grams, context: tuple[str, ...], word: str) -> float:
 
 
 def sums(name: str | Path) -> dict[tuple[str, ...], float]:
-    """The sum over all words after each context that can be read."""
+    """Return the sum over all words after each context that can be read."""
     grams = read(name)
     words = [gram[0] for gram in grams if len(gram) == 1]
     order = max(map(len, grams))
@@ -60,8 +60,8 @@ def sums(name: str | Path) -> dict[tuple[str, ...], float]:
     return {context: sum(score(grams, context, word) for word in words) for context in contexts}
 
 
-# p: </s> .5, a .25, b .1, of sum .85. After <s>: a .5, others 1 of the 1-grams: .5 + .85 - .25. After a: b .2, others
-# half of the 1-grams: .2 + (.85 - .1) / 2. After b the 1-grams.
+# p: </s> 0.5, a 0.25, b 0.1, of sum 0.85. After <s>: a 0.5, others as the 1-grams: 0.5 + 0.85 - 0.25. After a: b 0.2,
+# others half of the 1-grams: 0.2 + (0.85 - 0.1) / 2. After b the 1-grams.
 BAD = """\\data\\
 ngram 1=4
 ngram 2=2
@@ -150,7 +150,7 @@ def test_what_needs_probabilities_says_how_to_get_them(bad: Run) -> None:
 
 
 def test_limited_by_hand(bad: Run) -> None:
-    # Without b: the 1-grams sum to .75, <s> to .5 + .75 - .25 = 1, and a, which nothing follows, to .75 / 2.
+    # Without b: the 1-grams sum to 0.75, <s> to 0.5 + 0.75 - 0.25 = 1, and a, which nothing follows, to 0.75 / 2.
     Path("words.txt").write_text("a\nzebra\n")
     bad("convert", "arpa=bad.arpa", "limit_vocabulary=words.txt", "to=a.arpa")
     grams = read("a.arpa")
@@ -176,7 +176,7 @@ def test_srilms_commands(files: None, capsys: pytest.CaptureFixture[str]) -> Non
     assert sums("limited.arpa") == pytest.approx({(): 0.75, ("<s>",): 1, ("a",): 0.375})
     said = run("ngram -order 2 -lm bad.arpa -vocab words.txt -limit-vocab -renorm -write-lm limited.arpa")
     assert not said and all(value == pytest.approx(1, abs=1e-6) for value in sums("limited.arpa").values())
-    # A mixture of scores, which SRILM computes as it does that of probabilities: .5 after <s> in both.
+    # A mixture of scores, which SRILM computes as it does that of probabilities: 0.5 after <s> in both.
     said = run("ngram -order 2 -lm bad.arpa -mix-lm claim.arpa -lambda 0.3 -write-lm mixed.arpa")
     assert "note: probabilities sum to " in said and read("mixed.arpa")["<s>", "a"][0] == pytest.approx(0.5, rel=1e-6)
     run("ngram -order 2 -lm bad.arpa -mix-lm claim.arpa -lambda 0.3 -renorm -write-lm mixed.arpa")

@@ -22,7 +22,7 @@ from tests.options import smoother as made
 
 
 def halves(seed: int) -> tuple[Any, Counts, Split]:
-    """A vocabulary, trigram counts of the first half of some random sentences, and the second half."""
+    """Return a vocabulary, trigram counts of the first half of some random sentences, and the second half."""
     text, vocabulary = text_of(random_sentences(seed))
     middle = len(text.offsets) // 2
     cut = text.offsets[middle]

@@ -33,7 +33,7 @@ ZERO = "words that do not occur in train (1 of the vocabulary)"
 
 
 def split_of(sentences: list[str], unk: bool) -> tuple[Split, Vocabulary]:
-    """The text, and the vocabulary of its words; unk: whether <unk> itself occurs in it."""
+    """Return a text and the vocabulary of its words. unk: whether <unk> itself occurs in it."""
     sentences = [*sentences, "<unk> w1", "<unk>"] if unk else sentences
     _, vocabulary = text_of([sentence.replace("<unk>", "") for sentence in sentences])
     return encoded(sentences, vocabulary), vocabulary
@@ -46,7 +46,7 @@ def encoded(sentences: list[str], vocabulary: Vocabulary) -> Split:
 
 
 def variants() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each smoother with its defaults, backed off, and with each of its settings tuned that can be."""
+    """Yield each smoother with its defaults, backed off, and with each setting tuned that can be tuned."""
     for name in kinds("smoother"):
         yield name, {}
         for field in fields(settings("smoother", name)):
@@ -110,7 +110,7 @@ def test_good_turing_raises_the_denominator_of_unigrams_by_hand() -> None:
 
 
 def test_a_discount_that_takes_a_count_whole_leaves_a_share_to_it() -> None:
-    # D = 1: a, b were seen once and get nothing of their own, </s> twice: 1/4. The 3/4 left go to a, b and <unk>.
+    # D = 1: a, b were seen once and keep no discounted count, </s> twice: 1/4. The 3/4 left go to a, b and <unk>.
     text, vocabulary = split_of(["a", "b"], False)
     smoother = Absolute(1, discounts=[1.0], interpolate=False)
     model = NgramModel(estimate(count_ngrams(text, vocabulary, 1), smoother), vocabulary)

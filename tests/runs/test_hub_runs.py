@@ -22,7 +22,7 @@ from huggingface_hub import constants, utils
 
 
 def use_endpoint(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """What HF_ENDPOINT does, which is read when the package is imported."""
+    """Set the Hub's address, as HF_ENDPOINT does, which is read only when the package is imported."""
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
 

@@ -1,4 +1,4 @@
-"""A training that is cut off goes on to the same bits; a checkpoint is whole, or the one before it serves."""
+"""An interrupted training resumes to the same bits; a checkpoint is complete, or the previous one is used."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def signal_after(patch: pytest.MonkeyPatch, steps: int, number: signal.Signals) 
 
 
 def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed: bool = False, **settings: Any) -> Any:
-    """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after so many steps in all."""
+    """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after `until` steps in total."""
     make, optim, schedule, extra = CASES[case]
     torch.manual_seed(7)
     model = make(toy)
@@ -109,7 +109,7 @@ def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed:
 
 
 def kept(out: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
-    """What must be the same: weights of both kinds, metrics without times."""
+    """Return what a resumed run must repeat: last and best weights, and metrics without times."""
     lines = [json.loads(line) for line in (out / METRICS).read_text().splitlines()]
     last = {name: t for name, t in load_file(out / STATE).items() if not name.startswith("random")}
     best = {f"best.{name}": tensor for name, tensor in load_file(out / CHECKPOINT).items()}

@@ -284,7 +284,7 @@ def test_all_runs_each_campaign_in_a_process(
     asked = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        """What the test above runs, of another outcome."""
+        """Stand in for a campaign's process, which fails for `words`."""
         name = command[3]
         asked.append([name, *command[4:]])
         row = fuzzing.campaign.Row(name, 1, cases=len(name))

@@ -39,7 +39,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def history(kills: Any, *, syncs_folder: bool) -> Any:
-    """model.h5 is written, synced and named; then run.json, which says that it is there."""
+    """Return steps in which model.h5 is written, synced and named, and then run.json, which names it."""
     states = kills.states
     steps = [
         states.Names(((0, ".model.tmp", 1),)),
@@ -108,7 +108,7 @@ def test_strace_explains_what_a_command_leaves(kills: Any, tmp_path: Path, monke
         raise
     assert end.code == 0, str(end)
     assert {"before.txt", "out/run.json", "out/model.h5"} <= seen.undisturbed().keys()
-    # Whatever a power cut takes, where run.json is, what it names is there, whole.
+    # Whatever a power cut removes: if run.json exists, the files that it names exist and are complete.
     whole = seen.undisturbed()
     rng = random.Random(1)
     finished = 0

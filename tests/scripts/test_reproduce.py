@@ -130,7 +130,7 @@ SMALLER["model=nce"] = [*TINY, "output.num_noise=5"]
 
 
 def test_wikitext(script: Any, tmp_path: Path, lmtool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command on a text of the form of WikiText, with tiny networks, each step in this process."""
+    """Run the command on a text in WikiText's format, with tiny networks, each step in this process."""
     folder = tmp_path / "wikitext-2"
     folder.mkdir()
     for split, articles in (("train", 20), ("valid", 3), ("test", 4)):

@@ -38,7 +38,7 @@ def test_needs_by_hand(script: Any) -> None:
 
 
 def test_ngrams_are_looked_up_until_one_is_missing(script: Any) -> None:
-    # Order 3. A word after <s> alone; a trigram that is there; one that is not; a bigram that is not: 1, 2, 2, 1.
+    # Order 3. A word after <s> alone; a trigram in the model; one not in it; a bigram not in it: 1, 2, 2, 1.
     needs = script._lookups(np.array([2, 3, 2, 1]), np.array([1, 2, 2, 2]), 3, 10)
     assert needs == (0, 0, 16, 1.5, 320)
 

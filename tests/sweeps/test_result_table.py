@@ -14,7 +14,7 @@ from lmtool.sweeps.result_table import jobs_table, rows_of, seeds_table, shown, 
 
 
 def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
-    """The folder of a job that is done."""
+    """Write the folder of a finished job."""
     folder = sweep / str(number)
     folder.mkdir()
     request = {"verb": "train", "values": dict(word.split("=") for word in settings.split())}

@@ -207,7 +207,7 @@ def test_other_verbs_are_swept_too(lmtool: Run) -> None:
 
 
 def job(folder: Path, number: int, value: float | None, **settings: object) -> None:
-    """A job as it stands in its folder."""
+    """Write the folder of a job, finished if it has a value."""
     place = folder / str(number)
     place.mkdir()
     record: dict[str, Any] = {"request": {"verb": "train", "values": settings}}
@@ -253,12 +253,12 @@ def test_seeds_and_two_jobs_at_once_with_joblib(lmtool: Run) -> None:
 
 
 def test_submitit(lmtool: Run) -> None:
-    # Whose processes know nothing of ours but what is handed to them.
+    # Submitit's processes share only the given arguments with this process.
     launcher = ("hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=3", "hydra.launcher.timeout_min=2")
     printed = lmtool(*NGRAM, "model.order=1,2", DIR, *launcher)
     assert "\n1    2" in printed
     assert [(status(job)["status"], status(job)["threads"]) for job in (0, 1)] == [("done", 3)] * 2
-    # The launcher is no part of what the jobs are.
+    # The launcher is not part of a job's identity.
     assert "2 of these were" in lmtool(*NGRAM, "model.order=1,2", DIR)
     if not shutil.which("sbatch"):
         assert "no sbatch on this machine" in lmtool(*NGRAM, "seed=1,2", "hydra/launcher=submitit_slurm", code=2)
@@ -309,7 +309,7 @@ def killed_afterwards() -> Iterator[list[int]]:
 
 
 def holder(lock: Path, patience: float = 60.0) -> int:
-    """The process that holds a lock, as soon as one does."""
+    """Return the process that holds a lock, as soon as one does."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         if lock.exists() and (words := lock.read_text().split()):
@@ -342,7 +342,7 @@ def test_a_killed_worker_leaves_a_table_and_a_second_process_is_refused(
 
 
 def is_running(process: int) -> bool:
-    """Whether a process runs; one that has ended may wait for its parent, here the first process of a container."""
+    """Return whether a process runs; a zombie, which its parent has not waited for, does not."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

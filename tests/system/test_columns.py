@@ -39,7 +39,7 @@ def test_columns_of_letters() -> None:
 def test_columns_are_those_of_wcwidth() -> None:
     wcwidth = pytest.importorskip("wcwidth")
     for word in "\n".join(TEXTS.values()).split():
-        if "Mc" not in map(category, word):  # terminals differ in marks with a place of their own
+        if "Mc" not in map(category, word):  # terminals differ in spacing marks
             assert columns(word) == wcwidth.wcswidth(word), word
 
 

@@ -20,9 +20,11 @@ def compiled_functions(path: Path) -> dict[str, tuple[ast.FunctionDef, str]]:
 
 
 def test_loops_call_only_inlined_functions() -> None:
-    """A function that is not inlined is a symbol of its own, which several compiled loops define: which of them is
-    called, each rounded in its own way, would depend on what was loaded before, and on whether this process compiled
-    the loop or read it from the cache. Results would repeat to the bit no more.
+    """Require that loops inline the functions they call, so that results repeat to the bit.
+
+    A function that is not inlined is a separate symbol that several compiled loops define, with different rounding:
+    which one is called would depend on what was loaded before, and on whether this process compiled the loop or read
+    it from the cache.
     """
     functions = {path: compiled_functions(path) for path in FILES}
     inlined = {

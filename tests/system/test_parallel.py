@@ -132,7 +132,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def later(load: dict[str, float], seconds: float, others: float, own: float) -> int:
-    """The threads in use when other processes have used so many cores for some seconds."""
+    """Return the number of threads in use after other processes have used this number of cores for some seconds."""
     load["time"] += seconds
     load["all"] += seconds * (others + own)
     load["own"] += seconds * own

@@ -22,7 +22,7 @@ def test_a_size_in_words(size: int) -> None:
 
 
 def test_no_other_place_writes_a_size_that_may_round_to_nothing() -> None:
-    """A number in text that is divided into units of its own, e.g. {size / 2**30:.1f} GiB."""
+    """Find numbers in text that are divided into units directly, e.g. {size / 2**30:.1f} GiB."""
     divided = re.compile(r"(2 ?\*\* ?[123]0|1e[69]|1024|>> ?[123]0)[^}]*\} ?[KMG]i?B")
     found = [path for path in Path(ROOT, "lmtool").rglob("*.py") if divided.search(path.read_text(encoding="utf-8"))]
     assert [path.name for path in found] == ["readers.py", "storage.py"]  # a limit of the code, and a setting to type

@@ -24,7 +24,10 @@ from tests.training.test_training import CONSTANT, GOLDEN, run, training
 
 
 def test_three_steps_by_hand() -> None:
-    """lr .5, decay .1: 2, then 2 - .5 (1 + .2) = 1.4, 1.4 - .5 (-2 + .14) = 2.33, 2.33 - .5 (4 + .233) = .2135."""
+    """Take three steps with lr 0.5 and decay 0.1.
+
+    From 2 to 2 - 0.5 (1 + 0.2) = 1.4, then 1.4 - 0.5 (-2 + 0.14) = 2.33, then 2.33 - 0.5 (4 + 0.233) = 0.2135.
+    """
     model = nn.Module()
     model.dense = nn.Parameter(torch.tensor([[2.0]], dtype=torch.float64))
     model.rows = nn.Parameter(torch.tensor([[2.0], [7.0]], dtype=torch.float64))
@@ -48,7 +51,7 @@ def test_three_steps_by_hand() -> None:
     average.exchange(True)
     assert model.dense.item() == pytest.approx(mean, rel=1e-14)
     assert model.rows.flatten().tolist() == pytest.approx([mean, 7.0], rel=1e-14)
-    average.exchange(True)  # it is there
+    average.exchange(True)  # the mean is in use
     assert model.dense.item() == pytest.approx(mean, rel=1e-14)
     average.exchange(False)
     assert model.dense.item() == pytest.approx(0.2135, rel=1e-14)

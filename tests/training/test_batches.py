@@ -95,7 +95,7 @@ def test_consecutive_examples_stay_together(toy: Corpus) -> None:
     batches = Batches(split, 16, 6, seed=1, consecutive=4)
     drawn = take(batches, batches.per_epoch)
     follows = torch.cat([(x[1:, :-1] == x[:-1, 1:]).all(1) for x, _ in drawn])
-    assert follows.sum() >= 8 * 4 * 3 - 1  # the text may begin anew in a piece
+    assert follows.sum() >= 8 * 4 * 3 - 1  # the text may restart within a piece
     counts = torch.cat([targets for _, targets in drawn]).bincount(minlength=24)
     assert counts.sum() == 128 and (counts.numpy() <= np.bincount(split.ids, minlength=24)).all()
 

@@ -117,7 +117,7 @@ def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fifty(name: str) -> list[str]:
-    """A line of fifty steps of a model, without the settings of SMALL that it lacks."""
+    """Return a command line of fifty steps of a model, without the settings of SMALL that it lacks."""
     line = LINES[name]
     if "training.bptt=5" in line:
         return [*line, *(word for word in FIFTY if word not in ("model.context_size=3", "training.batch_size=16"))]
@@ -132,7 +132,7 @@ def both(lmtool: Run, line: list[str]) -> None:
 
 
 def forms_of(run: str) -> list[str]:
-    """The forms that a run was trained by."""
+    """Return the forms with which a run was trained."""
     found: list[str] = json.loads(Path(run, "result.json").read_text())["forms"]
     return found
 

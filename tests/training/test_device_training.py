@@ -47,7 +47,7 @@ def compare(first: Path, second: Path, tolerance: float) -> None:
 
 
 def by_both(lmtool: Run, words: list[str]) -> None:
-    """A line with dense gradients, by fast forms and by the plain formulas: the losses are the same."""
+    """Train with dense gradients, by fast forms and by the plain formulas, and compare the losses."""
     lmtool("train", *words, DENSE, "hydra.run.dir=fast")
     lmtool("train", *words, DENSE, PLAIN, "hydra.run.dir=plain")
     compare(Path("fast"), Path("plain"), 1e-4)
@@ -113,7 +113,7 @@ def test_evaluation_and_prediction(lmtool: Run) -> None:
 
 
 def test_the_kind_of_gradients(monkeypatch: pytest.MonkeyPatch, lmtool: Run) -> None:
-    """The range test has that of the training."""
+    """Use the same kind of gradients in the range test as in training."""
     parameters: list[int] = []
     make = _train_neural.make_optimizers
 

@@ -69,7 +69,7 @@ def test_the_command_line_in_two_processes(lmtool: Run, tmp_path: Path) -> None:
     ends = two_processes(partial(main, ["train", "resume=both", "training.epochs=4"]), tmp_path)
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert losses(tmp_path / "both", "train_loss")[: len(before)] == before, (
-        "each process has the losses of its own examples"
+        "each process has the losses of its examples"
     )
     lmtool(*words, "training.epochs=4", "hydra.run.dir=one")
     assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
@@ -98,7 +98,7 @@ def test_a_process_that_dies_ends_the_job(tmp_path: Path) -> None:
 
 
 def _second(folder: Path) -> int:
-    """The process of rank 1 that runs in a folder."""
+    """Return the process of rank 1 that runs in a folder."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # those that have just ended
             if Path(os.readlink(process / "cwd")) == folder and b"RANK=1" in (process / "environ").read_bytes().split(

@@ -220,7 +220,7 @@ class Bigrams(torch.nn.Module):
 
 
 def bigrams(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of 16 words, seven of ten of which are followed by a word of their own, the others by any."""
+    """Yield batches of 16 words; seven of ten words are followed by one particular word, the others by any."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         words, any_word = torch.randint(20, (2, 16), generator=generator)

@@ -58,7 +58,7 @@ def test_plain_lines_in_a_file(
 
 
 def all_of(terminal: int) -> bytes:
-    """What was written to the other end of a pseudo-terminal, which is closed or will be."""
+    """Return what was written to the other end of a pseudo-terminal, until that end is closed."""
     said = b""
     with suppress(OSError):  # which is how Linux says that the other end is closed
         while piece := os.read(terminal, 4096):
@@ -88,7 +88,7 @@ def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixt
     # 200 of the first 300 seconds went into compiling loops: from these alone it would be 45 minutes.
     lines.step(0.1, 1.5, 5.0, 1234.5, 300.0)
     lines.step(0.25, 1.5, 800.0, 1234.5, 390.0)
-    # Of the budget .15 took 90 seconds, so that .75 takes 450.
+    # Of the budget 0.15 took 90 seconds, so that 0.75 takes 450.
     assert caplog.messages == [
         " 10 %  epoch 1.50  train perplexity 148.4  1,234 examples/s",
         " 25 %  epoch 1.50  train perplexity 1.01e+304  1,234 examples/s  7:30 left",
@@ -195,7 +195,7 @@ def test_a_bar_fits_its_terminal(columns: int, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A widget where ipywidgets is installed, else text, without a warning (an error here)."""
+    """Show a widget if ipywidgets is installed, else text, without a warning (an error here)."""
 
     class Widget:
         def __init__(self, children: tuple[object, ...] = (), **values: object) -> None:

@@ -156,7 +156,7 @@ def test_wandb(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert "warning" not in lmtool(*LINE, ONE, "training.trackers=[wandb]", "hydra.run.dir=net")
     (file,) = Path("net/wandb").glob("offline-run-*/run-*.wandb")
-    deadline = time.monotonic() + 30  # a process of its own writes the file
+    deadline = time.monotonic() + 30  # another process writes the file
     while b"valid_perplexity" not in file.read_bytes():
         assert time.monotonic() < deadline, file.read_bytes()
         time.sleep(0.1)

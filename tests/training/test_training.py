@@ -211,10 +211,10 @@ def test_budget_and_rates() -> None:
     np.testing.assert_allclose(cosine, [1.0, 2.0, 1.0, 0.0], atol=1e-12)
     assert rates(LinearSchedule("linear", 0.0), 0.75) == [0.5]
     assert rates(CONSTANT, 0.75) == [2.0]
-    steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)  # the names article's: .1, then .01 after 10,000
+    steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)  # the names article's: 0.1, then 0.01 after 10,000
     found = [learning_rate(steps, 1.0, done=0.5, steps=step) for step in (9, 10, 19, 20)]
     np.testing.assert_allclose(found, [1, 0.1, 0.1, 0.01])
-    shares = StepsSchedule("steps", 0.25, [0.5, 0.75], 0.1)  # of the whole budget, not of what is behind the warm-up
+    shares = StepsSchedule("steps", 0.25, [0.5, 0.75], 0.1)  # of the whole budget, not of the part after the warm-up
     np.testing.assert_allclose(rates(shares, 0.25, 0.49, 0.5, 0.74, 0.75, 1.0), [2, 2, 0.2, 0.2, 0.02, 0.02])
     inverse = InverseSchedule("inverse", 0.0, 0.01)  # Bengio et al. 2003: 1 / (1 + r t)
     assert rates(inverse, 0.5, steps=100) == [1.0] and rates(inverse, 0.5, steps=300) == [0.5]

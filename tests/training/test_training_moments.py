@@ -258,10 +258,10 @@ class Still(nn.Module):
 @pytest.mark.parametrize(
     ("optim", "factor"),
     [
-        (SgdOptim("sgd", 0.1, 0.5, 0.0), 0.95),  # w - .1 (.5 w)
+        (SgdOptim("sgd", 0.1, 0.5, 0.0), 0.95),  # w - 0.1 (0.5 w)
         (AdamwOptim("adamw", 0.1, 0.5, 0.9, 0.99, 1e-8), 0.95),
         (AdamOptim("adam", 0.1, 0.5, 0.9, 0.99, 1e-8), 0.95),  # the gradient is the decay alone: a step of the rate
-        (AdagradOptim("adagrad", 0.1, 0.5, 1e-10), 0.95),  # the same: w - .1 sign(w), w being 2
+        (AdagradOptim("adagrad", 0.1, 0.5, 1e-10), 0.95),  # the same: w - 0.1 sign(w), w being 2
     ],
     ids=["sgd", "adamw", "adam", "adagrad"],
 )

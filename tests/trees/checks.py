@@ -11,7 +11,7 @@ from lmtool.trees.tree import Tree
 
 
 def codes(tree: Tree) -> list[str]:
-    """The code of every leaf."""
+    """Return the code of every leaf."""
     return ["".join(map(str, tree.paths.bits[a:b])) for a, b in itertools.pairwise(tree.paths.offsets)]
 
 

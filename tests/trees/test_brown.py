@@ -20,7 +20,7 @@ from tests.trees.checks import check, codes, same, zipf
 
 
 def information(matrix: np.ndarray) -> float:
-    """The average mutual information of n(x, y) `[C, C]` in nats, times all n."""
+    """Return the average mutual information of n(x, y) `[C, C]` in nats, times the sum of n."""
     n = matrix.astype(np.float64)
     total = n.sum()
     apart = n.sum(axis=1, keepdims=True) * n.sum(axis=0, keepdims=True)

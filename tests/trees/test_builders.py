@@ -79,7 +79,7 @@ def test_frequency_by_hand() -> None:
 
 
 def plain_frequency(counts: np.ndarray) -> list[str]:
-    """The codes of the frequency tree, every cut tried."""
+    """Return the codes of the frequency tree, by trying every cut."""
     weights, codes = np.maximum(counts, 0.5), [""] * len(counts)
     waiting = [np.argsort(-counts, kind="stable")]
     while waiting:
@@ -111,7 +111,7 @@ def test_huffman_by_hand() -> None:
 
 @functools.cache
 def best(weights: tuple[int, ...]) -> int:
-    """The smallest sum of weight times depth: all ways to join two of them, then the best of what is left."""
+    """Return the minimum sum of weight times depth, by trying all pairs to join."""
     if len(weights) == 1:
         return 0
     found = []

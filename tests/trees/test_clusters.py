@@ -110,14 +110,14 @@ def test_log_odds_of_two_words_by_hand() -> None:
 @pytest.mark.parametrize(
     ("odds", "codes_before", "first", "second", "added"),
     [
-        ([-3, -2, 0.1, 2], [0, 0, 0, 0], [0, 1, 2], [2, 3], [0, 0, 1, 0]),  # word 2 is nearer to 0 than .5
+        ([-3, -2, 0.1, 2], [0, 0, 0, 0], [0, 1, 2], [2, 3], [0, 0, 1, 0]),  # word 2 is nearer to 0 than 0.5
         ([-3, -2, 0.1, 2], [0, 0, 8, 0], [0, 1], [2, 3], [0, 0, 0, 0]),  # which has as many codes as there may be
         ([-3, -2, -0.1, 0.1], [0, 0, 0, 0], [0, 1, 2], [3], [0, 0, 0, 0]),  # the first half would be the whole
         ([3, 2, 0.1, -0.1], [0, 0, 0, 0], [3], [0, 1, 2], [0, 0, 0, 0]),  # the second
         ([-3, 0.1, 2], [0, 0, 0], [0], [1, 2], [0, 0, 0]),  # too few words to have any in both
         ([-3, -2, 0.1, 0.2], [0, 0, 8, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # nor is the second: word 2 stays there
         ([-3, 0, 2, 1], [0, 8, 0, 0], [0, 1], [2, 3], [0, 0, 0, 0]),  # 0 is not above 0
-        ([-0.5, -3, 0.5, 0.49], [0, 0, 0, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # .5 is not below .5
+        ([-0.5, -3, 0.5, 0.49], [0, 0, 0, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # 0.5 is not below 0.5
     ],
 )
 def test_halves_of_a_piece_by_hand(

@@ -14,7 +14,7 @@ from tests.trees.test_brown import TEXTS, information, text
 
 
 def of_classes(pairs: Bigrams, class_of: np.ndarray, classes: int) -> float:
-    """The average mutual information of classes, in nats times the number of bigrams."""
+    """Return the average mutual information of classes, in nats times the number of bigrams."""
     n = np.zeros((classes, classes))
     np.add.at(n, (class_of[pairs.first], class_of[pairs.second]), pairs.counts)
     return information(n)
@@ -35,7 +35,7 @@ def plain_exchange(
                 class_of[word] = c
                 found.append(-np.inf if closed[c] else of_classes(pairs, class_of, classes))
             best = old
-            for c in range(classes):  # the first of those that are the same but for rounding
+            for c in range(classes):  # the first of those that are equal up to rounding
                 best = c if found[c] > found[best] + 1e-6 else best
             class_of[word] = best
             moved |= best != old

@@ -10,7 +10,7 @@ from lmtool.trees._neighbor_vectors import neighbor_vectors
 
 
 def plain(ids: np.ndarray, counts: np.ndarray, dimensions: int, frequent: int) -> np.ndarray:
-    """The same with the whole matrix."""
+    """Compute the neighbor vectors from the whole matrix."""
     words = len(counts)
     weight = np.sqrt(counts + 0.5)
     weight /= weight.sum()

@@ -15,7 +15,7 @@ from tests.trees.checks import codes
 
 
 def splitmix64(state: int) -> int:
-    """As Steele et al. (2014) have it, in whole numbers of any size."""
+    """Compute splitmix64 as Steele et al. (2014) define it, in Python's integers."""
     z = (state + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -95,7 +95,7 @@ def plain_division(
     deep: int,
     seed: int,
 ) -> list[tuple[int, str]]:
-    """Words and codes, as `divide` has them with ROUNDS, at most `most` codes per word and depth `deep`."""
+    """Return words and codes like `divide` with ROUNDS, with at most `most` codes per word and depth `deep`."""
     found: list[tuple[int, str]] = []
     number = np.ones(len(vectors), dtype=int)
     nodes = itertools.count()
@@ -149,7 +149,7 @@ def test_words_are_divided_as_a_plain_program_does(
 
 
 def halved_from(depth: int, leaves: list[str]) -> bool:
-    """Whether what is left at a depth is halved, so that its codes are as short as can be."""
+    """Return whether the words left at a depth are halved, so that their codes are as short as possible."""
     pieces = defaultdict(list)
     for code in leaves:
         pieces[code[:depth]].append(len(code[depth:]))

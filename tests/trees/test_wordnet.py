@@ -55,7 +55,7 @@ def test_every_group_is_a_subtree(seed: int, groups: int, words: int) -> None:
     for group in range(groups):
         below = [word for word in range(words) if group in path_up(parents, int(group_of[word]))]
         if below:
-            # The words of a group are a whole subtree: their Kraft sum is that of what their codes begin with.
+            # The words of a group form a whole subtree: their Kraft sum is that of their common prefix.
             common = len(prefix([found[word] for word in below]))
             assert sum(2.0 ** -len(found[word]) for word in below) == 2.0**-common
 

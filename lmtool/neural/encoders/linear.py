@@ -16,7 +16,6 @@ class CBOW(Encoder):
     """h `[B, E]`, the mean of the context's embeddings (Mikolov et al. 2013, section 3.1). dropout acts on h."""
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Compute hidden states `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
         return self.with_dropout(x.mean(1), self.config.dropout)
 
 
@@ -35,7 +34,6 @@ class LBL(Encoder):
         self.positions = nn.Parameter((start + torch.randn_like(start) * dim**-0.5) / size)  # [C, E, E] or [C, E]
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Compute r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
         x = self.with_dropout(x, self.config.dropout)
         if self.positions.dim() == 2:  # diagonal
             return (x * self.positions).sum(1)

@@ -128,16 +128,15 @@ def autocast(h: Tensor, wanted: bool) -> AbstractContextManager[Any]:
     return torch.autocast(h.device.type, dtype=torch.bfloat16) if wanted else nullcontext()
 
 
-def _serves_chunks(layer: FullSoftmax, h: Tensor) -> bool:
-    return len(h) > rows_at_once(h, len(layer.bias)) and not in_bf16(layer, h)
-
-
 def _serves_autocast(layer: FullSoftmax, h: Tensor) -> bool:
     """Return whether to use autocast, the last choice for bf16; it does not change float64."""
     return h.dtype != torch.float64 and in_bf16(layer, h)
 
 
-@loss_form(serves=_serves_chunks, measured="416 MiB instead of 2,403; EPYC Zen 5, 2026-11-25")
+@loss_form(
+    serves=lambda layer, h: len(h) > rows_at_once(h, len(layer.bias)) and not in_bf16(layer, h),
+    measured="416 MiB instead of 2,403; EPYC Zen 5, 2026-11-25",
+)
 def softmax_chunks(layer: FullSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute the loss chunk by chunk, each with its gradients."""
     return loss_with_gradients(layer, h, y, lambda *arguments: plain_gradients(*arguments, bf16=False))

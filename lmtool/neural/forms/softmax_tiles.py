@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from numba import njit
 
 from lmtool.neural.forms import tiles
+from lmtool.neural.forms._fast_math import bfloat16
 from lmtool.neural.forms.loops import FAST
 from lmtool.neural.forms.softmax_bf16 import PAIR, Bf16Softmax, add_rows, loss_by, memory
 from lmtool.neural.forms.softmax_chunks import bf16_form, in_bf16
-from lmtool.neural.forms.tiles import exponentials, pack_weight
+from lmtool.neural.forms.tiles import exponentials
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
@@ -55,43 +57,55 @@ class TileSoftmax(Bf16Softmax):
         self._configuration = tiles.configuration()
 
     def _first_pass(self, weight: Array) -> None:
-        parallel.run((pack_weight, weight, self._weight, self._weight_columns, *cut) for cut in self._cuts)
+        parallel.run((_pack_weight, weight, self._weight, self._weight_columns, *cut) for cut in self._cuts)
         arrays = self._configuration, self._weight, self._weight_columns, self._h_pairs, self._bias, self._reference
         parts = zip(self._tile_sums, self._totals, self._scores, self._pairs, self._cuts, strict=True)
-        parallel.run(
-            (_exponentials, *arrays, self._powers, *part, *cut, self._block, self._near) for *part, cut in parts
-        )
+        sizes = self._block, self._near
+        parallel.run((_exponentials, arrays, self._powers, tuple(own), sizes, *cut) for *own, cut in parts)
         self._sums = self._tile_sums.transpose(0, 1, 2, 3, 5, 4, 6).reshape(*self._tile_sums.shape[:2], -1, 32)
 
     def _second_pass(self, *arguments: Any) -> None:
         arrays = self._configuration, self._powers, self._example_pairs
         parts = zip(self._grad, self._cuts, strict=True)
-        parallel.run((_weight_gradient, *arrays, grad, *arguments, *cut) for grad, cut in parts)
+        parallel.run((_weight_gradient, arrays, grad, arguments, *cut) for grad, cut in parts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _exponentials(
-    configuration: Array,
-    rows: Array,
-    columns: Array,
-    h_pairs: Array,
-    bias: Array,
-    reference: Array,
-    stored: Array,
-    grad_h: Array,
-    total: Array,
-    scores: Array,
-    pairs: Array,
-    first: int,
-    last: int,
-    block: int,
-    near: int,
-) -> None:
+def _pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: int) -> None:
+    """Write W `[O, D]` in bfloat16 to rows, `[2 W, K, 16 words, 32]`, and columns, `[K, W, 32, 32 words]`."""
+    words, dim = weight.shape
+    block = np.zeros((32, 32), dtype=np.uint16)
+    for w in range(first, last):
+        height = min(32, words - w * 32)
+        for k in range(rows.shape[1]):
+            width = min(32, dim - k * 32)
+            for i in range(height):
+                row = weight[w * 32 + i]
+                if width == 32:  # a loop of known length is vectorized
+                    for j in range(32):
+                        block[i, j] = bfloat16(row[k * 32 + j])
+                else:
+                    for j in range(width):
+                        block[i, j] = bfloat16(row[k * 32 + j])
+            for i in range(height, 32):
+                for j in range(32):
+                    block[i, j] = 0
+            rows[2 * w, k] = block[:16]
+            rows[2 * w + 1, k] = block[16:]
+            for j in range(32):
+                for i in range(32):
+                    columns[k, w, j, i] = block[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponentials(inputs: Any, stored: Array, own: Any, sizes: Any, first: int, last: int) -> None:
     """Make the first pass over the tiles of words from first to before last.
 
     stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[E, K, 2, 2, 16, 16 examples]`. total:
     sums of E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
     """
+    (configuration, rows, columns, h_pairs, bias, reference), (grad_h, total, scores, pairs) = inputs, own
+    block, near = sizes
     tiles.configure(configuration.ctypes.data)
     deep, along = rows.shape[1], len(reference) // 32
     of_depth = columns.shape[1] * PAIR  # bytes from one 32 of the depth to the next, in columns
@@ -129,19 +143,9 @@ def _exponentials(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _weight_gradient(
-    configuration: Array,
-    stored: Array,
-    h_pairs: Array,
-    sums: Array,
-    weight: Array,
-    bias: Array,
-    keep: float,
-    change: float,
-    first: int,
-    last: int,
-) -> None:
-    """Make the second pass; sums: memory for gradients of 32 words."""
+def _weight_gradient(inputs: Any, sums: Array, of_weight: Any, first: int, last: int) -> None:
+    """Make the second pass; sums: memory for gradients of 32 words. of_weight: arguments of add_rows."""
+    (configuration, stored, h_pairs), (weight, bias, keep, change) = inputs, of_weight
     tiles.configure(configuration.ctypes.data)
     deep, along = h_pairs.shape[:2]
     stored_at, h_at, sums_at, row = stored.ctypes.data, h_pairs.ctypes.data, sums.ctypes.data, deep * 128

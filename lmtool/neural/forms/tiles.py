@@ -101,16 +101,9 @@ def _instruction(name: str, tiles: tuple[int, ...], addresses: int, numbers: int
         builder.call(function, [*constants, *pointers, *arguments[addresses:]])
         return context.get_dummy_value()
 
-    def no_argument(typing: Any) -> Any:
-        return types.void(), build
-
-    def one_argument(typing: Any, first: Any) -> Any:
-        return types.void(types.int64), build
-
-    def two_arguments(typing: Any, first: Any, second: Any) -> Any:
-        return types.void(types.int64, types.int64), build
-
-    return intrinsic((no_argument, one_argument, two_arguments)[addresses + numbers])
+    returned = types.void(*[types.int64] * (addresses + numbers)), build
+    by_count = lambda typing: returned, lambda typing, a: returned, lambda typing, a, b: returned
+    return intrinsic(by_count[addresses + numbers])
 
 
 configure = _instruction("llvm.x86.ldtilecfg", (), 1, 0)  # (address of the configuration)
@@ -302,33 +295,6 @@ def add_dots(
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 8), build
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: int) -> None:
-    """Write W `[O, D]` in bfloat16 to rows, `[2 W, K, 16 words, 32]`, and columns, `[K, W, 32, 32 words]`."""
-    words, dim = weight.shape
-    block = np.zeros((32, 32), dtype=np.uint16)
-    for w in range(first, last):
-        height = min(32, words - w * 32)
-        for k in range(rows.shape[1]):
-            width = min(32, dim - k * 32)
-            for i in range(height):
-                row = weight[w * 32 + i]
-                if width == 32:  # a loop of known length is vectorized
-                    for j in range(32):
-                        block[i, j] = bfloat16(row[k * 32 + j])
-                else:
-                    for j in range(width):
-                        block[i, j] = bfloat16(row[k * 32 + j])
-            for i in range(height, 32):
-                for j in range(32):
-                    block[i, j] = 0
-            rows[2 * w, k] = block[:16]
-            rows[2 * w + 1, k] = block[16:]
-            for j in range(32):
-                for i in range(32):
-                    columns[k, w, j, i] = block[i, j]
 
 
 @njit(cache=True, nogil=True, forceinline=True, error_model="numpy")

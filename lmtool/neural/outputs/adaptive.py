@@ -87,13 +87,11 @@ class AdaptiveSoftmax(OutputLayer):
         return self.layer.head.weight
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
         found = self.layer(h, y)
         loss: Tensor = -found.output if reduction == "none" else found.loss
         return loss
 
     def log_probs(self, h: Tensor) -> Tensor:
-        """Compute log p of all words, `[B, O]` in float64."""
         head, size = self._head(h), self.layer.shortlist_size
         tails = [self._tail(h, i) + head[:, size + i, None] for i in range(len(self.layer.tail))]
         return torch.cat([head[:, :size], *tails], 1)

@@ -99,7 +99,6 @@ class ClassSoftmax(RowScores, OutputLayer):
         return of_class - (of_word if reduction == "none" else of_word.mean())
 
     def log_probs(self, h: Tensor) -> Tensor:
-        """Compute log p of all words, `[B, O]` in float64."""
         of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1)  # [B, C]
         scores = F.linear(h, self.vectors, self.bias).double()  # [B, O]
         in_class = log_sum_exp_by_group(scores, self.classes, of_class.shape[1])  # [B, C]

@@ -92,7 +92,6 @@ class DotNodes(RowScores, TreeNodes):
         nn.init.normal_(self.vectors, std=dim**-0.5)
 
     def node_scores(self, h: Tensor) -> Tensor:
-        """Compute s of every node, `[B, N]`."""
         return F.linear(h, self.vectors, self.bias)
 
 
@@ -133,12 +132,10 @@ class MorinBengioNodes(TreeNodes):
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute the equation for each pair, `[P]`."""
         own, alpha = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in (self.nodes, self.alpha))
         return torch.tanh(self.hidden(h)[pairs.owner] + self.node_map(own)) @ self.beta + alpha
 
     def node_scores(self, h: Tensor) -> Tensor:
-        """Compute the equation for every node, `[B, N]`."""
         p, q = self.hidden(h), self.node_map(self.nodes)  # [B, H], [N, H]
         rows = max(1, MAX_UNITS_PER_CHUNK // max(1, q.numel()))
         return torch.cat([torch.tanh(part[:, None] + q) @ self.beta + self.alpha for part in torch.split(p, rows)])
@@ -231,7 +228,6 @@ class HierarchicalSoftmax(OutputLayer):
         return Pairs(self._path_nodes.index_select(0, place), starts, owner.to(torch.int32)), signs
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
         if not self._one_code or reduction == "none":
             losses = -self.log_probs_of(h, y[:, None])[:, 0]
             return (losses if reduction == "none" else losses.mean()).to(h.dtype)

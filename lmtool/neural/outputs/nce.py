@@ -164,7 +164,6 @@ class NCELoss(DrawnWords):
         return self.loss_of_draws(h, y, shape, reduction)
 
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
-        """Compute J with noise words `[k]` or `[B, k]`."""
         real, fake = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
         real, fake = real - self.log_kq[y], fake - self.log_kq[draws]
         if self.normalizer is not None:

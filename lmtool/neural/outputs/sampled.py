@@ -69,7 +69,6 @@ class SampledSoftmax(DrawnWords):
         return self.loss_of_draws(h, y, (self.samples,), reduction)
 
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
-        """Compute J with samples `[k]` or `[B, k]`."""
         real, others = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
         scores = torch.cat([(real - self.log_q[y])[:, None], others - self.log_q[draws]], 1)  # [B, 1 + k]
         return F.cross_entropy(scores, torch.zeros_like(y), reduction=reduction)

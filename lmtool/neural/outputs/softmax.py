@@ -157,6 +157,5 @@ class FullSoftmax(WordScores):
             self.precision = Precision(precision)
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        """Compute -log p(y|h) in nats for hidden states `[B, D]` and targets `[B]`."""
         scores = F.linear(h, self.word_vectors(), self.bias)  # [B, O]
         return F.cross_entropy(scores, y, ignore_index=NO_TARGET, reduction=reduction)

@@ -65,7 +65,7 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
                 return None
             for part, size in zip(suffix, trie.sizes[:-1], strict=True):
                 starts = range(0, part.length, NUMBERS_PER_PIECE)
-                if any(part.get(a, min(a + NUMBERS_PER_PIECE, part.length)).max() >= size for a in starts):
+                if any(part[a : a + NUMBERS_PER_PIECE].max() >= size for a in starts):
                     return None
                 release(part.bits)
             counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -26,6 +26,9 @@ from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.parallel import cut_evenly, run
 
+if TYPE_CHECKING:
+    from lmtool.data.store import StoredText
+
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
@@ -33,19 +36,6 @@ MAX_ORDER = 16
 TOKENS_PER_PIECE = 1 << 22  # read at once
 TOKENS_PER_WINDOW = 1 << 20  # counted by source at once
 DAMAGED = "the train split is damaged, delete its store and run lmtool preprocess again:"
-
-
-class Text(Protocol):
-    """A text of S sentences, none empty: ids `[N]` of its predicted tokens, offsets int64 `[S + 1]` of the sentences.
-
-    Both are arrays, or data sets of an HDF5 file that are read piece by piece.
-    """
-
-    @property
-    def ids(self) -> Any: ...
-
-    @property
-    def offsets(self) -> Any: ...
 
 
 class Entries(NamedTuple):
@@ -76,7 +66,7 @@ class SourceCounts:
         entries = []
         for k in range(1, counts.order + 1):
             first, packed = 0 if k == counts.order else counts.from_start(k), counts.count[k - 1]
-            node, count = np.arange(first, packed.length), packed.get(first, packed.length)
+            node, count = np.arange(first, len(packed)), packed[first:]
             predicted = (count > 0) & ((node != counts.bos) if k == 1 else True)
             entries.append(Entries(node[predicted], np.zeros(int(predicted.sum()), dtype=np.int64), count[predicted]))
         return cls(["train"], entries)
@@ -118,8 +108,10 @@ class Counts:
         return replace(self, trie=self.trie.upto(order), suffix=self.suffix[: order - 1], count=self.count[:order])
 
 
-def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None) -> Counts:
-    """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence.
+def count_ngrams(
+    text: Split | StoredText, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None
+) -> Counts:
+    """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence, none of which is empty.
 
     The unigrams are all V words of the vocabulary, with count 0 if they do not occur. storage: memory to use, unlimited
     if None.
@@ -171,7 +163,7 @@ def count_text(
     return count_ngrams(text, vocabulary, order), vocabulary, first_places_of(ids, len(vocabulary))
 
 
-def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None:
+def _insert_starts(text: Split | StoredText, bos: int, words: Array, storage: Storage) -> None:
     """Fill `words` with the text, `<s>` before each sentence."""
     sentences = 0
     for first, last in storage.pieces(len(text.ids), TOKENS_PER_PIECE):

@@ -57,20 +57,9 @@ class ExpectedProbabilities:
         contexts = contexts[by_last_word]
         begins = self.table.trie.begins(1, 0, self.table.vocabulary_size)
         pieces = itertools.pairwise(_cuts_between_words(contexts[:, -1], begins))
-        run(
-            (
-                _add,
-                self.table.trie.nodes,
-                self.table.bos,
-                contexts[first:last],
-                by_last_word[first:last],
-                p,
-                self.sums,
-                self.places,
-            )
-            for first, last in pieces
-            if first < last
-        )
+        cuts = [slice(first, last) for first, last in pieces if first < last]
+        nodes, bos, sums = self.table.trie.nodes, self.table.bos, (self.sums, self.places)
+        run((_add, nodes, bos, contexts[cut], by_last_word[cut], p, *sums) for cut in cuts)
 
     def distilled(self) -> BackoffTable:
         """Return the table with these probabilities and new back-off weights.
@@ -78,10 +67,10 @@ class ExpectedProbabilities:
         N-grams after contexts that the text does not have keep their probabilities.
         """
         table = self.table
-        log_prob = table.log_probs(0, sum(table.sizes)).copy()
+        log_prob = table.log_prob[:].copy()
         for k in range(2, table.order + 1):
-            nodes = slice(table.trie.first(k), table.trie.first(k + 1))
-            contexts = self.places[table.trie.first(k - 1) : table.trie.first(k)][table.trie.contexts(k)]
+            nodes = table.trie.span(k)
+            contexts = self.places[table.trie.span(k - 1)][table.trie.contexts(k)]
             met = contexts > 0
             p: FloatArray = self.sums[nodes][met] / contexts[met]
             log_prob[nodes][met] = log(p)
@@ -170,7 +159,7 @@ class LikelyNgrams:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table, builder = self.table, self._builder
         numbers = np.arange(table.vocabulary_size)  # of the contexts of the order below among the new table's
-        log_probs = [table.log_probs(0, table.vocabulary_size)]
+        log_probs = [table.log_prob[: table.vocabulary_size]]
         for k, (own, new) in enumerate(zip(self._keys, self._new, strict=True), start=2):
             before = _distinct(np.concatenate([own, *new]))  # by the table's own numbers of contexts
             width = np.uint64(builder.word_width)
@@ -178,7 +167,7 @@ class LikelyNgrams:
             builder.add(builder.keys(numbers[(before >> width).astype(np.int64)], words))
             numbers = np.searchsorted(before, own)
             log_prob = np.full(len(before), -np.inf, dtype=np.float32)
-            log_prob[numbers] = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+            log_prob[numbers] = table.log_prob[table.trie.span(k)]
             log_probs.append(log_prob)
         trie = builder.finish()
         log_backoff = np.zeros(trie.first(trie.order), dtype=np.float32)

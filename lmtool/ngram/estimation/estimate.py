@@ -59,8 +59,8 @@ class Selection:
 def keep_contexts(trie: Trie, k: int, mask: Array) -> None:
     """Mark in `mask`, bool `[nodes]`, the n-grams of order k that are contexts of marked ones."""
     begins = trie.begins(k, 0, trie.sizes[k - 1])
-    longer = mask[trie.first(k + 1) : trie.first(k + 2)]
-    mask[trie.first(k) : trie.first(k + 1)] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
+    longer = mask[trie.span(k + 1)]
+    mask[trie.span(k)] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
 
 
 def estimate(
@@ -95,12 +95,12 @@ def estimate(
             fit_order(counts, smoother, k, a)
         if mask is not None and selection is None:
             _mark(counts, k, cutoffs[k - 1] if cutoffs else 0, listed, mask, storage)
-        nodes = slice(trie.first(k), trie.first(k + 1))
+        nodes = trie.span(k)
         if k == 1:
-            lower, unseen = unigram_probabilities(counts, smoother, a.all(), kept_words)
+            lower, unseen = unigram_probabilities(counts, smoother, a[:], kept_words)
             log_prob[nodes] = log(lower)
             continue
-        into = log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)]
+        into = log_prob[nodes], log_backoff[trie.span(k - 1)]
         kept = None if mask is None else mask[nodes]
         lower = _estimate_order(counts, smoother, k, a, lower, kept, predicted, into, storage)
         storage.release()
@@ -125,7 +125,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
     zero = int(np.isneginf(unigrams).sum()) - 1  # <s> is never predicted
     which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
     if smoother.form is Form.interpolated:
-        weights = ((k, log_backoff[trie.first(k - 1) : trie.first(k)]) for k in range(2, trie.order + 1))
+        weights = ((k, log_backoff[trie.span(k - 1)]) for k in range(2, trie.order + 1))
         orders = ", ".join(str(k) for k, of_order in weights if np.isneginf(of_order).any())
         which += [f"words not seen after a context (order {orders})"] if orders else []
     return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
@@ -138,18 +138,18 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
     """
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
     for k, own in enumerate(smoother.of_orders, start=1):
-        a = adjusted_counts(counts, k, own.counting, Storage()).all()
+        a = adjusted_counts(counts, k, own.counting, Storage())[:]
         unknown = np.zeros((len(a), k), dtype=bool)
-        if closed and counts.count[0].at(np.array([counts.unk]))[0]:
+        if closed and counts.count[0][np.array([counts.unk])][0]:
             unknown = trie.ngrams(k, 0, len(a)) == counts.unk
         if k < counts.order and own.counting is Counting.continuations:  # as if they began with <s>
-            a[unknown[:, 0]] = counts.count[k - 1].all()[unknown[:, 0]]
+            a[unknown[:, 0]] = counts.count[k - 1][:][unknown[:, 0]]
         a[unknown[:, -1]] = 0
         fit_order(counts, smoother, k, Packed.of(a))
         a[unknown.any(axis=1)] = 0
         adjusted.append(Packed.of(a))
         if k > 1:
-            mask[trie.first(k) : trie.first(k + 1)] = a >= smoother.min_counts[k - 1]
+            mask[trie.span(k)] = a >= smoother.min_counts[k - 1]
     for k in range(counts.order - 1, 1, -1):
         keep_contexts(trie, k, mask)
     listed = np.arange(trie.vocabulary_size) != (counts.unk if closed else -1)
@@ -162,7 +162,7 @@ def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array
     """
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
-        mask[start + first : start + last] = counts.count[k - 1].get(first, last) > cutoff if cutoff else True
+        mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True
     if listed is None:
         return
     if k == 1:
@@ -197,8 +197,8 @@ def _estimate_order(
     def fill(first: int, last: int) -> None:
         begins = trie.begins(k - 1, first, last)
         start, stop = int(begins[0]), int(begins[-1])
-        shorter, kept = lower[suffix.get(start, stop)], None if mask is None else mask[start:stop]
-        p, weight = estimate_contexts(smoother, k, a.get(start, stop), begins - start, shorter, kept, predicted)
+        shorter, kept = lower[suffix[start:stop]], None if mask is None else mask[start:stop]
+        p, weight = estimate_contexts(smoother, k, a[start:stop], begins - start, shorter, kept, predicted)
         if len(probability):
             probability[start:stop] = p
         log_prob[start:stop], log_backoff[first:last] = log(p), log(weight)

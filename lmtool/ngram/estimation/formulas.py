@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -43,7 +42,7 @@ def adjusted_counts(
     if k == counts.order or counting is Counting.occurrences:
         if k > 1:
             return raw
-        occurrences: Array = raw.all()
+        occurrences: Array = raw[:]
         occurrences[counts.bos] = 0
         return Packed.of(occurrences, storage=storage)
     start, suffix = counts.from_start(k), counts.suffix[k - 1]
@@ -52,42 +51,22 @@ def adjusted_counts(
     for first, last in storage.pieces(suffix.length) if counting is Counting.continuations else ():
         # Each thread counts the suffixes among its own nodes, so that no two threads write to one count. The plain form
         # is np.bincount of the suffixes.
-        packed = suffix.bits, suffix.width, above.bits, above.width
-        run((_count_suffixes, *packed, kept, first, last, *own, a) for own in cut_evenly(start))
+        packed = (suffix.bits, suffix.width), (above.bits, above.width)
+        run((_count_suffixes, *packed, kept, first, last, own, a) for own in cut_evenly(start))
     for first, last in storage.pieces(raw.length - start):
-        a[start + first : start + last] = raw.get(start + first, start + last)
+        a[start + first : start + last] = raw[start + first : start + last]
     if k == 1:
         a[counts.bos] = 0
     return Packed.of(a, storage=storage)
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """a(hw) and the tables of n-grams, float64 `[M, 2]` (see Smoother.tables), read like Packed counts."""
-
-    values: FloatArray
-
-    @property
-    def length(self) -> int:
-        return len(self.values)
-
-    def get(self, first: int, last: int) -> FloatArray:
-        return self.values[first:last]
-
-    def at(self, index: IntArray) -> FloatArray:
-        return self.values[index]
-
-    def all(self) -> FloatArray:
-        return self.values
-
-
-Observations = Packed | Tables
+Observations = Packed | FloatArray  # a(hw) `[M]`; or these and the tables of n-grams, float64 `[M, 2]`
 
 
 def observations(counts: Counts, smoother: Smoother, storage: Storage) -> Iterator[Observations]:
     """Yield a of all n-grams of each order, and their tables if the smoother has them."""
     if smoother.counting is Counting.tables:
-        yield from map(Tables, smoother.tables(counts))
+        yield from smoother.tables(counts)
         return
     for k in range(1, counts.order + 1):
         yield adjusted_counts(counts, k, smoother.counting, storage)
@@ -107,7 +86,7 @@ def fit_order(counts: Counts, smoother: Smoother, k: int, a: Observations) -> No
     n_kenlm = n.copy()
     if k < counts.order and k <= len(counts.newest):
         ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
-        for r, change in ((a.at(ngram)[0], -1), (counts.count[k - 1].at(ngram)[0], 1)):
+        for r, change in ((a[ngram][0], -1), (counts.count[k - 1][ngram][0], 1)):
             if r <= MAX_R:
                 n_kenlm[r] += change
     smoother.fit(k, n, n_kenlm)
@@ -121,18 +100,8 @@ def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> Non
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_suffixes(
-    bits: Any,
-    width: int,
-    above_bits: Any,
-    above_width: int,
-    kept: Any,
-    first: int,
-    last: int,
-    low: int,
-    high: int,
-    a: Any,
-) -> None:
+def _count_suffixes(suffix: Any, above: Any, kept: Any, first: int, last: int, own: Any, a: Any) -> None:
+    (bits, width), (above_bits, above_width), (low, high) = suffix, above, own
     for i in range(first, last):
         node = read(bits, width, i)
         if low <= node < high:
@@ -262,7 +231,7 @@ def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
 
     If `<unk>` is not in the text, it is itself the unknown type, as in KenLM, and there is no other.
     """
-    return int(smoother.unknown and counts.count[0].get(counts.unk, counts.unk + 1)[0] > 0)
+    return int(smoother.unknown and counts.count[0][counts.unk : counts.unk + 1][0] > 0)
 
 
 def contexts_of(a: Array, begins: IntArray) -> Contexts:

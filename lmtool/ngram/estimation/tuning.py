@@ -129,7 +129,7 @@ def _observe(
     distinct, place = np.unique(context[context >= 0], return_inverse=True)
     sums = np.ones((4, len(context)))
     sums[:, context >= 0] = _context_sums(counts, k, a, distinct)[:, place]
-    found = a.at(ngram[ngram >= 0])
+    found = a[ngram[ngram >= 0]]
     of_tokens = np.zeros((len(ngram), *found.shape[1:]), dtype=found.dtype)
     of_tokens[ngram >= 0] = found
     seen = (context >= 0) & (sums[0] > 0)
@@ -141,8 +141,8 @@ def _context_sums(counts: Counts, k: int, a: Observations, contexts: IntArray) -
     """Return the sums of Contexts, float64 `[4, D]`, for ascending contexts `[D]`, nodes within order k-1."""
     trie, sums = counts.trie, np.empty((4, len(contexts)))
     for first, last in trie.context_blocks(k) if k > 1 else [(0, 1)]:
-        begins = trie.begins(k - 1, first, last) if k > 1 else np.array([0, a.length])
-        h = contexts_of(a.get(int(begins[0]), int(begins[-1])), begins - begins[0])
+        begins = trie.begins(k - 1, first, last) if k > 1 else np.array([0, len(a)])
+        h = contexts_of(a[int(begins[0]) : int(begins[-1])], begins - begins[0])
         here = slice(*np.searchsorted(contexts, (first, last)).tolist())
         some = contexts[here] - first
         sums[:, here] = h.total[some], h.types[some], h.ones[some], h.twos[some]

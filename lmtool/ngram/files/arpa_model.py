@@ -146,7 +146,7 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
     from order 4 on, words 2 to n - 2 of a sentence that begins in an unseen way get up to n - 3 factors m too many.
     """
     n, trie = table.order, table.trie
-    log_prob, log_backoff = table.log_probs(0, len(table.log_prob)).copy(), table.log_backoffs(0, trie.first(n)).copy()
+    log_prob, log_backoff = table.log_prob[:].copy(), table.log_backoff[: trie.first(n)].copy()
     for k in range(1, n):
         first, last = trie.first(k), trie.first(k + 1)
         start = first + trie.first_from(k, table.bos)  # the n-grams from here on begin with <s>, the last word
@@ -202,11 +202,11 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, close
 def _lines(table: BackoffTable, k: int, first: int, last: int, joined: Any) -> bytes:
     """Return n-grams `first` to before `last` of order k as text."""
     begin = table.trie.first(k)
-    log_prob = table.log_probs(begin + first, begin + last).astype(np.float64)
+    log_prob = table.log_prob[begin + first : begin + last].astype(np.float64)
     if k == 1 and first <= table.bos < last:
         log_prob[table.bos - first] = -np.inf
     log_backoff = np.empty((last - first, 0))
     if k < table.order:
-        log_backoff = table.log_backoffs(begin + first, begin + last).astype(np.float64)[:, None]
+        log_backoff = table.log_backoff[begin + first : begin + last].astype(np.float64)[:, None]
     before, after = (np.maximum(values / LN10, ZERO) for values in (log_prob[:, None], log_backoff))
     return text_lines(before, table.trie.ngrams(k, first, last), after, [SIGNIFICANT] * 2, joined)

@@ -58,7 +58,7 @@ class _Rows:
         if vocabulary.eos is not None:
             places[vocabulary.eos] = -2
         order = np.argsort(places, kind="stable")
-        self._unigrams = order[counts.count[0].at(order) > 0]
+        self._unigrams = order[counts.count[0][order] > 0]
 
     def of(self, k: int) -> Rows:
         """Yield n-grams `[M, k]` with counts `[M]`, in chunks."""
@@ -68,9 +68,9 @@ class _Rows:
             last = min(first + NGRAMS_PER_CHUNK, total)
             if k == 1:
                 words = self._unigrams[first:last]
-                yield words[:, None], counts.count[0].at(words)
+                yield words[:, None], counts.count[0][words]
             else:
-                yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
+                yield counts.trie.ngrams(k, first, last), counts.count[k - 1][first:last]
 
     def names(self, words: IntArray) -> bytes:
         none = np.empty((len(words), 0))

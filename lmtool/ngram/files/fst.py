@@ -89,7 +89,7 @@ class _Grammar:
         self.table, self.trie, self.labels, self.eos, self.backoff = table, table.trie, labels, eos, backoff
         trie, below = table.trie, table.trie.first(table.order)
         self.log_backoff = np.zeros(max(below, trie.vocabulary_size))
-        self.log_backoff[:below] = table.log_backoffs(0, below)
+        self.log_backoff[:below] = table.log_backoff[:below]
         continued = np.zeros(len(self.log_backoff), dtype=bool)
         reached = labels != NONE
         reached[table.bos] = True
@@ -107,7 +107,7 @@ class _Grammar:
         trie, n = self.trie, self.table.order
         yield self._backoffs(1, np.array([self.table.bos]))
         for k in range(1, n):
-            nodes = np.flatnonzero(self.state[trie.first(k) : trie.first(k + 1)] > EMPTY)
+            nodes = np.flatnonzero(self.state[trie.span(k)] > EMPTY)
             for at in range(0, len(nodes), NGRAMS_PER_WRITE):
                 yield self._backoffs(k, nodes[at : at + NGRAMS_PER_WRITE])
         for k in range(1, n + 1):
@@ -126,7 +126,7 @@ class _Grammar:
         source = np.full(len(nodes), EMPTY)
         if k > 1:
             source = self.state[self.trie.first(k - 1) + self.trie.parents(k, nodes)]
-        log_prob = self.table.log_probs(begin + int(nodes[0]), begin + int(nodes[-1]) + 1).astype(np.float64)
+        log_prob = self.table.log_prob[begin + int(nodes[0]) : begin + int(nodes[-1]) + 1].astype(np.float64)
         label = self.labels[grams[:, -1]]
         ends, reads = (source != NONE) & (grams[:, -1] == self.eos), (source != NONE) & (label != NONE)
         state, weight = self._after(grams[reads, int(k == self.table.order) :])

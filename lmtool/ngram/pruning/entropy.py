@@ -26,7 +26,6 @@ from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
 
 FloatArray32 = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 CLOSE_ENOUGH = 0.998  # fraction of the wanted size at which the search ends
 FIRST_THRESHOLD, STEP = 1e-7, 8.0  # STEP: factor between thresholds until one is too low and one high enough
 MIN_THRESHOLD = 1e-30  # the lowest one above 0 that is tried
@@ -48,8 +47,8 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
     trie = table.trie
 
     def gain(k: int) -> Any:
-        log_backoff = table.log_backoffs(trie.first(k - 1), trie.first(k))[trie.contexts(k)]
-        return table.log_probs(trie.first(k), trie.first(k + 1)) - log_backoff - log_lower(table, k, None)
+        log_backoff = table.log_backoff[trie.span(k - 1)][trie.contexts(k)]
+        return table.log_prob[trie.span(k)] - log_backoff - log_lower(table, k, None)
 
     left = marked(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
     return table if left.mask.all() else prune_low_probabilities(_left(table, left))  # the weights of _left are new
@@ -104,7 +103,7 @@ def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: floa
     """Return the n-grams that stay, given the relative changes of orders n to 2; all 1-grams stay."""
     mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
     for k, changes in orders:
-        mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
+        mask[trie.span(k)] = changes >= threshold
         if k < trie.order:
             keep_contexts(trie, k, mask)
     return Selection(mask)
@@ -121,9 +120,9 @@ def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[in
     marginals = log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
-        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        log_prob = table.log_prob[table.trie.span(k)]
         change = divergences(log_prob, log_lower(table, k, suffixes), context, table.sizes[k - 2])
-        log_h = marginals[table.trie.first(k - 1) : table.trie.first(k)]
+        log_h = marginals[table.trie.span(k - 1)]
         yield k, relative_changes(change, log_h[context])
 
 
@@ -156,9 +155,9 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
 
 def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """Return log p(h) of each node as a context: the sum of log p of its words, each after the words before it."""
-    marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
+    marginals = table.log_prob[:].astype(np.float64)
     marginals[table.bos] = marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
-        shorter = marginals[table.trie.first(k - 1) : table.trie.first(k)]
-        marginals[table.trie.first(k) : table.trie.first(k + 1)] += shorter[table.trie.contexts(k)]
+        shorter = marginals[table.trie.span(k - 1)]
+        marginals[table.trie.span(k)] += shorter[table.trie.contexts(k)]
     return marginals

@@ -78,7 +78,7 @@ class _Pruning:
     def __init__(self, counts: Counts, smoother: Smoother, table: BackoffTable, storage: Storage) -> None:
         self.counts, self.smoother, self.table, self.storage = counts, smoother, table, storage
         self.trie = counts.trie
-        self.tokens = int(counts.count[0].all().sum()) - counts.count[0].get(counts.bos, counts.bos + 1)[0]
+        self.tokens = int(counts.count[0][:].sum()) - counts.count[0][counts.bos : counts.bos + 1][0]
         self.orders = [self._order(k) for k in range(2, counts.order + 1)]
         self.unigrams = adjusted_counts(counts, 1, smoother.counting, storage)
         # Counts of the highest order, and of others that are not continuations, do not depend on what is removed.
@@ -92,7 +92,7 @@ class _Pruning:
         adjusted = [self.unigrams, *(order.a for order in self.orders)]
         n, revised = self.counts.order, self.smoother.counting is Counting.continuations
         for k in range(n, 0, -1):
-            nodes, longer = (slice(self.trie.first(m), self.trie.first(m + 1)) for m in (k, min(k + 1, n)))
+            nodes, longer = (self.trie.span(m) for m in (k, min(k + 1, n)))
             if k < n and revised:
                 counting, kept = self.smoother.counting, mask[longer]
                 adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], kept=kept)
@@ -142,14 +142,14 @@ class _Pruning:
         begins = self.trie.begins(k - 1, first, last)
         start, stop = int(begins[0]), int(begins[-1])
         begins = begins - start
-        a = packed.get(start, stop)
+        a = packed[start:stop]
         h = contexts_of(a, begins)
         context = np.repeat(np.arange(last - first), np.diff(begins))
         with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
             share = self.smoother.numerator(k, a) / self.smoother.denominator(k, h)[context]
             weight = self.smoother.weight(k, h)[context]
-        suffix = self.trie.first(k - 1) + self.counts.suffix[k - 2].get(start, stop)
-        lower = np.exp(self.table.log_probs(0, self.trie.first(k))[suffix].astype(np.float64))
+        suffix = self.trie.first(k - 1) + self.counts.suffix[k - 2][start:stop]
+        lower = np.exp(self.table.log_prob[: self.trie.first(k)][suffix].astype(np.float64))
         return begins, _Terms(a, share, weight, lower, h.total[context])
 
 

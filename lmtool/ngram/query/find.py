@@ -66,7 +66,7 @@ class Table(NamedTuple):
 
 def compiled_table(table: BackoffTable) -> Table:
     """Return a table as compiled loops take it, without a hash table."""
-    unigrams = table.log_probs(0, table.vocabulary_size).astype(np.float64)
+    unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
     unigrams[table.bos] = table.unseen
     log_prob, log_backoff = table.log_prob, table.log_backoff
     return Table(
@@ -132,33 +132,28 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
     cells = np.zeros((slots // SLOTS_PER_BUCKET + 2) * CELLS_PER_LINE, dtype=np.uint64)
     entries = cells[-cells.ctypes.data % 64 // 8 :][: len(cells) - CELLS_PER_LINE].reshape(-1, CELLS_PER_LINE)
     begins, extends = trie.begins(1, 0, table.vocabulary_size), np.zeros(0, dtype=np.bool_)
-    of_words = (np.diff(begins) > 0) | (table.log_backoffs(0, table.vocabulary_size) != 0)
+    of_words = (np.diff(begins) > 0) | (table.log_backoff[: table.vocabulary_size] != 0)
     for k in range(2, order + 1):
         first, last = trie.first(k), trie.first(k + 1)
         extends, after = np.zeros(last - first, dtype=np.bool_), begins
         if k < table.order:
             after = trie.begins(k, 0, last - first)
-            extends = (np.diff(after) > 0) | (table.log_backoffs(first, last) != 0)
-        bits = np.ascontiguousarray(table.log_probs(first, last)).view(np.uint32)
-        words_before = first - table.vocabulary_size
-        _fill(entries, begins, trie.first(k - 1), first, trie.nodes.words, word_width, words_before, bits, extends)
+            extends = (np.diff(after) > 0) | (table.log_backoff[first:last] != 0)
+        bits = np.ascontiguousarray(table.log_prob[first:last]).view(np.uint32)
+        words = trie.nodes.words, word_width, first - table.vocabulary_size
+        _fill(entries, begins, trie.first(k - 1), first, words, bits, extends)
         begins = after
     return Hash(entries, of_words.astype(np.uint8), order)
 
 
 @numba.njit(cache=True, nogil=True)
 def _fill(
-    entries: Any,
-    begins: Any,
-    first_context: int,
-    first_node: int,
-    words: Any,
-    word_width: int,
-    words_before: int,
-    bits: Any,
-    extends: Any,
+    entries: Any, begins: Any, first_context: int, first_node: int, last_words: Any, bits: Any, extends: Any
 ) -> None:
-    """Enter the n-grams of one order. begins: of their contexts' children. bits: of their log p, `[M]`."""
+    """Enter the n-grams of one order. begins: of their contexts' children. last_words: of the trie, packed, with their
+    width and the number of those before. bits: of their log p, `[M]`.
+    """
+    words, word_width, words_before = last_words
     keys = np.empty(len(bits), np.uint64)
     for context in range(len(begins) - 1):
         for i in range(begins[context], begins[context + 1]):

@@ -42,13 +42,13 @@ def renormalized(table: BackoffTable) -> BackoffTable:
     total, sums, shorter, rest = _sums(table)
     if not (total > 0 and np.isfinite(sums).all()):
         raise UserError("these scores cannot be renormalized: the 1-grams sum to 0, or back-off weights are too large")
-    none, log_prob = sums == 0, table.log_probs(0, sum(table.sizes)).astype(np.float64)
+    none, log_prob = sums == 0, table.log_prob[:].astype(np.float64)
     log_prob[: table.vocabulary_size] -= math.log(total)
     for k in range(2, table.order + 1):
-        of_contexts = log(np.where(none, 1.0, sums))[table.trie.first(k - 1) : table.trie.first(k)]
-        log_prob[table.trie.first(k) : table.trie.first(k + 1)] -= of_contexts[table.trie.contexts(k)]
+        of_contexts = log(np.where(none, 1.0, sums))[table.trie.span(k - 1)]
+        log_prob[table.trie.span(k)] -= of_contexts[table.trie.contexts(k)]
     with np.errstate(divide="ignore", invalid="ignore"):  # after a context without a sum, words not seen are predicted
-        weights = np.where(none, shorter / rest, np.exp(table.log_backoffs(0, len(sums)), dtype=float) * shorter / sums)
+        weights = np.where(none, shorter / rest, np.exp(table.log_backoff[:], dtype=float) * shorter / sums)
     table = replace(table, log_prob=log_prob.astype(np.float32), log_backoff=log(weights).astype(np.float32))
     return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalized=True)
 
@@ -62,7 +62,7 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
     suffixes = trie.suffixes() if table.suffix_closed else None
     sums, shorter, rest = (np.full(sum(table.sizes[:-1]), total) for _ in range(3))
     for k in range(2, table.order + 1):
-        nodes, context = slice(trie.first(k - 1), trie.first(k)), trie.contexts(k)
+        nodes, context = trie.span(k - 1), trie.contexts(k)
         for first in range(0, table.sizes[k - 2] if k > 2 else 0, NGRAMS_PER_PIECE):
             grams = trie.ngrams(k - 1, first, min(first + NGRAMS_PER_PIECE, table.sizes[k - 2]))
             found = trie.find_contexts(grams[:, 1:], table.bos, k - 2)  # the last 1, 2, ... words
@@ -71,10 +71,10 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
             lacking = np.exp(table.missing * (k - 2 - length))
             at = nodes.start + first
             shorter[at : at + len(grams)] = np.where(length > 0, sums[node], total) * lacking
-        own = np.exp(table.log_probs(trie.first(k), trie.first(k + 1)), dtype=float)
+        own = np.exp(table.log_prob[trie.span(k)], dtype=float)
         lower = np.bincount(context, np.exp(log_lower(table, k, suffixes)), table.sizes[k - 2])
         rest[nodes] = np.maximum(shorter[nodes] - lower, 0.0)
-        backoff = np.exp(table.log_backoffs(nodes.start, nodes.stop), dtype=float)
+        backoff = np.exp(table.log_backoff[nodes], dtype=float)
         sums[nodes] = np.bincount(context, own, table.sizes[k - 2]) + backoff * rest[nodes]
     return total, sums, shorter, rest
 
@@ -91,10 +91,10 @@ def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = Non
     elif suffixes is None:
         suffixes = table.trie.suffixes()
     for k in range(2, table.order + 1):
-        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        log_prob = table.log_prob[table.trie.span(k)]
         p, lower = np.exp(log_prob.astype(np.float64)), np.exp(log_lower(table, k, suffixes))
         weight, _ = backoff_weights(p, lower, table.trie.contexts(k), table.sizes[k - 2])
-        log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
+        log_backoff[table.trie.span(k - 1)] = log(weight)
     return table
 
 
@@ -102,7 +102,7 @@ def log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> F
     """Return log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
     if suffixes is not None:
         below = table.trie.first(k)
-        stored = table.log_probs(0, below) if k > 2 else compiled_table(table).unigrams
+        stored = table.log_prob[:below] if k > 2 else compiled_table(table).unigrams
         return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
     total = table.sizes[k - 1]
     log_lower = np.empty(total, dtype=np.float64)

@@ -97,7 +97,6 @@ class WittenBellConfig(SmootherConfig):
     local_cloze: bool = MISSING
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Witten-Bell smoothing for n-grams of up to `order` words."""
         return WittenBell(order, interpolate=self.interpolate)
 
     def scores_candidates_alone(self) -> bool:
@@ -124,11 +123,11 @@ class WittenBellConfig(SmootherConfig):
         for k in range(1, counts.order + 1):
             c = np.zeros((questions, choices))
             if k == 1:
-                c = counts.count[0].all()[candidates] * (candidates != counts.bos).astype(float)
+                c = counts.count[0][:][candidates] * (candidates != counts.bos).astype(float)
             else:
                 gram = counts.trie.find_followers(np.repeat(nodes[:, k - 2], choices), candidates.reshape(-1))
                 seen = gram >= 0
-                c.reshape(-1)[seen] = counts.count[k - 1].at(gram[seen] - counts.trie.first(k))
+                c.reshape(-1)[seen] = counts.count[k - 1][gram[seen] - counts.trie.first(k)]
             c, seen_types = c / sharers, (c > 0) / sharers
             total, types = c.sum(axis=1, keepdims=True), seen_types.sum(axis=1, keepdims=True)
             p = np.where(total > 0, (c + types * p) / np.maximum(total + types, 1), p)

@@ -103,9 +103,9 @@ class PitmanYor(Smoother):
 
         found: list[FloatArray] = []
         for k in range(counts.order, 0, -1):
-            customers = counts.count[k - 1].all().astype(float)
+            customers = counts.count[k - 1][:].astype(float)
             if k < counts.order:
-                start, suffix = counts.from_start(k), counts.suffix[k - 1].all()
+                start, suffix = counts.from_start(k), counts.suffix[k - 1][:]
                 customers[:start] = np.bincount(suffix, found[-1][:, 1], len(customers))[:start]
             customers[counts.bos if k == 1 else len(customers) :] = 0.0  # `<s>`, the last word, is never predicted
             if k not in self.seating:

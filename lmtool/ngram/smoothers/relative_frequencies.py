@@ -34,7 +34,6 @@ class MleConfig(SmootherConfig):
     kind: str = "mle"
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return maximum likelihood for n-grams of up to `order` words."""
         return MaximumLikelihood(order)
 
 
@@ -123,7 +122,6 @@ class StupidBackoffConfig(SmootherConfig):
     alpha: float = setting(above=0, max=1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return stupid backoff for n-grams of up to `order` words."""
         return StupidBackoff(order, alpha=self.alpha)
 
 
@@ -170,7 +168,6 @@ class GoodTuringConfig(SmootherConfig):
     gt_max_unigram: int = setting(min=0, max=MAX_R - 1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Return Good-Turing discounting for n-grams of up to `order` words."""
         return GoodTuring(order, gt_max=self.gt_max, gt_max_unigram=self.gt_max_unigram)
 
 

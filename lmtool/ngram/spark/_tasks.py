@@ -190,7 +190,7 @@ def _counted(ids: Array, vocabulary: Vocabulary, order: int) -> Batches:
             rows = np.full((order + 1, last - first), -1, dtype=np.int32)
             rows[0] = k
             rows[1 : k + 1] = counts.trie.ngrams(k, first, last).T
-            columns = [*map(pa.array, rows), pa.array(counts.count[k - 1].get(first, last))]
+            columns = [*map(pa.array, rows), pa.array(counts.count[k - 1][first:last])]
             yield pa.RecordBatch.from_arrays(columns, names=[*ngram_columns(order), "count"])
 
 

@@ -28,7 +28,7 @@ class BackoffTable:
     """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32 or quantized.
 
     log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 if nothing follows it. Both are
-    float32 arrays, or both quantized: log_probs() and log_backoffs() read either, `unpacked` makes float32 arrays.
+    float32 arrays, or both quantized; a range of either is a float32 array, and `unpacked` makes whole ones.
     bos: the id of `<s>`. unseen: log-probability of types outside the vocabulary, -inf if they have none. missing: log
     back-off weight of contexts that are not in the table. normalized: whether these are probabilities or scores, which
     do not sum to one. suffix_closed: whether the table has the last k-1 words of each n-gram of order k. notes: what
@@ -68,20 +68,11 @@ class BackoffTable:
         """Bits per value; None for float32."""
         return self.log_prob.width if isinstance(self.log_prob, QuantizedValues) else None
 
-    def log_probs(self, first: int, last: int) -> Array:
-        """Return the log-probabilities of nodes `first` to before `last`, float32."""
-        return _between(self.log_prob, first, last)
-
-    def log_backoffs(self, first: int, last: int) -> Array:
-        """Return the log back-off weights of nodes `first` to before `last` of orders below n, float32."""
-        return _between(self.log_backoff, first, last)
-
     def unpacked(self) -> BackoffTable:
         """Return the table with float32 arrays: itself, unless it is quantized."""
         if self.quantized_bits is None:
             return self
-        log_prob, log_backoff = self.log_probs(0, len(self.log_prob)), self.log_backoffs(0, len(self.log_backoff))
-        return replace(self, log_prob=log_prob, log_backoff=log_backoff)
+        return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
     def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
         """Return the table with values quantized order by order to 4 to 8 bits, over a small trie.
@@ -112,7 +103,7 @@ class BackoffTable:
         kind = whole_numbers_below(sum(self.sizes))
         new_words = numbers = (marked_words - 1).astype(kind)  # numbers: of the selected contexts, within their order
         for k in range(2, self.order + 1):
-            here = mask[self.trie.first(k) : self.trie.first(k + 1)]
+            here = mask[self.trie.span(k)]
             keys = storage.empty(int(np.count_nonzero(here)), np.uint64)
             longer = storage.empty(len(here) if k < self.order else 0, kind)
             done = 0
@@ -132,14 +123,10 @@ class BackoffTable:
         return replace(
             self,
             trie=builder.finish(),
-            log_prob=_marked(plain.log_probs(0, len(mask)), mask, storage),
-            log_backoff=_marked(plain.log_backoffs(0, len(inner)), inner, storage),
+            log_prob=_marked(plain.log_prob[:], mask, storage),
+            log_backoff=_marked(plain.log_backoff[:], inner, storage),
             bos=int(new_words[self.bos]),
         )
-
-
-def _between(values: Array | QuantizedValues, first: int, last: int) -> Array:
-    return values.get(first, last) if isinstance(values, QuantizedValues) else values[first:last]
 
 
 def _marked(values: Array, mask: Array, storage: Storage) -> Array:

@@ -120,22 +120,22 @@ class Packed:
             if first < last
         )
 
-    def get(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        """Return numbers `first` to before `last`."""
-        values = np.empty(last - first, dtype=np.int64)
-        _unpack(self.bits, self.width, first, values)
-        return values
+    def __len__(self) -> int:
+        return self.length
 
-    def at(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        values = np.empty(len(index), dtype=np.int64)
-        _read_at(self.bits, self.width, index, values)
+    def __getitem__(self, key: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of a range, or those at indices `[M]`."""
+        if isinstance(key, slice):
+            first, last, _ = key.indices(self.length)
+            values = np.empty(max(last - first, 0), dtype=np.int64)
+            _unpack(self.bits, self.width, first, values)
+        else:
+            values = np.empty(len(key), dtype=np.int64)
+            _read_at(self.bits, self.width, key, values)
         return values
 
     def largest(self) -> int:
         return (1 << self.width) - 1
-
-    def all(self) -> npt.NDArray[np.int64]:
-        return self.get(0, self.length)
 
 
 def width_of(largest: int) -> int:

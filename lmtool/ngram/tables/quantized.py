@@ -119,16 +119,17 @@ class QuantizedValues:
         bits = self.codes.bits.view(np.uint8) if self.width == 8 and sys.byteorder == "little" else self.codes.bits
         return Codes(self.unigrams, self.levels.reshape(-1), bits, self.width)
 
-    def get(self, first: int, last: int) -> Array:
-        """Return the values of nodes `first` to before `last`, float32."""
-        values = np.empty(last - first, dtype=np.float32)
+    def __getitem__(self, nodes: slice) -> Array:
+        """Return the values of a range of nodes, float32."""
+        first, last, _ = nodes.indices(len(self))
+        values = np.empty(max(last - first, 0), dtype=np.float32)
         ends = np.cumsum([0, *self.sizes]).tolist()
         for order, (begin, end) in enumerate(itertools.pairwise(ends), start=1):
             a, b = max(first, begin), min(last, end)
             if a >= b:
                 continue
             size = len(self.unigrams)
-            part = self.unigrams[a:b] if order == 1 else self.levels[order - 2][self.codes.get(a - size, b - size)]
+            part = self.unigrams[a:b] if order == 1 else self.levels[order - 2][self.codes[a - size : b - size]]
             values[a - first : b - first] = part
         return values
 

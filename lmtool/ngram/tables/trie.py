@@ -94,6 +94,10 @@ class Trie:
         """Return the first node of an order; for n+1, the number of nodes."""
         return int(self.nodes.first[order - 1])
 
+    def span(self, order: int) -> slice:
+        """Return the range of an order's nodes."""
+        return slice(self.first(order), self.first(order + 1))
+
     def first_from(self, order: int, word: int) -> int:
         """Return the first node of an order, counted within it, whose first word is `word` or a later one."""
         node = word
@@ -181,7 +185,7 @@ class Trie:
             return np.arange(first, last)
         at = self.first(order) - self.vocabulary_size
         bits = self.nodes.words
-        return Packed(bits, self.nodes.word_width, len(bits) * 64).get(at + first, at + last)
+        return Packed(bits, self.nodes.word_width, len(bits) * 64)[at + first : at + last]
 
     def ngrams(self, order: int, first: int, last: int) -> IntArray:
         """Return all words of n-grams `first` to before `last` of an order k, `[last - first, k]`."""
