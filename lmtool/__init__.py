@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from lmtool.api.texts import score_texts as score_texts
     from lmtool.api.texts import surprisal as surprisal
     from lmtool.commands import check as _check
+    from lmtool.commands import compare as _compare
     from lmtool.commands import generate as _generate
     from lmtool.commands import neighbors as _neighbors
+    from lmtool.commands import pairs as _pairs
     from lmtool.commands import predict as _predict
     from lmtool.commands import unlikely as _unlikely
     from lmtool.commands import verify as _verify
@@ -37,14 +39,14 @@ if TYPE_CHECKING:
     from lmtool.text_model import TextModel as TextModel
 
     check: Callable[..., _check.Result]
-    compare: Callable[..., results.Comparison]
+    compare: Callable[..., _compare.Result]
     convert: Callable[..., results.Written]
     distill: Callable[..., results.TrainedRun]
     ensemble: Callable[..., results.MixedRun]
     export: Callable[..., results.Written]
     generate: Callable[..., _generate.Result]
     neighbors: Callable[..., _neighbors.Result]
-    pairs: Callable[..., results.MinimalPairs]
+    pairs: Callable[..., _pairs.Result]
     predict: Callable[..., _predict.Result]
     preprocess: Callable[..., Corpus]
     push: Callable[..., results.Written]

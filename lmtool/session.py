@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from lmtool.config.request import Request
 from lmtool.errors import UserError, for_terminal
@@ -26,6 +26,13 @@ PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
 SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
 DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
 Again = Literal["overwrite", "resume"] | None
+
+
+class HasJson(Protocol):
+    """A result of lmtool.results."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +84,11 @@ class Session:
         for text in texts:
             self.say(f"warning: {text}")
 
-    def finish(self, values: object, text: str, *written: str | Path | None) -> None:
+    def finish(self, result: HasJson, text: str, *written: str | Path | None) -> None:
         """Write a command's result.json, and print its result and the files that it has written."""
         from lmtool.system.files import write_json
 
-        write_json(self.out / "result.json", values)
+        write_json(self.out / "result.json", result.as_json())
         self.say(text)
         for path in written:
             if path is not None and path != "-":

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "report": LEAVES | {"results", "data", "trees", "neural", "evaluation", "plots", "runs", "sweeps"},
     "session": LEAVES | {"runs"},
     "results": LEAVES | {"language_model", "evaluation", "plots", "runs", "text_model", "trees"},
-    "sweeps": LEAVES | {"runs", "session"},
+    "sweeps": LEAVES | {"results", "runs", "session"},
     "commands": BELOW_MODELS
     | {"evaluation", "mixtures", "neural", "ngram", "plots", "report", "results", "runs", "session", "sweeps"}
     | {"text_model", "training"},

@@ -22,7 +22,9 @@ from lmtool.api.running import (
     warn_once,
 )
 from lmtool.api.verbs import function_of
+from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
+from lmtool.commands.eval import Rescored
 from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import as_text, escaped
 from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
@@ -30,7 +32,7 @@ from lmtool.config.request import OUT, Request, plain_value
 from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
-from lmtool.results import BuiltTree, Evaluation, RateTest, Rescored, SweepTable, TrainedRun, Written
+from lmtool.results import Evaluation, RateTest, SweepTable, TrainedRun, Written
 from lmtool.runs.resume import BEGUN
 from lmtool.session import Again, Session
 
@@ -173,9 +175,8 @@ def evaluate(
         raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
     require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
-    evaluation = evaluate_split(
-        loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
-    )
+    evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
+    evaluation.notes = session.notes
     warn_once(session.warnings, loaded.name, stacklevel=3)
     return evaluation
 
@@ -222,7 +223,7 @@ def tree(
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
-) -> BuiltTree:
+) -> _tree.Result:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
     given: the tree, then the data; either can be given by name. tree: an option of the group `tree`, e.g. "huffman", or
@@ -243,7 +244,7 @@ def tree(
                 f"{key}={value!r}: {key} is given twice; pass one tree and one data set, as ('huffman', data)"
             )
         named[key] = value
-    return call(BuiltTree, "tree", named | settings, out, progress)
+    return call(_tree.Result, "tree", named | settings, out, progress)
 
 
 def sweep(

@@ -7,9 +7,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from lmtool.api.running import RunLike, call, model_of
+from lmtool.commands.surprisal import Surprisals
 from lmtool.config.rules import require_flags
 from lmtool.errors import UserError
-from lmtool.results import Surprisals
 
 if TYPE_CHECKING:
     import pandas

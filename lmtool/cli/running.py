@@ -166,7 +166,10 @@ def run_command_of(
     with mistakes.explained(composition), of_paths():
         values = typed(own_part(settings), settings_of(request.verb), beside)
         session = Session(folder, request, choices_of(settings.hydra), **of_session)
-        return run_command(request.verb, values, session) if command is None else command(values, session)
+        result = run_command(request.verb, values, session) if command is None else command(values, session)
+        if isinstance(result, Result):
+            result.notes = session.notes
+        return result
 
 
 def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = None) -> int:

@@ -15,10 +15,10 @@ from lmtool.errors import printable
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
+from lmtool.results.summary import read_summary
 from lmtool.runs.hub import CARD
 from lmtool.runs.run import Run
-from lmtool.system.files import atomic_write, read_json
-from lmtool.system.schemas import RESULT
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import markdown
 
 HIDDEN = ("store_dir", "options", "device", "lr_range_limits", "lr_range_steps")  # settings that a card does not show
@@ -61,5 +61,5 @@ def _evaluations(run: Run) -> Iterator[tuple[Path, Kind]]:
     """Yield the folders of a run's results: its own, and of its evaluations in it and where `lmtool eval` writes."""
     yield run.folder, Kind.run
     for scores in [*Path("outputs").glob(f"eval/*/{SCORES_FILE}"), *run.folder.glob(f"*/{SCORES_FILE}")]:
-        if read_json(scores.parent / "result.json", REMEDY, RESULT).get("run") == str(run.folder.resolve()):
+        if read_summary(scores.parent, REMEDY).result.get("run") == str(run.folder.resolve()):
             yield scores.parent, Kind.scores

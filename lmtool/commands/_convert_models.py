@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lmtool.commands._formats import format_of, write_model
 from lmtool.commands._members import evaluation_of, shares
-from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run, store_with_words
+from lmtool.commands._ngram_runs import load_ngram_model, prune, run_over, save_ngram_run, store_with_words
 from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
-from lmtool.config.settings import origins_of, plain_values
+from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
@@ -26,8 +27,8 @@ from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import checked_sums, renormalized
-from lmtool.results import Written
-from lmtool.runs.corpus import save_words, tokenizer_in
+from lmtool.results.base import Written
+from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
@@ -38,20 +39,49 @@ WEIGHT_BITS = (8, 16)  # of the weights of neural models
 PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
 
 
-def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Written:
-    """Make a run of an ARPA file over the words of a data set, or over those of the file.
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A member of a static mixture with its weight."""
 
-    Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
+    run: str
+    weight: float
+
+
+@dataclass(repr=False)
+class Converted(Written):
+    """The result of `convert`. run: whose model was made smaller, to a number of bytes. arpa: the file that was read.
+    members: of a mixture. parameters, ngrams: number of weights or n-grams, and of n-grams by order. Others are the
+    settings.
     """
+
+    run: Path | None = None
+    arpa: str | None = None
+    members: list[Share] | None = None
+    limit_vocabulary: str | None = None
+    renormalize: bool | None = None
+    prune_entropy: float | None = None
+    prune_to: Any = None
+    prune_method: str | None = None
+    quantize: int | None = None
+    parameters: int | None = None
+    ngrams: list[int] | None = None
+    bytes: int | None = None
+
+
+def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Converted:
+    """Make a run of an ARPA file over the words of a data set, or over those of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
         arpa = letters_of(arpa)
     data, store = store_with_words(settings.data, arpa.words, settings.store_dir, session, source)
     with Corpus.open(store) as corpus:
-        text = Text.of_corpus(data, corpus, {})
+        text, tokenizer = run_over(data, corpus), tokenizer_of(corpus)
         model = _smaller(settings, session, NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary))
-    about = save_ngram_run(session, plain_values(settings), text, model, {"arpa": source})
-    return Written(session.out, f"a run with the {about} of {source}", notes=session.notes)
+    parameters, ngrams = sum(model.table.sizes), model.table.sizes
+    about = f"a run with the {parameters:,} n-grams of {source}"
+    result = Converted(session.out, about, arpa=source, parameters=parameters, ngrams=ngrams)
+    save_ngram_run(session, plain_values(settings), text, tokenizer, model, result)
+    return result
 
 
 def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) -> NgramModel:
@@ -71,18 +101,18 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
     return small
 
 
-def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Written:
+def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Converted:
     """Write a model, made smaller as the settings say, to the file to=."""
     to, small = str(settings.to), _smaller(settings, session, model)
     return written(to, write_model(small, Path(to), format_of(to), session, settings.symbol_table), session)
 
 
-def written(to: str, about: str, session: Session) -> Written:
+def written(to: str, about: str, session: Session) -> Converted:
     session.say(f"wrote {to}: {about}")
-    return Written(Path(to), about, notes=session.notes)
+    return Converted(Path(to), about)
 
 
-def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Written:
+def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Converted:
     """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
 
     Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
@@ -121,16 +151,16 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Wr
             save_tree(network.output.tree, session.out / TREE)
         name, parameters = CHECKPOINT, network.parameter_count
     size = (session.out / name).stat().st_size
-    result = {"run": str(source.folder), **changes, "parameters": parameters, "bytes": size}
-    write_json(session.out / "result.json", result)
-    save_words(session.out, vocabulary, tokenizer_in(source.folder))
-    former = {name: None for name in PRUNING if pruned and name in source.config}
-    replace(source, folder=session.out, config=source.config | former | changes).save()
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in changes.items())
     about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
+    result = Converted(session.out, about, run=source.folder, parameters=parameters, bytes=size, **changes)
+    write_json(session.out / "result.json", result.as_json())
+    save_words(session.out, vocabulary, tokenizer_in(source.folder))
+    former = {name: None for name in PRUNING if pruned and name in source.config}
+    replace(source, folder=session.out, config=source.config | former | changes).save()
     session.say(f"{about}\nrun={session.out}")
-    return Written(session.out, about, notes=session.notes)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +173,8 @@ class _Member:
     run: Run | None
 
 
-def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Written:
-    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run.
-
-    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
-    not a linear one.
-    """
+def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) -> Converted:
+    """Mix the n-gram models of runs and ARPA files into one, made smaller as set, into a file or a run."""
     settings = replace(settings, weights=shares(settings.weights, session))
     alone = len(runs) == 1
     if settings.weights is None and not alone:
@@ -170,25 +196,29 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     vocabularies = [member.model.vocabulary for member in members]
     one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
     vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
-    models = [member.model for member in members]
     made = [Run.open(Path(name)) for name in runs if (Path(name) / "run.json").is_file()]
     union = settings.vocabulary is not None or any(run.mixture.get("vocabulary") == UNION for run in made)
     if union:
         session.note(*union_note({member.name: member.model.vocabulary for member in members}, vocabulary))
-    if settings.to is not None:
-        return write_smaller(
-            settings, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary), session
-        )
-    text, vocabulary = _text(settings, members, vocabulary, session, one_vocabulary)
-    model = _smaller(settings, session, NgramModel(mix_static(models, weights, vocabulary, union=union), vocabulary))
+    text, tokenizer = None, None
+    if settings.to is None:
+        text, tokenizer, vocabulary = _text(settings, members, vocabulary, session, one_vocabulary)
+    table = mix_static([member.model for member in members], weights, vocabulary, union=union)
+    model = NgramModel(table, vocabulary)
+    if text is None:
+        return write_smaller(settings, model, session)
     fits = [run.fitted_on for run in (*made, *(member.run for member in members)) if run is not None]
     for name in runs:
         if evaluation_of(Path(name)).get("models"):  # a mixture of scores, of a split or of another text
             scores = TokenScores.open(Path(name) / SCORES_FILE)
             fits += [{key: list(scores.fitted)} for key in (scores.split, text_key(scores.tokens.fingerprint))]
-    mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
-    about = save_ngram_run(session, plain_values(settings), text, model, mixed, *fits)
-    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", notes=session.notes)
+    small = _smaller(settings, session, model)
+    parameters, ngrams = sum(small.table.sizes), small.table.sizes
+    about = f"a run with {parameters:,} n-grams, mixed from {len(members)} models"
+    mixed = [Share(member.name, member.weight) for member in members]
+    result = Converted(session.out, about, members=mixed, parameters=parameters, ngrams=ngrams)
+    save_ngram_run(session, plain_values(settings), text, tokenizer, small, result, *fits)
+    return result
 
 
 def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
@@ -229,19 +259,19 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
 
 def _text(
     settings: ConversionConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
-) -> tuple[Text, Vocabulary]:
-    """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
-    of the first run, with the words of all members.
+) -> tuple[Run, str | None, Vocabulary]:
+    """Return the run whose text the new one is evaluated on, its tokenizer and its vocabulary: of data= if the command
+    line names it, else of the first run, with the words of all members.
     """
     chosen = bool(session.request.given("data"))
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
         raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")
     if not chosen and one_vocabulary and first is not None:
-        return Text.of_run(first), vocabulary
+        return first, tokenizer_in(first.folder), vocabulary
     data = settings.data if chosen or first is None else first.settings("data")
     data, store = store_with_words(data, vocabulary.words, settings.store_dir, session, "the members")
     with Corpus.open(store) as corpus:
         if vocabulary.eos is not None and corpus.vocabulary.eos is None:
             raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
-        return Text.of_corpus(data, corpus, origins_of({"data": plain_values(data)})), corpus.vocabulary
+        return run_over(data, corpus), tokenizer_of(corpus), corpus.vocabulary

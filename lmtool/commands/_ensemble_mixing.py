@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,13 +19,14 @@ from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
 from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
 from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
+from lmtool.results.runs import Member
 from lmtool.runs.corpus import save_words, tokenizer_of
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
 from lmtool.session import Session
 
 
-def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
-    """Mix the models of runs and ARPA files into a run; return also the further entries of result.json."""
+def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
+    """Mix the models of runs and ARPA files into a run."""
     out = session.out
     members = {str(Path(name)): Run.open(Path(name)) for name in settings.runs if not Path(name).is_file()}
     first = next(iter(members.values()), None)
@@ -39,9 +39,9 @@ def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[
         questions_only = settings.fit_on is FitOn.cloze or only_questions(corpus, settings.split)
         text = None if questions_only else corpus.split(settings.split)
         tokens = None if text is None else tokens_of(text, corpus.vocabulary)
-        start, seconds = time.perf_counter(), 0.0
+        start = time.perf_counter()
         log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
-        seconds += time.perf_counter() - start
+        seconds = time.perf_counter() - start
         on_fit_split = np.stack(log_probs) if log_probs and settings.fit_split == settings.split else None
         fitted = fit_mixture(settings, models, corpus, on_fit_split, session.say, progress=session.progress)
         if questions_only and corpus.cloze(settings.split) is None:
@@ -58,7 +58,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, settings.split, out, session.say, session.note)
         if text is None or tokens is None:
-            evaluation = Evaluation(str(out), settings.split, mixture.normalized, cloze=cloze)
+            evaluation = Evaluation(str(out), settings.split, cloze=cloze, normalized=mixture.normalized)
         else:
             start = time.perf_counter()
             log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
@@ -82,25 +82,28 @@ def mix_runs(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[
         fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
         started_in=os.getcwd() if first is None else first.started_in,
     ).save()
-    extra = {"method": settings.method.value, **fitted.result}
-    if settings.vocabulary is not None:
-        extra |= {"vocabulary": UNION, "words": len(corpus.vocabulary) - 1}
     names = [str(Path(name)) for name in settings.runs]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if settings.cache is not None:
         names, perplexities = [*names, f"cache={settings.cache.value}"], [*perplexities, None]
     if evaluation.dynamic:
         session.note(DYNAMIC)
-    mixed = names, fitted.weights.tolist(), perplexities, evaluation
-    return MixedRun(*mixed, folder=out, store_dir=settings.store_dir, notes=session.notes), extra
+    weights, union = fitted.weights.tolist(), settings.vocabulary is not None
+    return MixedRun(
+        folder=out,
+        store_dir=settings.store_dir,
+        members=list(map(Member, names, weights, perplexities)),
+        weights=weights,
+        evaluation=evaluation,
+        method=settings.method.value,
+        vocabulary=UNION if union else None,
+        words=len(corpus.vocabulary) - 1 if union else None,
+        **fitted.result,
+    )
 
 
-def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
-    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5; return also the further entries
-    of result.json.
-
-    Raises UserError for what needs more than scores: other methods, caches, weights from another split.
-    """
+def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
+    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5."""
     if settings.method is not MixMethod.linear or settings.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if settings.weights is None and settings.fit_split != settings.split:
@@ -109,29 +112,31 @@ def mix_scores(settings: MixtureConfig, session: Session) -> tuple[MixedRun, dic
             f"fit them on it with fit_split={settings.split}"
         )
     start = time.perf_counter()
-    members, _ = scores_of(settings, session)
-    models = [model_behind(Path(name)) for name in settings.runs]
-    log_prob = np.stack([member.scores.log_prob for member in members])
-    weights, extra = np.array(settings.weights), dict[str, Any]()
-    if settings.weights is None:
+    scores, _ = scores_of(settings, session)
+    log_prob = np.stack([each.log_prob for each in scores])
+    models, record = [model_behind(Path(name)) for name in settings.runs], None
+    if settings.weights is not None:
+        weights, own = np.array(settings.weights), []
+    else:
         fit = fit_weights(log_prob)
-        record = fit_record(settings, fit) | {"split": members[0].scores.split}
-        weights, extra = fit.weights, {"fit": record}
+        record = fit_record(settings, fit) | {"split": scores[0].split}
+        weights, own = fit.weights, ["weights"]
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
-    first, *others = [member.scores for member in members]
-    own = ["weights"] if settings.weights is None else []
-    fits = {"the mixture": own} | {member.name: list(member.scores.fitted) for member in members}
-    session.note(*fitted_note(fits, first.split))
-    scores = first.mixed(mix(log_prob, weights), others, own)
-    scores.save(session.out / SCORES_FILE)
+    by_name = list(zip(settings.runs, scores, strict=True))
+    fits = {"the mixture": own} | {name: list(each.fitted) for name, each in by_name}
+    session.note(*fitted_note(fits, scores[0].split))
+    mixed = scores[0].mixed(mix(log_prob, weights), scores[1:], own)
+    mixed.save(session.out / SCORES_FILE)
     one_model = f"; if all are n-gram models, lmtool convert 'runs=[{session.out}]' makes one of them"
     session.note(
         "a mixture of scores is not a run; its scores.h5 can be compared and mixed" + (one_model if all(models) else "")
     )
-    session.note(*[f"{member.name}: {DYNAMIC}" for member in members if member.scores.dynamic])
-    unknown = [member.name for member in members if member.scores.normalized is None]
-    session.note(*[f"{name}: {SUM_UNKNOWN}" for name in unknown])
-    evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
-    perplexities: list[float | None] = [perplexity(member.scores.log_prob) for member in members]
-    weighted = settings.runs, weights.tolist(), perplexities, evaluation, unknown
-    return MixedRun(*weighted, folder=session.out, notes=session.notes), extra | {"models": models}
+    session.note(*[f"{name}: {DYNAMIC}" for name, each in by_name if each.dynamic])
+    session.note(*[f"{name}: {SUM_UNKNOWN}" for name, each in by_name if each.normalized is None])
+    evaluation = Evaluation.of(str(session.out), mixed, seconds=time.perf_counter() - start)
+    members = [
+        Member(name, weight, perplexity(each.log_prob), each.normalized is None)
+        for (name, each), weight in zip(by_name, weights.tolist(), strict=True)
+    ]
+    of_scores = members, weights.tolist(), evaluation
+    return MixedRun(*of_scores, folder=session.out, fit=record, models=models)

@@ -1,4 +1,4 @@
-"""Evaluations: of a split of a run's data, of any text, of n-best lists."""
+"""Evaluations of a split of a run's data, and of any text."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
 from lmtool.data.split import Split
 from lmtool.data.standard_input import INPUT, standard_input
 from lmtool.data.text_files import text_files
-from lmtool.data.text_form import split_of_text
-from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
-from lmtool.evaluation import metrics, nbest
+from lmtool.evaluation import metrics
 from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import tokens_of
-from lmtool.language_model import LanguageModel
-from lmtool.ngram.models.ngram_model import NgramModel, evenly, quantized_notes
-from lmtool.results import Evaluation, Rescored
+from lmtool.ngram.models.ngram_model import evenly, quantized_notes
+from lmtool.results.scores import Evaluation
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run, fitted_note, fitted_on
 from lmtool.session import Session
-from lmtool.system.arrays import LN10, FloatArray
+from lmtool.system.arrays import FloatArray
 from lmtool.text_model import TextModel
 
 
@@ -45,12 +42,11 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
-            return Evaluation(run, name, model.normalized, cloze=cloze, notes=session.notes)
+            return Evaluation(run, name, cloze=cloze, normalized=model.normalized)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
-    return evaluate_split(
-        model, split, corpus.vocabulary, session, run=run, name=name, own=name, cloze=cloze, **_asked(settings)
-    )
+    loaded = TextModel(model, TextForm(corpus.vocabulary), run)
+    return evaluate_split(loaded, split, session, name, own=name, cloze=cloze, **_asked(settings))
 
 
 def _asked(settings: EvaluationConfig) -> dict[str, Any]:
@@ -93,8 +89,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    model, words, asked = loaded.model, loaded.vocabulary, _asked(settings)
-    return evaluate_split(model, split, words, session, run=loaded.name, name=name, printed=printed, **asked)
+    return evaluate_split(loaded, split, session, name, printed=printed, **_asked(settings))
 
 
 def _print_blocks(
@@ -106,49 +101,42 @@ def _print_blocks(
     def parts() -> Iterator[Part]:
         nonlocal seconds
         for block in blocks:
-            split = metrics.with_unk_as_oov(
-                split_of_text([block], "-", loaded.form)[0], loaded.model, loaded.vocabulary
-            )
+            split, _ = split_of_text([block], "-", loaded.form)
+            split = metrics.with_unk_as_oov(split, loaded.model, loaded.vocabulary)
             start = time.perf_counter()
             scores.append(loaded.model.score_text(split) if split.tokens else np.empty(0))
             seconds += time.perf_counter() - start
             read.append(block)
-            yield _detail(loaded.model, split, scores[-1], loaded.vocabulary)
+            yield _detail(loaded, split, scores[-1])
 
     for line in detail_lines(parts(), sentences=True, name="-"):
         session.say(line)
     return read, (np.concatenate(scores), seconds)
 
 
-def _dynamic_scores(
-    settings: EvaluationConfig, model: LanguageModel, split: Split, run: str, progress: bool
-) -> FloatArray:
-    """Return log p of each token by dynamic evaluation. run: the model's folder. Raises UserError for other models than
-    networks.
-    """
+def _dynamic_scores(settings: EvaluationConfig, loaded: TextModel, split: Split, *, progress: bool) -> FloatArray:
+    """Return log p of each token by dynamic evaluation."""
     from lmtool.neural.dynamic import score_dynamically
     from lmtool.neural.model import NeuralModel
 
-    if not isinstance(model, NeuralModel):
+    if not isinstance(loaded.model, NeuralModel):
         raise UserError(
-            f"dynamic=true: {run} is not a single network with weights to train; of a mixture, evaluate each network "
-            "with dynamic=true, and mix these scores by lmtool ensemble"
+            f"dynamic=true: {loaded.name} is not a single network with weights to train; of a mixture, evaluate each "
+            "network with dynamic=true, and mix these scores by lmtool ensemble"
         )
     train, segment, lr, decay = None, settings.dynamic_segment, settings.dynamic_lr, settings.dynamic_decay
     if settings.dynamic_rule == "rms":
-        with open_run_corpus(Run.open(Path(run)), settings.store_dir, progress=progress) as corpus:
+        with open_run_corpus(Run.open(Path(loaded.name)), settings.store_dir, progress=progress) as corpus:
             train = corpus.split("train")
-    return score_dynamically(model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
+    return score_dynamically(loaded.model, split, train, segment=segment, lr=lr, decay=decay, progress=progress)
 
 
 def evaluate_split(
-    model: LanguageModel,
+    loaded: TextModel,
     split: Split,
-    vocabulary: Vocabulary,
     session: Session,
-    *,
-    run: str,
     name: str,
+    *,
     own: str | None = None,
     accuracy: bool = False,
     unnormalized: bool = False,
@@ -159,21 +147,21 @@ def evaluate_split(
 ) -> Evaluation:
     """Score text with a model.
 
-    run, name: of the model and the text, for the report. own: the split of the run's data that it is, if any. accuracy,
-    unnormalized, detail: as in EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic
-    evaluation; None for the model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
-    Raises UserError for unnormalized scores of a model that has none.
+    name: of the text. own: the split of the run's data that it is, if any. accuracy, unnormalized, detail: as in
+    EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic evaluation; None for the
+    model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
     """
+    model, vocabulary, run, progress = loaded.model, loaded.vocabulary, loaded.name, session.progress
     split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
     if printed is not None:
         log_prob = printed[0]
     elif dynamic is not None:
-        log_prob = _dynamic_scores(dynamic, model, split, run, session.progress)
+        log_prob = _dynamic_scores(dynamic, loaded, split, progress=progress)
     elif unnormalized:
-        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
+        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=progress)
     else:
-        log_prob = model.score_text(split, progress=session.progress)
+        log_prob = model.score_text(split, progress=progress)
     seconds = time.perf_counter() - start if printed is None else printed[1]
     across = metrics.reads_across(model, split)
     if across is False:
@@ -189,11 +177,10 @@ def evaluate_split(
         run,
         replace(scores, normalized=normalized, dynamic=learns),
         seconds=seconds,
-        accuracy=metrics.split_accuracy(model, split, progress=session.progress) if accuracy else None,
+        accuracy=metrics.split_accuracy(model, split, progress=progress) if accuracy else None,
         cloze=cloze,
         log_z=metrics.log_z(model, split) if dynamic is None else None,
         across_sentences=across,
-        notes=session.notes,
     )
     if evaluation.dynamic:
         session.note(metrics.DYNAMIC)
@@ -205,72 +192,13 @@ def evaluate_split(
     if split.tokens:
         session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
     if detail and printed is None:
-        part, sentences = _detail(model, split, log_prob, vocabulary), vocabulary.eos is not None
-        for line in detail_lines([part], sentences=sentences, name=name):
+        for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.eos is not None, name=name):
             session.say(line)
     return evaluation
 
 
-def _detail(model: LanguageModel, split: Split, log_prob: FloatArray, vocabulary: Vocabulary) -> Part:
+def _detail(loaded: TextModel, split: Split, log_prob: FloatArray) -> Part:
     """Return a text for SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
-    matched = None
-    if model.context_classes is not None:
-        matched = model.map_text(model.matched_lengths, split)
-    return tokens_of(split, vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets
-
-
-def rescore(settings: EvaluationConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
-    """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
-
-    Raises UserError for a dynamic model, and for lists that cannot be read.
-    """
-    if loaded.dynamic:
-        raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
-    lists = nbest.read_nbest(nbest_file, settings.nbest_costs)
-    references = (
-        nbest.read_references(settings.nbest_reference, lists) if settings.nbest_reference is not None else None
-    )
-    start = time.perf_counter()
-    log_prob = nbest.hypothesis_log_prob(lists, loaded.score)
-    seconds = time.perf_counter() - start
-    if zeros := int(np.isneginf(log_prob).sum()):
-        log10, model = -100.0 if settings.unk_log10 is None else settings.unk_log10, loaded.model
-        if isinstance(model, NgramModel):
-            loaded = replace(loaded, model=model.with_floor(log10 * LN10))
-        log_prob = nbest.hypothesis_log_prob(lists, loaded.score, log10 * LN10)
-        session.note(
-            f"{zeros:,} of {len(log_prob):,} hypotheses have words to which {loaded.name} gives probability 0, e.g. "
-            f"outside its vocabulary: each has log10 p = {log10:g} (unk_log10=) before back-off weights"
-        )
-    rates: dict[str, float] = {}
-    sizes = np.array([len(split_words(text)) for text in lists.texts])
-    given, weight, tuned = settings.nbest_word_penalty, settings.nbest_weight, False
-    penalty = None if given == "tuned" else float(given or 0)
-    if references is not None:
-        of_list = np.repeat(np.arange(len(references)), np.diff(lists.offsets))
-        errors = np.array(
-            [nbest.word_errors(w, references[k]) for w, k in zip(lists.texts, of_list.tolist(), strict=True)]
-        )
-        tuned = weight is None or penalty is None
-        weight, penalty = nbest.tuned_weights(lists.total, log_prob, sizes, errors, lists.offsets, weight, penalty)
-        reference_words = sum(len(split_words(line)) for line in references)
-        if reference_words == 0:
-            raise UserError(f"{settings.nbest_reference} has no words: give the right transcriptions")
-        both = (lists.total - penalty * sizes, weight), (lists.total, 0.0)
-        new, old = (errors[nbest.chosen(total, log_prob, lists.offsets, by)].sum() for total, by in both)
-        best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
-        names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
-        rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
-    weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
-    files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
-    figures: dict[str, Any] = {"lists": len(lists.lists), "hypotheses": len(lists.texts), "weight": weight}
-    figures |= rates | ({} if given is None else {"word_penalty": penalty})
-    result = {"nbest": nbest_file, "seconds": seconds} | ({"tuned": True} if tuned else {}) | figures
-    result |= {"reference_words": reference_words} if rates else {}
-    rescored = Rescored(run=loaded.name, tuned=tuned, files=list(files), notes=session.notes, **figures)
-    session.finish(result, f"{rescored.heading()}\n{rescored.lines()}")
-    if rescored.tuned:
-        used = f"nbest_weight={weight:.6g}" + ("" if given is None else f" nbest_word_penalty={penalty:.6g}")
-        session.note(f"tuned on these lists themselves; for other lists, use {used}")
-    session.say(f"wrote {', '.join(str(path) for path in files)}")
-    return rescored
+    model = loaded.model
+    matched = None if model.context_classes is None else model.map_text(model.matched_lengths, split)
+    return tokens_of(split, loaded.vocabulary), log_prob, matched, split.as_stream(model.across_sentences).offsets

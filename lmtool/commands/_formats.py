@@ -32,31 +32,23 @@ from lmtool.text_model import TextModel
 GOOGLE = "counts in a folder"
 FST = "G in OpenFst's text format"
 OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models
+PACKABLE = {".arpa": "ARPA", ".lm": "ARPA", ".tsv": "counts in text"}  # also compressed
+FORMATS = {
+    **PACKABLE,
+    **{".fst.txt": FST, ".txt": "word2vec text", ".vec": "word2vec text", ".bin": "word2vec binary"},
+    **{".parquet": "counts in Parquet", ".safetensors": "safetensors"},
+}
 
 
 def format_of(name: str) -> str:
-    """Return the format of a file or folder by its name. Raises UserError for an unknown suffix."""
+    """Return the format of a file or folder by its name."""
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
     path = PurePosixPath(name)
-    packed, plain = path.suffix in PACKED, path.with_suffix("") if path.suffix in PACKED else path
-    match plain.suffixes[-2:]:
-        case [*_, ".arpa" | ".lm"]:
-            return "ARPA"
-        case [*_, ".tsv"]:
-            return "counts in text"
-        case _ if packed:
-            pass
-        case [*_, ".fst", ".txt"]:
-            return FST
-        case [*_, ".txt" | ".vec"]:
-            return "word2vec text"
-        case [*_, ".bin"]:
-            return "word2vec binary"
-        case [*_, ".parquet"]:
-            return "counts in Parquet"
-        case [*_, ".safetensors"]:
-            return "safetensors"
+    known, path = (PACKABLE, path.with_suffix("")) if path.suffix in PACKED else (FORMATS, path)
+    for suffix in ("".join(path.suffixes[-2:]), path.suffix):
+        if suffix in known:
+            return known[suffix]
     raise UserError(
         f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv, "
         ".parquet or FOLDER/; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
@@ -65,7 +57,7 @@ def format_of(name: str) -> str:
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
     """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
-    by order for result.json. Raises UserError if the run has no n-grams.
+    by order for result.json.
     """
     if form in OF_COUNTS:
         sizes = _write_counts(run, store_dir, to, form, session)
@@ -99,10 +91,7 @@ def _in_words(sizes: list[int]) -> str:
 
 
 def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
-    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order.
-
-    Raises UserError if the model has no counts, or their text has changed.
-    """
+    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order."""
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
         raise UserError(f"{run.folder} is not a run of a count-based model: only these have counts")
@@ -161,7 +150,7 @@ def write_vectors(words: Sequence[str], vectors: npt.NDArray[np.float32], path: 
 
     A line `W D`; then for each word, as `writable` writes it, a line: the word and its D numbers, separated by spaces,
     of nine digits, which identify every float32; in the binary format the word, a space, and its numbers as
-    little-endian float32. Raises UserError if the file cannot be written.
+    little-endian float32.
     """
     form = " %.9g" * vectors.shape[1]
     with atomic_write(path) as temporary, temporary.open("wb") as file:

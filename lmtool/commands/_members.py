@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,72 +22,43 @@ from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
+from lmtool.results.summary import read_summary
 from lmtool.runs.corpus import open_run_corpus, tokenizer_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
 from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
 from lmtool.session import Session
-from lmtool.system.files import read_json
-from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import cell_text
 
 PER_WORD = "compare the perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A model's scores of a text. name: as in runs=."""
-
-    name: str
-    scores: TokenScores
-
-    @property
-    def label(self) -> str:
-        """The name, and what is special about the scores, for a table."""
-        unknown = ", sum unknown" if self.scores.normalized is None else ""
-        return self.name + ", dynamic" * self.scores.dynamic + unknown
-
-    @property
-    def zeros(self) -> int:
-        """The number of tokens of probability 0."""
-        return int(np.isneginf(self.scores.log_prob).sum())
-
-
-def scores_of(settings: MembersConfig, session: Session) -> tuple[list[Member], Tokens]:
-    """Return the scores of all members for the same tokens, and these tokens; runs are scored on text= or `split`.
-
-    Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
-    """
+def scores_of(settings: MembersConfig, session: Session) -> tuple[list[TokenScores], Tokens]:
+    """Return the scores of the same tokens by each member, and these tokens; runs are scored on text= or `split`."""
     names = settings.runs
     require_one_unit(names, settings.text)
     if settings.text is not None:
         corpus, models = open_members(settings, set(), ExitStack(), session)
         text = corpus.split(settings.text)
         tokens = tokens_of(text, corpus.vocabulary)
-        of_models = [
-            scores_by(
-                model, text, tokens, settings.text, fitted_on(Path(name), None, tokens.fingerprint), session.progress
-            )
-            for name, model in zip(names, models, strict=True)
-        ]
-        return list(map(Member, names, of_models)), tokens
-    found = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
-    scored = {name: scores for name, scores in found.items() if scores is not None}
+        found = []
+        for name, model in zip(names, models, strict=True):
+            fitted = fitted_on(Path(name), None, tokens.fingerprint)
+            found.append(scores_by(model, text, tokens, settings.text, fitted, session.progress))
+        return found, tokens
+    own = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
+    scored = {name: scores for name, scores in own.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
     if scored:
         first = next(iter(scored))
-        tokens = scored[first].tokens
+        tokens, read = scored[first].tokens, scored[first].split
         for name, scores in scored.items():
             _require_same(first, tokens, name, scores.tokens)
     else:
-        tokens = tokens_of_file(next(iter(others.values())))
-    read = scored[first].split if scored else f"the text of {names[0]}"
-    members = [
-        Member(name, scored[name])
-        if name in scored
-        else Member(name, TokenScores(aligned(others[name], tokens), tokens, read, others[name].normalized))
-        for name in names
-    ]
-    return members, tokens
+        tokens, read = tokens_of_file(next(iter(others.values()))), f"the text of {names[0]}"
+    scored |= {
+        name: TokenScores(aligned(scores, tokens), tokens, read, scores.normalized) for name, scores in others.items()
+    }
+    return [scored[name] for name in names], tokens
 
 
 def open_members(
@@ -96,8 +67,7 @@ def open_members(
     """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
     It is that of the first run, open until `stack` closes, or has text= as its only split, over the words of the models
-    or their union. used: the splits that are fitted on and scored. Raises UserError if words differ without
-    vocabulary=union, if another run has other text in a split that is used, and if their rules for words differ.
+    or their union. used: the splits that are fitted on and scored.
     """
     names, union, corpus = settings.runs, settings.vocabulary is not None, None
     runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]
@@ -181,17 +151,17 @@ def _scores_of_lmtool(name: str, settings: MembersConfig, progress: bool) -> Tok
 
 def evaluation_of(path: Path) -> dict[str, Any]:
     """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
-    file = (path if path.is_dir() else path.parent) / "result.json"
-    return dict(read_json(file, "evaluate the run again", RESULT)) if file.is_file() else {}
+    folder = path if path.is_dir() else path.parent
+    return read_summary(folder, "evaluate the run again").result if (folder / "result.json").is_file() else {}
 
 
 def model_behind(path: Path) -> str | None:
     """Return the run folder or ARPA file that gave the scores of a folder or scores.h5, or the folder of a mixture of
     scores; None if it is not known, as for files of other tools.
     """
-    folder, known = path if path.is_dir() else path.parent, evaluation_of(path)
     if path.is_file() and path.suffix != ".h5":
         return None
+    folder, known = path if path.is_dir() else path.parent, evaluation_of(path)
     if (folder / "run.json").is_file() or "models" in known:
         return str(folder.resolve())
     evaluated = known.get("run")

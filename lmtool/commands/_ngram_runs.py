@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.rules import ngrams_to_keep
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import origins_of, plain_values
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
@@ -20,68 +19,51 @@ from lmtool.errors import UserError
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.results import sizes_text
-from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
+from lmtool.results.base import Result, sizes_text
+from lmtool.runs.corpus import save_words
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Fits, Run, all_fitted
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The text that a run of an n-gram model is evaluated on: the plain values of its data, and its store.
-
-    origins, started_in: as in Run. tokenizer: of text in pieces of words, as JSON.
-    """
-
-    data: dict[str, Any]
-    store: str
-    fingerprint: str
-    origins: dict[str, str] = field(default_factory=dict)
-    tokenizer: str | None = None
-    started_in: str = field(default_factory=os.getcwd)
-
-    @classmethod
-    def of_run(cls, run: Run) -> Text:
-        """Return the text of another run."""
-        origins = {group: place for group, place in run.origins.items() if group in ("data", "segmenter")}
-        return cls(
-            run.config["data"], run.store, run.store_fingerprint, origins, tokenizer_in(run.folder), run.started_in
-        )
-
-    @classmethod
-    def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
-        """Return the text of an open store."""
-        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokenizer_of(corpus))
+def run_over(data: DataConfig, corpus: Corpus) -> Run:
+    """Return a run without a model over an open store, as the text of `save_ngram_run`."""
+    plain, store = plain_values(data), absolute(corpus.path)
+    return Run(Path(), "train", {"data": plain}, store, corpus.fingerprint, "", origins=origins_of({"data": plain}))
 
 
 def save_ngram_run(
-    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any], *fits: Fits
-) -> str:
-    """Write an n-gram model as a run into the session's folder, its run.json last; return its size in words.
+    session: Session,
+    settings: dict[str, Any],
+    text: Run,
+    tokenizer: str | None,
+    model: NgramModel,
+    result: Result,
+    *fits: Fits,
+) -> None:
+    """Write an n-gram model as a run into the session's folder, its run.json last.
 
-    settings: of the verb, in plain values. result: entries of result.json besides the number of n-grams. fits: what
-    was fitted in the models from which it is made, as in Run.fitted_on.
+    settings: of the verb, in plain values. text: the run whose text the new one is evaluated on. tokenizer: of text in
+    pieces of words, as JSON. fits: what was fitted in the models from which it is made, as in
+    Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
     session.begin_writing()
     model.save(out / NGRAM_FILE)
-    save_words(out, model.vocabulary, text.tokenizer)
-    write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})
-    Run(
+    save_words(out, model.vocabulary, tokenizer)
+    write_json(out / "result.json", result.as_json())
+    about = {"data": text.config["data"], "model": {"kind": "ngram", "order": model.table.order}}
+    replace(
+        text,
         folder=out,
-        kind="train",
-        config=settings | {"data": text.data, "model": {"kind": "ngram", "order": model.table.order}},
-        store=text.store,
-        store_fingerprint=text.fingerprint,
+        config=settings | about,
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
-        origins=text.origins,
+        choices={},
+        origins={group: place for group, place in text.origins.items() if group in ("data", "segmenter")},
         fitted_on=all_fitted(*fits),
-        started_in=text.started_in,
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
-    return f"{sum(sizes):,} n-grams"
 
 
 def load_ngram_model(run: Run, vocabulary: Vocabulary | None, refusal: str) -> NgramModel:
@@ -102,7 +84,7 @@ def store_with_words(
     """Return the store of a data set with `words` as its vocabulary, and the settings that make it.
 
     words: may include `<s>`, `</s>` and `<unk>`; written into the session's folder if the data set has other words.
-    what: the owner of the words, for messages. Raises UserError if the data set cannot change its words.
+    what: the owner of the words, for messages.
     """
     prepared = preprocess(data, store_dir, progress=session.progress)
     with Corpus(prepared) as corpus:
@@ -135,8 +117,7 @@ def prune(
     """Prune a table by an entropy threshold, or to a number or share of n-grams; return it unchanged if neither is set.
 
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
-    prune by entropy. Raises UserError if the wanted size is below the number of 1-grams, and for a table that is
-    quantized or does not give probabilities.
+    prune by entropy.
     """
     if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalized):
         name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)

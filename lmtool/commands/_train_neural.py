@@ -180,17 +180,22 @@ def _run(
                     "other processes needed the cores: some steps used fewer threads, so sums round differently than "
                     "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
                 )
-            result = asdict(trained) | {"seconds": time.perf_counter() - start, "options": session.choices}
-            result["tied"] = is_tied(model, output)
+            run = TrainedRun(
+                folder=out,
+                store_dir=settings.store_dir,
+                seconds=time.perf_counter() - start,
+                options=session.choices,
+                tied=is_tied(model, output),
+                across_sentences=model.across_sentences or None,
+                **asdict(trained),
+            )
             if processes.first:
-                if model.across_sentences:
-                    result["across_sentences"] = True
+                if run.across_sentences:
                     session.say("valid was read as train was: contexts across sentences")
-                _save(result, settings, values, corpus, session)
+                _save(run, settings, values, corpus, session)
                 if trackers.running and can_plot():
                     _give_pictures(trackers, out, settings, session)
-                trackers.end(result)
-    run = TrainedRun.of(out, result, settings.store_dir, session.notes)
+                trackers.end(run.as_json())
     if processes.first:
         session.say(run.line())
     return run
@@ -251,13 +256,13 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
 
 
 def _save(
-    result: dict[str, Any], settings: NetworkTrainingConfig, values: dict[str, Any], corpus: Corpus, session: Session
+    result: TrainedRun, settings: NetworkTrainingConfig, values: dict[str, Any], corpus: Corpus, session: Session
 ) -> None:
     out, output = session.out, settings.output
     assert output is not None, "_run has checked it"
     if settings.resume is not None and (out / "result.json").exists():
-        result["seconds"] += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
-    write_json(out / "result.json", result)
+        result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
+    write_json(out / "result.json", result.as_json())
     save_trained(out, values, session.choices, corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
@@ -267,9 +272,7 @@ def _save(
         title = f"{model_name(Run.open(out))}, data={settings.data.name}"
         history = read_history(out / METRICS, output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
-    session.say(
-        f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
-    )
+    session.say(f"fast forms: {', '.join(result.forms)}" if result.forms else "computed by the plain formulas alone")
 
 
 def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfig, session: Session) -> None:
@@ -308,7 +311,7 @@ def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split:
     if len(test.rates) < 10:
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
     write_json(session.out / RATES, asdict(test))
-    result = RateTest(**asdict(test), notes=session.notes)
+    result = RateTest(**asdict(test))
     session.say(f"{result.table_text()}\n\n{result.heading()}; in {session.out / RATES}")
     if test.doubt:
         session.note(f"lr_range_limits={[low, high]}: {test.doubt}")

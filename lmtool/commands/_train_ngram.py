@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,8 @@ from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
-from lmtool.results import NOT_COMPARABLE, TrainedRun, sizes_text
+from lmtool.results.base import NOT_COMPARABLE, of_json, sizes_text
+from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
 from lmtool.runs.run import REMEDY, Run
@@ -51,17 +53,15 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         if finished:
             return _finished(settings, corpus, session)
         report_splits(corpus, session.say, session.note, session.warn)
-        result = _estimate(settings, model, whole, corpus, listed, session)
-        result |= {"seconds": time.perf_counter() - start, "options": session.choices}
-        write_json(out / "result.json", result)
+        trained = _estimate(settings, model, whole, corpus, listed, start, session)
+        write_json(out / "result.json", trained.as_json())
         save_trained(out, plain_values(settings), session.choices, corpus)
-    trained = TrainedRun.of(out, result, settings.store_dir, session.notes)
     session.say(trained.line())
     return trained
 
 
 def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -> TrainedRun:
-    """Return the run in the folder. Raises UserError if it was trained with other settings or on another store."""
+    """Return the run in the folder."""
     before, values = Run.open(session.out), plain_values(settings)
     path = session.out / "result.json"
     if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
@@ -77,15 +77,23 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
         raise UserError(
             f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
         )
-    return TrainedRun.of(session.out, read_json(path, REMEDY, TRAINED), settings.store_dir)
+    saved = read_json(path, REMEDY, TRAINED)
+    return of_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
 
 
 def _estimate(
-    settings: CountTrainingConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
-) -> dict[str, Any]:
-    """Choose the units, count, tune, estimate, prune, quantize, score valid; return the entries of result.json.
+    settings: CountTrainingConfig,
+    model: CountModelConfig,
+    whole: Corpus,
+    corpus: Corpus,
+    listed: Any,
+    began: float,
+    session: Session,
+) -> TrainedRun:
+    """Choose the units, count, tune, estimate, prune, quantize, and score valid.
 
-    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None. began: the
+    time at which the command did.
     """
     from lmtool.ngram.counting.counts import count_sources
     from lmtool.ngram.estimation.estimate import estimate
@@ -152,28 +160,34 @@ def _estimate(
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-    result, examples = merged, corpus.tokens("train")
+    examples, valid_perplexity = corpus.tokens("train"), math.nan
     if valid is not None:
         limit = None if storage.memory is None else storage.limit
-        result["valid_perplexity"] = perplexity(language_model.score_text(valid, memory_limit=limit))
+        valid_perplexity = perplexity(language_model.score_text(valid, memory_limit=limit))
     if not language_model.normalized:
-        result["normalized"] = False
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
-    return result | {
-        "parameters": sum(sizes),
-        "ngrams": sizes,
-        "examples": examples,
-        "examples_per_second": examples / (estimated - start),
-        "epochs": 1,
-        "counting_seconds": counted - chosen,
-        "estimation_seconds": estimated - counted,
-    }
+    return TrainedRun(
+        folder=session.out,
+        store_dir=settings.store_dir,
+        valid_perplexity=valid_perplexity,
+        parameters=sum(sizes),
+        ngrams=sizes,
+        examples=examples,
+        examples_per_second=examples / (estimated - start),
+        epochs=1,
+        seconds=time.perf_counter() - began,
+        options=session.choices,
+        normalized=language_model.normalized,
+        counting_seconds=counted - chosen,
+        estimation_seconds=estimated - counted,
+        **merged,
+    )
 
 
 def _tune(
     counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; return the weights of sources and discounts, if any, for result.json."""
+    """Tune the smoother on a split; return the weights of sources and discounts of a TrainedRun, if any."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
-from lmtool.results.base import TableResult
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.terminal import Cell
 
@@ -25,19 +25,27 @@ class Settings(VerbConfig):
     column: str | None = MISSING
 
 
+@dataclass(frozen=True)
+class Row:
+    """A property of the text."""
+
+    property: str
+    value: Cell
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(BaseResult):
     """The result of `check`: a row per property of the text. command: a command that trains on it. remarks: what to do
     about what was found.
     """
 
+    title = "text {0.text}: {0.command}"
+    listed = "properties"
+
     text: str
     command: str
     remarks: list[str]
-
-    def heading(self) -> str:
-        """Return the text and the command."""
-        return f"text {self.text}: {self.command}"
+    properties: list[Row]
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -58,7 +66,8 @@ def run(settings: Settings, session: Session) -> Result:
     files = text_files(settings.text, "text")
     for block in read_blocks(*files, column=settings.column, setting="column", tables=True, faults=faults):
         profile.add(block)
-    table: list[list[Cell]] = [["files", len(files)], ["records that are not text", faults.count], *profile.rows()]
+    rows = [Row("files", len(files)), Row("records that are not text", faults.count)]
+    rows += [Row(*each) for each in profile.rows()]
     remarks, fitting = _advice(profile)
     if faults.count:
         remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.of_first[0]}")
@@ -66,10 +75,8 @@ def run(settings: Settings, session: Session) -> Result:
     column = [f"data.column={settings.column}"] if settings.column else []
     words = ["data=text", f"data.train={settings.text}", *column, "data.split.valid=0.05", *fitting]
     command = f"lmtool train model=ngram {' '.join(dict.fromkeys(words))}"
-    about = {"text": settings.text, "command": command, "remarks": remarks}
-    result = Result(*about.values(), header=["property", "value"], table=table, notes=session.notes)  # type: ignore[arg-type]
-    shown = [result.table_text(), *(f"- {remark}" for remark in remarks), f"\n{command}"]
-    session.finish(about | {"properties": result.rows}, "\n".join(shown))
+    result = Result(settings.text, command, remarks, rows)
+    session.finish(result, "\n".join([result.table_text(), *(f"- {remark}" for remark in remarks), f"\n{command}"]))
     return result
 
 

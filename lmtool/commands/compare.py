@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Any
 
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
-from lmtool.results import SUM_UNKNOWN, Comparison
+from lmtool.results.base import SUM_UNKNOWN, UNSAVED, Table, as_json, table_of
+from lmtool.results.base import Result as BaseResult
+from lmtool.results.scores import Compared
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
-from lmtool.system.terminal import Cell, csv_text, markdown_table
+from lmtool.system.terminal import csv_text, markdown_table
 
-if TYPE_CHECKING:
-    from lmtool.commands._members import Member
-
-HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomization)", "block"]
-KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomization", "block"]
 MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6
 
 
@@ -31,7 +28,30 @@ class Settings(MembersConfig, ResamplingConfig):
             raise UserError(f"runs={self.runs}: name two or more that differ, e.g. runs=A,B")
 
 
-def run(settings: Settings, session: Session) -> Comparison:
+@dataclass(repr=False)
+class Result(BaseResult):
+    """The result of `compare`: one row per model, the first one without tests.
+
+    split, tokens: the scored text and its number of tokens. unit, units: of the blocks, and their number. resamples:
+    number of draws. resampled: the text and the resampling in one line.
+    """
+
+    title = "{0.resampled}"
+
+    split: str
+    tokens: int
+    unit: str
+    units: int
+    resamples: int
+    members: list[Compared]
+    resampled: str = field(metadata=UNSAVED)
+
+    def _table(self) -> Table:
+        header, lines = table_of(self.members)
+        return header, [[row.label, *line[1:]] for row, line in zip(self.members, lines, strict=True)]
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Compare models that scored the same tokens with the first of them.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -46,75 +66,71 @@ def run(settings: Settings, session: Session) -> Comparison:
     from lmtool.evaluation.metrics import perplexity
     from lmtool.evaluation.significance import MIN_BLOCKS, compare, resampled_units
 
-    members, tokens = scores_of(settings, session)
+    scores, tokens = scores_of(settings, session)
     offsets, block, size = resampled_units(tokens.offsets, settings.block)
-    log_prob = np.stack([member.scores.log_prob for member in members])
+    log_prob = np.stack([each.log_prob for each in scores])
     differences = compare(log_prob, offsets, resamples=settings.resamples, seed=settings.seed, block=block)
-    rows: list[list[Cell]] = []
-    for member, difference in zip(members, [None, *differences], strict=True):
-        row: list[Cell] = [member.label, perplexity(member.scores.log_prob)]
-        if difference is None:
-            row += [None] * 6
-        else:
-            row += [difference.perplexity, *(difference.interval or (None, None))]
-            row += [difference.p_bootstrap, difference.p_randomization, difference.block and difference.block * size]
-        rows.append(row)
+    rows = []
+    for name, of_text, tested in zip(settings.runs, scores, [None, *differences], strict=True):
+        values: list[Any] = [None] * 6
+        if tested is not None:
+            values = [tested.perplexity, *(tested.interval or (None, None)), tested.p_bootstrap, tested.p_randomization]
+            values.append(tested.block and tested.block * size)
+        fitted = list(of_text.fitted)
+        values += [of_text.dynamic, of_text.split, of_text.normalized, bool(fitted), fitted, of_text.across]
+        rows.append(Compared(name, perplexity(of_text.log_prob), *values))
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
-    lengths = sorted({difference.block * size for difference in differences if difference and difference.block})
-    spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1]))) if lengths else "1"
+    lengths = sorted({row.block for row in rows if row.block}) or [1]
+    spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
+    few = any(row.difference is not None and row.block is None for row in rows)
     drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
-    drawn = f"{settings.resamples:,} draws of {drawn}"
-    if few := any(difference and difference.block is None for difference in differences):
-        drawn = f"too few {unit} to tell"
-    texts = ", ".join(dict.fromkeys(member.scores.split for member in members))
+    drawn = f"too few {unit} to tell" if few else f"{settings.resamples:,} draws of {drawn}"
+    texts = ", ".join(dict.fromkeys(row.split for row in rows))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
-    resampled = f"{tokens.count:,} tokens{within}; {drawn}"
-    about = texts, tokens.count, f"{texts}: {resampled}"
-    comparison = Comparison(*about, header=HEADER, table=rows, notes=session.notes)
-    for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
+    resampled = f"{texts}: {tokens.count:,} tokens{within}; {drawn}"
+    about_text = rows[0].split, tokens.count, unit, units
+    result = Result(*about_text, settings.resamples, rows, resampled)
+    header, lines = result._table()
+    keys = list(as_json(rows[0]))[: len(header)]
+    for name, text in (
+        ("compare.csv", csv_text([keys, *lines])),
+        ("compare.md", f"{markdown_table(header, lines)}\n"),
+    ):
         with atomic_write(session.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    records = [
-        dict(zip(KEYS, row, strict=True))
-        | {"run": member.name, "dynamic": member.scores.dynamic}
-        | {"split": member.scores.split, "normalized": member.scores.normalized}
-        | {"fitted_on_this_text": bool(member.scores.fitted), "fitted": list(member.scores.fitted)}
-        | {"across_sentences": member.scores.across}
-        for member, row in zip(members, rows, strict=True)
-    ]
-    result = {"split": members[0].scores.split, "tokens": tokens.count, "unit": unit, "units": units}
-    result |= {"resamples": settings.resamples, "members": records}
-    session.finish(result, f"{comparison.heading()}\n{comparison.table_text()}")
+    session.finish(result, f"{result.heading()}\n{result.table_text()}")
     if few:
         session.note(
             f"too few {unit} to tell: an interval and p-values need {MIN_BLOCKS} blocks or more "
             f"(block={settings.block}, {units:,} {unit})"
         )
-    _note(members, rows, session)
-    return comparison
+    _note(rows, [int(np.isneginf(each.log_prob).sum()) for each in scores], session)
+    return result
 
 
-def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
-    """Note what makes some of the figures not comparable."""
+def _note(rows: list[Compared], zeros: list[int], session: Session) -> None:
+    """Note what makes some of the figures not comparable. zeros: for each its number of tokens of
+    probability 0."""
     from lmtool.evaluation.metrics import DYNAMIC
     from lmtool.runs.run import fitted_note
 
-    if len({member.scores.split for member in members}) > 1:
-        named = ", ".join(f"{member.name} on {member.scores.split}" for member in members)
-        session.note(f"the same tokens under several names: {named}")
-    for member, row in zip(members, rows, strict=True):
-        if not math.isfinite(float(str(row[1]))):
-            session.note(f"{member.name} gives {member.zeros:,} tokens probability 0: its perplexity is infinite")
-        if row[2] is not None and abs(float(str(row[2]))) < MIN_DIFFERENCE * float(str(row[1])):
-            session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
-        if member.scores.normalized is None:
-            session.note(f"{member.name}: {SUM_UNKNOWN}")
-        elif not member.scores.normalized:
-            session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
-        if member.scores.dynamic:
-            session.note(f"{member.name}: {DYNAMIC}")
-    session.note(*fitted_note({member.name: member.scores.fitted for member in members}, members[0].scores.split))
-    crossing, others = (", ".join(m.name for m in members if m.scores.across is across) for across in (True, False))
+    if len({row.split for row in rows}) > 1:
+        session.note(f"the same tokens under several names: {', '.join(f'{row.run} on {row.split}' for row in rows)}")
+    for row, of_zero in zip(rows, zeros, strict=True):
+        if not math.isfinite(row.perplexity):
+            session.note(f"{row.run} gives {of_zero:,} tokens probability 0: its perplexity is infinite")
+        if row.difference is not None and abs(row.difference) < MIN_DIFFERENCE * row.perplexity:
+            session.note(f"{row.run} and {rows[0].run} agree to the digits that such files have")
+        if row.normalized is None:
+            session.note(f"{row.run}: {SUM_UNKNOWN}")
+        elif not row.normalized:
+            session.note(f"{row.run} has scores that do not sum to one: not comparable with others")
+        if row.dynamic:
+            session.note(f"{row.run}: {DYNAMIC}")
+    session.note(*fitted_note({row.run: row.fitted for row in rows}, rows[0].split))
+    crossing, others = (
+        ", ".join(row.run for row in rows if row.across_sentences is across) for across in (True, False)
+    )
     if crossing and others:
         session.note(f"contexts cross sentences in {crossing}, and not in {others}")

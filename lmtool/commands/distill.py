@@ -45,12 +45,12 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
     import numpy as np
     import numpy.typing as npt
 
-    from lmtool.commands._ngram_runs import Text, load_ngram_model, prune, save_ngram_run
+    from lmtool.commands._ngram_runs import load_ngram_model, prune, save_ngram_run
     from lmtool.config.settings import plain_values
     from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.corpus import open_run_corpus, require_splits
+    from lmtool.runs.corpus import open_run_corpus, require_splits, tokenizer_in
     from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
     from lmtool.system.arrays import IntArray, in_chunks
@@ -105,10 +105,19 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
     seconds = time.perf_counter() - start
-    result: dict[str, Any] = {"valid_perplexity": valid_perplexity, "examples": tokens, "seconds": seconds}
-    result |= {"examples_per_second": tokens / seconds, "epochs": tokens / train.tokens, "options": session.choices}
-    fits = teacher_run.fitted_on, like_run.fitted_on
-    save_ngram_run(session, plain_values(settings), Text.of_run(like_run), model, result, *fits)
+    trained = results.TrainedRun(
+        folder=session.out,
+        valid_perplexity=valid_perplexity,
+        parameters=sum(model.table.sizes),
+        ngrams=model.table.sizes,
+        examples=tokens,
+        examples_per_second=tokens / seconds,
+        epochs=tokens / train.tokens,
+        seconds=seconds,
+        options=session.choices,
+        store_dir=settings.store_dir,
+    )
+    text, fits = (like_run, tokenizer_in(like_run.folder)), (teacher_run.fitted_on, like_run.fitted_on)
+    save_ngram_run(session, plain_values(settings), *text, model, trained, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
-    saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
-    return results.TrainedRun.of(session.out, saved, settings.store_dir, session.notes)
+    return trained

@@ -55,15 +55,9 @@ def run(settings: Settings, session: Session) -> results.MixedRun:
     require_one_unit(settings.runs, settings.text)
     if settings.method is MixMethod.linear:
         settings = replace(settings, weights=shares(settings.weights, session))
-    if settings.text is not None or all(is_run(name) or not Path(name).exists() for name in settings.runs):
-        mixed, extra = mix_runs(settings, session)
-    else:
-        mixed, extra = mix_scores(settings, session)
-    lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
-    members = [{"run": name, "weight": weight, "perplexity": value} for name, weight, value in lines]
-    evaluation = mixed.evaluation
-    result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
-    session.finish(result, f"{mixed.table_text()}\n\n{evaluation.lines()}")
-    if evaluation.normalized is False:
+    by_models = settings.text is not None or all(is_run(name) or not Path(name).exists() for name in settings.runs)
+    mixed = mix_runs(settings, session) if by_models else mix_scores(settings, session)
+    session.finish(mixed, f"{mixed.table_text()}\n\n{mixed.evaluation.table_text()}")
+    if mixed.evaluation.normalized is False:
         session.note(f"a member's scores do not sum to one, so that the mixture's do not: {results.NOT_COMPARABLE}")
     return mixed

@@ -9,7 +9,7 @@ from pathlib import Path
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Vectors, VerbConfig
 from lmtool.errors import UserError
-from lmtool.results import Written
+from lmtool.results.base import Written
 from lmtool.session import Session
 
 
@@ -44,7 +44,22 @@ class Settings(VerbConfig):
     language: str | None = setting(needs=("to=card",))
 
 
-def run(settings: Settings, session: Session) -> Written:
+@dataclass(repr=False)
+class Result(Written):
+    """The result of `export`. words, dimensions: of word vectors. ngrams: of an ARPA file and counts, by order.
+    parameters: of weights.
+    """
+
+    run: Path
+    to: Path
+    format: str
+    ngrams: list[int] | None = None
+    words: int | None = None
+    dimensions: int | None = None
+    parameters: int | None = None
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Write a run's model in the format that the file's suffix names.
 
     >>> from pathlib import Path
@@ -62,23 +77,25 @@ def run(settings: Settings, session: Session) -> Written:
         from lmtool.commands._card import write_card
 
         card = write_card(Run.open(folder), "hub:OWNER/NAME", settings.license, settings.language)
-        session.finish({"run": str(folder), "to": str(card), "format": "card"}, "", card)
-        return Written(card, "model card", notes=session.notes)
+        result = Result(card, "model card", folder, card, "card")
+        session.finish(result, "", card)
+        return result
     form = _formats.format_of(settings.to)
     if settings.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={settings.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
     if settings.dtype is not WeightType.float32 and form != "safetensors":
         raise UserError(f"dtype={settings.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
     if form in _formats.OF_MODELS + _formats.OF_COUNTS:
-        about, result = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
+        about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
 
         loaded = load(folder, "cpu")
         if form == "safetensors":
-            about, result = _formats.write_weights(loaded, folder, to, BITS_OF[settings.dtype])
+            about, sizes = _formats.write_weights(loaded, folder, to, BITS_OF[settings.dtype])
         else:
             which = Vectors.output if settings.what is What.output else Vectors.embeddings
-            about, result = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
-    session.finish({"run": str(folder), "to": str(to), "format": form} | result, f"wrote {to}: {about}")
-    return Written(to, about, notes=session.notes)
+            about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
+    result = Result(to, about, folder, to, form, **sizes)
+    session.finish(result, f"wrote {to}: {about}")
+    return result

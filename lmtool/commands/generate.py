@@ -30,13 +30,11 @@ class Settings(ModelUserConfig, Sampling):
 class Result(base.Result):
     """The result of `generate`: texts, sampled from a run with a seed."""
 
+    title = "run {0.run}, seed={0.seed}"
+
     run: str
     seed: int
     texts: list[str]
-
-    def heading(self) -> str:
-        """Return the run and the seed."""
-        return f"run {self.run}, seed={self.seed}"
 
     def table_text(self) -> str:
         """Return the texts, one a line, or separated by empty lines if texts have several."""
@@ -72,8 +70,8 @@ def run(settings: Settings, session: Session) -> Result:
         sentence_start=settings.sentence_start,
         oov=settings.oov.value,
     )
-    result = Result(model.name, seed, texts, notes=session.notes)
+    result = Result(model.name, seed, texts)
     session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
-    write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})
+    write_json(session.out / "result.json", result.as_json())
     return result

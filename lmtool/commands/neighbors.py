@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import Likeness, Vectors, VerbConfig
 from lmtool.errors import UserError
-from lmtool.results.base import TableResult
+from lmtool.results.base import UNSAVED, Table
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
-from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 
 
@@ -29,15 +29,55 @@ class Settings(VerbConfig):
             raise UserError("words=[]: name at least one word, as lmtool neighbors value")
 
 
+@dataclass(frozen=True)
+class Neighbor:
+    """A word near another one, with one of two similarities."""
+
+    word: str
+    cosine: float | None = None
+    dot: float | None = None
+
+
+@dataclass(frozen=True)
+class Near:
+    """A word with its neighbors, the nearest first."""
+
+    word: str
+    neighbors: list[Neighbor]
+
+
 @dataclass(repr=False)
-class Result(TableResult):
-    """The result of `neighbors`: a row for each neighbor of each word, the nearest first. run: the run folder."""
+class Result(BaseResult):
+    """The result of `neighbors`: a row for each neighbor of each word, the nearest first. run: the run folder. of: the
+    kind of vectors. by: the similarity, cosine or dot.
+    """
+
+    title = "run {0.run}"
 
     run: str
+    of: str
+    by: str = field(metadata=UNSAVED)
+    words: list[Near]
 
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
+    def _table(self) -> Table:
+        rows: list[list[Cell]] = [
+            [near.word, k, each.word, getattr(each, self.by)]
+            for near in self.words
+            for k, each in enumerate(near.neighbors, 1)
+        ]
+        return ["word", "rank", "neighbor", self.by], rows
+
+    def table_text(self) -> str:
+        """Return a table of neighbors below each word, in plain text."""
+        from lmtool.data.text_form import visible
+
+        tables = []
+        for near in self.words:
+            rows: list[list[Cell]] = [
+                [k, visible(each.word), getattr(each, self.by)] for k, each in enumerate(near.neighbors, 1)
+            ]
+            tables.append(f"{visible(near.word)}\n{text_table(['rank', 'word', self.by], rows)}")
+        return "\n\n".join(tables)
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -48,19 +88,15 @@ def run(settings: Settings, session: Session) -> Result:
     >>> len(lmtool.neighbors(["cat", "dog"], net, top=3).rows)
     6
     """
-    from lmtool.data.text_form import visible
     from lmtool.runs.load import load
     from lmtool.runs.run import run_folder
 
     folder, by = run_folder(settings.run), settings.by.value
     loaded = load(folder, "cpu")
-    found = {word: loaded.neighbors(word, settings.top, by=by, of=settings.of.value) for word in settings.words}
-    table: list[list[Cell]] = [[word, k, *each] for word, near in found.items() for k, each in enumerate(near, 1)]
-    result = Result(str(folder), header=["word", "rank", "neighbor", by], table=table, notes=session.notes)
-    session.say(result.heading())
-    for word, near in found.items():
-        rows: list[list[Cell]] = [[k, visible(other), value] for k, (other, value) in enumerate(near, 1)]
-        session.say(f"\n{visible(word)}\n{text_table(['rank', 'word', by], rows)}")
-    answers = [{"word": word, "neighbors": [{"word": w, by: v} for w, v in near]} for word, near in found.items()]
-    write_json(session.out / "result.json", {"run": str(folder), "of": settings.of.value, "words": answers})
+    found = []
+    for word in dict.fromkeys(settings.words):
+        near = loaded.neighbors(word, settings.top, by=by, of=settings.of.value)
+        found.append(Near(word, [Neighbor(other, **{by: value}) for other, value in near]))
+    result = Result(str(folder), settings.of.value, by, found)
+    session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
 from lmtool.errors import UserError, named
-from lmtool.results import MinimalPairs
+from lmtool.results.base import TableResult
 from lmtool.session import Session
-from lmtool.system.terminal import Cell
+from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
     from lmtool.evaluation.minimal_pairs import Pair
@@ -35,7 +35,49 @@ class Settings(SeveralModelsConfig):
     items: str | None = MISSING
 
 
-def run(settings: Settings, session: Session) -> MinimalPairs:
+@dataclass(frozen=True)
+class Accuracy:
+    """The mean accuracy of a run over paradigms, with its 95 % interval. ties, oov: number of pairs, with an OOV."""
+
+    run: str
+    accuracy: float
+    lower: float
+    upper: float
+    ties: int
+    oov: int
+
+
+@dataclass(repr=False)
+class Result(TableResult):
+    """The result of `pairs`: a row per group of pairs, the first one overall. pairs: their number."""
+
+    text: str
+    criterion: str
+    pairs: int
+    runs: list[Accuracy]
+
+    @property
+    def metric(self) -> float:
+        """The error rate of the first run."""
+        return 1 - self.runs[0].accuracy
+
+    def heading(self) -> str:
+        """Return the text, the number of pairs and the criterion."""
+        what = "sums of log p" if self.criterion == "sum" else "means of log p per token"
+        return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
+
+    def table_text(self) -> str:
+        """Return the table in plain text: of several runs the accuracies and half the widths of their intervals."""
+        if len(self.runs) == 1:
+            return super().table_text()
+        shown = []
+        for row in self.table:
+            figures = [[float(value or 0) for value in row[k : k + 3]] for k in range(3, len(row), 5)]
+            shown.append([*row[:3], *(value for x, low, high in figures for value in (x, (high - low) / 2))])
+        return text_table([*self.header[:3], *(name for run in self.runs for name in (run.run, "+-"))], shown)
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Score the sentences of all pairs with each run, and write the table of accuracies.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -67,18 +109,18 @@ def run(settings: Settings, session: Session) -> MinimalPairs:
     groups = group_pairs(pairs)
     levels, names = zip(*groups.names, strict=True)
     columns: dict[str, Sequence[Cell]] = {"level": levels, "name": names, "pairs": groups.totals([True] * len(pairs))}
-    runs: dict[str, dict[str, Cell]] = {}
+    runs: list[Accuracy] = []
     items: dict[str, list[Any]] = {key: [] for key in item}
     for name, model in models:
         good, bad, unknown = _score_pairs(model, pairs, places, settings, progress=session.progress)
         outcome = outcomes(good, bad, per_token=settings.criterion == "mean")
-        figures: dict[str, Sequence[Cell]] = {
+        figures: dict[str, Sequence[Any]] = {
             **accuracies(outcome, groups, resamples=settings.resamples, seed=settings.seed),
             "ties": groups.totals(outcome == 0.5),
             "oov": groups.totals((good["oov"] > 0) | (bad["oov"] > 0)),
         }
         columns |= {key if settings.runs is None else f"{name} {key}": values for key, values in figures.items()}
-        runs[name] = {key: values[0] for key, values in figures.items()}
+        runs.append(Accuracy(name, **{key: values[0] for key, values in figures.items()}))
         own = [[name] * len(pairs), outcome.tolist()]
         own += [rows[key].tolist() for rows in (good, bad) for key in FIGURES]
         for column, values in zip(items.values(), own, strict=True):
@@ -93,14 +135,14 @@ def run(settings: Settings, session: Session) -> MinimalPairs:
         )
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
-    result = MinimalPairs(*about, header=list(columns), table=table, notes=session.notes)
+    result = Result(*about, header=list(columns), table=table)
     if settings.to is not None:
         write_table({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:
         fields = dict.fromkeys(key for pair in pairs for key in pair)
         given = {key: [pair.get(key) for pair in pairs] * len(models) for key in fields}
         write_table(given | items, settings.items)
-    session.finish(result.as_json(), f"{result.heading()}\n{result.table_text()}", settings.to, settings.items)
+    session.finish(result, f"{result.heading()}\n{result.table_text()}", settings.to, settings.items)
     return result
 
 

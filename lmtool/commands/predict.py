@@ -14,7 +14,8 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import TableResult
+from lmtool.results.base import UNSAVED, figure, table_of
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
@@ -39,25 +40,53 @@ class Settings(ModelUserConfig):
     oov: Oov = MISSING
 
 
+@dataclass(frozen=True)
+class Word:
+    """A word that may follow a text, of a rank from 1."""
+
+    rank: int = field(metadata=UNSAVED | figure("rank"))
+    word: str = field(metadata=figure("word"))
+    probability: float = field(metadata=figure("probability"))
+    log10: float = field(metadata=figure("log10 p"))
+
+
+@dataclass(frozen=True)
+class Context:
+    """A text and its most probable next words, with their codes."""
+
+    text: str
+    words: list[Word]
+    codes: list[WordPath] = field(metadata=UNSAVED, default_factory=list)
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(BaseResult):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts.
 
-    run: the model's. codes: with paths=true, each code of these words with its decisions.
+    run: the model's.
     """
 
-    run: str
-    codes: list[WordPath] = field(default_factory=list)
+    title = "run {0.run}"
+    listed = "words"
 
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
+    run: str
+    contexts: list[Context]
+
+    @property
+    def words(self) -> list[Word]:
+        """The words after all texts."""
+        return [word for context in self.contexts for word in context.words]
+
+    @property
+    def codes(self) -> list[WordPath]:
+        """With paths=true, each code of these words with its decisions."""
+        return [code for context in self.contexts for code in context.codes]
 
     def table_text(self) -> str:
         """Return the words, and then their codes, in plain text."""
         from lmtool.data.text_form import visible
 
-        words = text_table(self.header, [[rank, visible(str(word)), *others] for rank, word, *others in self.table])
+        words = text_table(*table_of([replace(each, word=visible(each.word)) for each in self.words]))
         return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
 
 
@@ -80,8 +109,7 @@ def run(settings: Settings, session: Session) -> Result:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
     model = load_named(settings.run, settings.arpa, settings.device)
     session.say(f"run {model.name}")
-    result = Result(model.name, header=["rank", "word", "probability", "log10 p"], table=[], notes=session.notes)
-    answers = []
+    result = Result(model.name, [])
     for number, text in enumerate(texts, start=1):
         try:
             start, oov = settings.sentence_start, settings.oov.value
@@ -90,30 +118,27 @@ def run(settings: Settings, session: Session) -> Result:
             raise UserError(f"line {number}: {error}" if settings.text is None else str(error)) from None
         if settings.text is None:
             session.say(f"\n{text}")
-        words: list[list[Cell]] = [[k, word, p, math.log10(p)] for k, (word, p) in enumerate(predicted, 1)]
         codes = []
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
-        session.say(replace(result, table=words, codes=codes).table_text())
+        found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
+        session.say(Result(model.name, [found]).table_text())
         if codes and session.keeps and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
             save_png(tree_figure(_drawn(codes)), picture)
             session.say(f"\ndrawn in {picture}")
-        result.table += words
-        result.codes += codes
-        named = [{"word": word, "probability": p, "log10": math.log10(p)} for word, p in predicted]
-        answers.append({"text": text, "words": named})
+        result.contexts.append(found)
     if not model.model.normalized:
         session.note("these scores do not sum to one")
-    write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
+    write_json(session.out / "result.json", result.as_json())
     return result
 
 
 def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
     """Return each code of the most probable words as the word and its decisions, each a node, a bit and a probability.
 
-    words: as predicted. Raises UserError for a model without a tree.
+    words: as predicted.
     """
     from lmtool.data.text_form import visible
     from lmtool.neural.model import NeuralModel
@@ -156,8 +181,6 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
 def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
     """Return the lines of standard input as they arrive, without their line ends, once there is one. example: a command
     line for the error message.
-
-    Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
     """
     from lmtool.data.readers import stream_blocks
     from lmtool.data.standard_input import INPUT, standard_input

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.verbs import VerbConfig
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.terminal import text_table
 
@@ -20,6 +22,19 @@ class Settings(VerbConfig):
     """Settings of `lmtool preprocess`."""
 
     data: DataConfig = MISSING
+
+
+@dataclass(repr=False)
+class Result(BaseResult):
+    """The result.json of `preprocess`; its result is the Corpus. splits: for each what was printed."""
+
+    store: Path
+    created: bool
+    splits: list[dict[str, Any]]
+
+    def heading(self) -> str:
+        """Return what was done."""
+        return f"{'wrote' if self.created else 'nothing to do: up to date is'} {self.store}"
 
 
 def run(settings: Settings, session: Session) -> Corpus:
@@ -40,6 +55,6 @@ def run(settings: Settings, session: Session) -> Corpus:
     session.note(*prepared.notes)
     corpus = Corpus(prepared)
     session.warn(*text_warnings(corpus))
-    result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}
-    session.finish(result, f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
+    result = Result(prepared.path, prepared.created, prepared.rows)
+    session.finish(result, result.heading())
     return corpus

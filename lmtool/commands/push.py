@@ -8,7 +8,7 @@ from pathlib import Path
 from lmtool.config.rules import MISSING, require
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
-from lmtool.results import Written
+from lmtool.results.base import Written
 from lmtool.session import Session
 
 
@@ -25,7 +25,15 @@ class Settings(VerbConfig):
         require(self.to.startswith("hub:"), "to", self.to, "a name on the Hugging Face Hub, as hub:OWNER/NAME")
 
 
-def run(settings: Settings, session: Session) -> Written:
+@dataclass(repr=False)
+class Result(Written):
+    """The result of `push`. to: the run's name on the Hub."""
+
+    run: Path
+    to: str
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Upload a run, with its card, which is written unless the folder has one.
 
     >>> lmtool.push("runs/mine", to="me/mine")  # doctest: +SKIP
@@ -41,5 +49,6 @@ def run(settings: Settings, session: Session) -> Written:
         session.note(f"wrote {write_card(finished, settings.to)}: add a license and what others should know")
     name = upload(finished, settings.to, private=settings.private)
     about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
-    session.finish({"run": str(finished.folder), "to": f"hub:{name}"}, f"{finished.folder} is {about}")
-    return Written(Path(f"hub:{name}"), about, notes=session.notes)
+    result = Result(Path(f"hub:{name}"), about, finished.folder, f"hub:{name}")
+    session.finish(result, f"{finished.folder} is {about}")
+    return result

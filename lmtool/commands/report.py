@@ -11,7 +11,7 @@ from lmtool.config.rules import MISSING, require, setting
 from lmtool.config.verbs import MapKind, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results import Written
+from lmtool.results.base import Written
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import size_text
@@ -45,7 +45,19 @@ class Settings(ResamplingConfig):
             require(whole and 3 <= words <= most, "words", words, rule)
 
 
-def run(settings: Settings, session: Session) -> Written:
+@dataclass(repr=False)
+class Result(Written):
+    """The result of `report`. page, pictures: names of the written files. paths: the folders that are shown.
+    unfinished: those left out.
+    """
+
+    page: str
+    pictures: list[str]
+    paths: list[Path]
+    unfinished: list[Path]
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Write report.html, a page without references to other files, and its pictures as PNG.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -75,16 +87,15 @@ def run(settings: Settings, session: Session) -> Written:
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with atomic_write(out / name) as temporary:
             temporary.write_bytes(content)
-    shown = [str(source.folder) for source in folders]
-    result = {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))}
     for path in unfinished:
         session.note(f"{path} is not finished: left out")
     for section in sections:
         count = sum(isinstance(part, Picture) for part in section.parts)
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
     about = f"{size_text(len(html.encode()))}; its pictures as PNG beside it"
-    session.finish(result, f"{out / PAGE}, {about}")
-    return Written(out / PAGE, about, notes=session.notes)
+    result = Result(out / PAGE, about, PAGE, list(pictures), [source.folder for source in folders], unfinished)
+    session.finish(result, f"{result.path}, {about}")
+    return result
 
 
 def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:

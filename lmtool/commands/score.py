@@ -11,7 +11,7 @@ from pathlib import Path
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.rules import require
 from lmtool.errors import UserError
-from lmtool.results import ScoredTexts
+from lmtool.results.scores import ScoredTexts, perplexity_of
 from lmtool.session import Session
 
 
@@ -120,6 +120,8 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             result.tokens += int(rows["tokens"].sum())
             result.oov += int(rows["oov"].sum())
             result.log_prob += float(rows["log_prob"].sum())
+        if result.tokens and result.target is None:
+            result.perplexity = perplexity_of(result.log_prob, result.tokens)
         result.faulty = journal.faults.count
         session.note(*journal.faults.notes())
         for model in models[:1]:
@@ -127,6 +129,5 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         if settings.filter is not None and result.kept is None:
             again = record_blocks(names, settings.column, passed=passed)
             write_filtered(settings, journal.of_blocks(again), journal, result)
-    result.notes = session.notes
-    session.finish(result.as_json(), f"{result.heading()}\n{result.lines()}", result.to, result.filter)
+    session.finish(result, f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
 from lmtool.errors import UserError
-from lmtool.results import NOT_COMPARABLE, Surprisals
+from lmtool.results.base import NOT_COMPARABLE, TableResult
 from lmtool.session import Session
+from lmtool.system.terminal import text_table
 
 if TYPE_CHECKING:
     from lmtool.data.word_rows import WordRows
@@ -40,6 +41,44 @@ class Settings(SeveralModelsConfig):
     across_sentences: bool = MISSING
     to: str | None = MISSING
     bom: bool = setting(needs=("to=FILE",))
+
+
+@dataclass(repr=False)
+class Surprisals(TableResult):
+    """The result of `surprisal`: a row per word.
+
+    text: what was scored, in `items` items and `sentences` sentences. unit: bits, nats or log10. models: for each
+    `run`, its name in the columns, `mean_surprisal`, over the words that have tokens, and `oov`, the number of tokens
+    outside its vocabulary. to: the written file.
+    """
+
+    text: str
+    sentences: int
+    items: int
+    unit: str
+    models: list[dict[str, Any]]
+    to: str | None
+
+    @property
+    def metric(self) -> float:
+        """The mean surprisal by the first model."""
+        return float(self.models[0]["mean_surprisal"])
+
+    def heading(self) -> str:
+        """Return the text, its size and the mean surprisals."""
+        means = ", ".join(f"{model['run']} {model['mean_surprisal']:.4f} {self.unit}" for model in self.models)
+        sizes = {"word": len(self.table), "sentence": self.sentences, "item": self.items}
+        size = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for what, number in sizes.items())
+        return f"{self.text}: {size}\nmean surprisal: {means}"
+
+    def table_text(self) -> str:
+        """Return the first rows in plain text."""
+        return text_table(self.header, self.table[:10])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        size = {"text": self.text, "words": len(self.table), "sentences": self.sentences, "items": self.items}
+        return size | {"unit": self.unit, "models": self.models, "to": self.to}
 
 
 def run(settings: Settings, session: Session) -> Surprisals:
@@ -146,8 +185,8 @@ def score_rows(
         _report(settings, model, scores[name], sentences, session)
     lines = [list(row) for row in zip(*table.values(), strict=True)]
     about = settings.text, sentences, items, settings.unit, means, settings.to
-    result = Surprisals(*about, header=list(table), table=lines, notes=session.notes)
-    session.finish(result.as_json(), f"{result.heading()}\n\n{result.table_text()}", settings.to)
+    result = Surprisals(*about, header=list(table), table=lines)
+    session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result
 
 

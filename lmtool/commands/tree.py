@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,14 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results import BuiltTree
+from lmtool.results.base import MERGED, UNSAVED
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
-from lmtool.system.terminal import Cell, nearest
+from lmtool.system.terminal import nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
+    from lmtool.trees.analysis import DrawnNode, PathRow, TreeAnalysis
     from lmtool.trees.tree import Tree
 
 
@@ -34,7 +36,42 @@ class Settings(VerbConfig):
     to: str | None = MISSING
 
 
-def run(settings: Settings, session: Session) -> BuiltTree:
+@dataclass(repr=False)
+class Result(BaseResult):
+    """The result of `tree`: a tree over a vocabulary.
+
+    analysis: its depths, in decisions. words: the displayed words. top: its top levels; drawing: these as text.
+    seconds: time to build it, 0 for the tree of a run.
+    """
+
+    listed = "words"
+
+    kind: str
+    tree: Tree = field(metadata=UNSAVED)
+    analysis: TreeAnalysis = field(metadata=MERGED)
+    words: list[PathRow] = field(metadata=UNSAVED)
+    top: DrawnNode
+    drawing: str = field(metadata=UNSAVED)
+    seconds: float
+
+    @property
+    def metric(self) -> float:
+        """The mean depth weighted by frequency, in decisions."""
+        return self.analysis.weighted_mean_depth
+
+    def heading(self) -> str:
+        """Return the size of the tree, its depths and its build time."""
+        a = self.analysis
+        sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
+        depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
+        return (
+            f"tree={self.kind}: {sizes}{f'; built in {self.seconds:.1f} s' if self.seconds else ''}\n"
+            f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
+            f"{a.entropy:.3f} bits)"
+        )
+
+
+def run(settings: Settings, session: Session) -> Result:
     """Build the configured tree, or read that of a run, and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
@@ -61,17 +98,14 @@ def run(settings: Settings, session: Session) -> BuiltTree:
     labels = form.labels(words)
     analysis = analyze(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
-    rows: list[list[Cell]] = [
-        [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, labels, counts, shown)
-    ]
-    built = BuiltTree(kind, tree, analysis, rows, tree_text(top), seconds, notes=session.notes)
+    words_shown = path_rows(tree, labels, counts, shown)
+    built = Result(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
     if session.keeps and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:
         write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
-    result = asdict(analysis) | {"seconds": seconds, "kind": kind, "top": asdict(top)}
-    session.finish(result, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
+    session.finish(built, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     if session.keeps and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if settings.to is not None:
@@ -80,7 +114,7 @@ def run(settings: Settings, session: Session) -> BuiltTree:
 
 
 def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextForm, Tree]:
-    """Return the option, rules of text and tree of a run. Raises UserError if it has none, and for data= and tree=."""
+    """Return the option, rules of text and tree of a run."""
     from lmtool.runs.load import run_vocabulary, text_form
     from lmtool.runs.run import Run, run_folder
     from lmtool.runs.weights import TREE, load_tree
@@ -96,7 +130,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
 
 
 def _shown(given: list[str] | None, form: TextForm) -> list[int]:
-    """Return the ids of the words to show: as given, else of growing rank. Raises UserError for an unknown word."""
+    """Return the ids of the words to show: as given, else of growing rank."""
     labels = form.labels(form.vocabulary.words[:-1])
     if given is None:
         last = len(labels) - 1

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from lmtool.config.data import WordRule
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.results.base import TableResult
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
-from lmtool.system.terminal import Cell
 
 AROUND = 4  # number of words shown before and after
 
@@ -24,16 +23,29 @@ class Settings(ModelUserConfig):
     top: int = setting(min=1)
 
 
+@dataclass(frozen=True)
+class Row:
+    """A word in its context, with its surprisal."""
+
+    rank: int
+    line: int
+    word: str
+    bits: float
+    bits_per_character: float
+    oov: bool
+    context: str
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(BaseResult):
     """The result of `unlikely`: a row per word, the least likely one first. run: the run or ARPA file."""
+
+    title = "words of {0.text} that {0.run} predicts least"
+    listed = "words"
 
     run: str
     text: str
-
-    def heading(self) -> str:
-        """Return the text and the model."""
-        return f"words of {self.text} that {self.run} predicts least"
+    words: list[Row]
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -63,16 +75,14 @@ def run(settings: Settings, session: Session) -> Result:
     bits = scores.surprisal / math.log(2)
     per_character = np.nan_to_num(bits / [len(graphemes(word)) for word in rows.words], nan=-1)
     sentence_of = np.searchsorted(rows.starts, np.arange(len(bits)), side="right") - 1
-    table: list[list[Cell]] = []
+    found: list[Row] = []
     for at in np.argsort(-per_character, kind="stable")[: settings.top].tolist():
         first, end = rows.starts[sentence_of[at] : sentence_of[at] + 2]
         before, after = rows.words[max(first, at - AROUND) : at], rows.words[at + 1 : min(end, at + 1 + AROUND)]
         context = " ".join([*before, f"[{rows.words[at]}]", *after])
         line = int(rows.columns["sentence"][at])
-        table.append([len(table) + 1, line, visible(rows.words[at]), float(bits[at]), float(per_character[at])])
-        table[-1] += [bool(scores.oov[at]), context]
-    header = ["rank", "line", "word", "bits", "bits_per_character", "oov", "context"]
-    result = Result(model.name, settings.text, header=header, table=table, notes=session.notes)
-    about = {"run": model.name, "text": settings.text, "words": result.rows}
-    session.finish(about, f"{result.heading()}\n\n{result.table_text()}")
+        figures = float(bits[at]), float(per_character[at]), bool(scores.oov[at])
+        found.append(Row(len(found) + 1, line, visible(rows.words[at]), *figures, context))
+    result = Result(model.name, settings.text, found)
+    session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

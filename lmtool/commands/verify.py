@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError, first_line
-from lmtool.results.base import TableResult
+from lmtool.results.base import UNSAVED, Table, figure, table_of
+from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.checksums import checksum_of, verify
 from lmtool.system.files import read_json, write_json
-from lmtool.system.terminal import Cell, text_table
+
+if TYPE_CHECKING:
+    from lmtool.runs.run import Run
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
-HEADER = ["file", "bytes", "condition", "damage"]
 
 
 @dataclass(slots=True)
@@ -29,21 +33,31 @@ class Settings(VerbConfig):
     paths: list[str] = setting(bare=True)
 
 
+@dataclass(frozen=True)
+class Row:
+    """A file. condition: `whole` (as it was written), `damaged`, or `unverified` (without a checksum)."""
+
+    file: str = field(metadata=figure("file"))
+    bytes: int = field(metadata=figure("bytes"))
+    condition: str = field(metadata=figure("condition"))
+    damage: str | None = field(metadata=figure("damage"))
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(BaseResult):
     """The result of `verify`: a row for each file. paths: what was named."""
 
-    paths: list[str]
+    paths: list[str] = field(metadata=UNSAVED)
+    files: list[Row]
 
     def heading(self) -> str:
         """Return the paths."""
         return ", ".join(self.paths)
 
-    def table_text(self) -> str:
-        """Return the table in plain text."""
+    def _table(self) -> Table:
         from lmtool.data.text_form import visible
 
-        return text_table(self.header, [[visible(str(name)), *others] for name, *others in self.table])
+        return table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -57,16 +71,15 @@ def run(settings: Settings, session: Session) -> Result:
     from lmtool.runs.run import newest
 
     paths = [Path(path) for path in settings.paths] or [newest()]
-    files = [(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
+    files = [Row(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
-    table: list[list[Cell]] = [[name, size, condition, why or ""] for name, size, condition, why in files]
-    result = Result([*map(str, paths)], header=HEADER, table=table, notes=session.notes)
+    result = Result([*map(str, paths)], files)
     session.say(result.table_text())
-    write_json(session.out / "result.json", {"files": [dict(zip(HEADER, file, strict=True)) for file in files]})
-    if any(condition == "unverified" for _, _, condition, _ in files):
+    write_json(session.out / "result.json", result.as_json())
+    if any(file.condition == "unverified" for file in files):
         session.note("unverified: without checksums; make the files again to add them")
-    damaged = [f"{name}: {why}" for name, _, condition, why in files if condition == "damaged"]
+    damaged = [f"{file.file}: {file.damage}" for file in files if file.condition == "damaged"]
     if damaged:
         some = "; ".join(damaged[:3])
         raise UserError(f"{len(damaged)} of {len(files)} files damaged ({some}): take a copy, or make them again")
@@ -75,35 +88,27 @@ def run(settings: Settings, session: Session) -> Result:
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     """Return the files with checksums below the paths, each with its checksum in a run.json, if any; for a run also its
-    store, and for a mixture its members.
-
-    Raises UserError for a path that does not exist.
+    store, and for a mixture its members. Raises UserError for a path that does not exist.
     """
-    found: dict[Path, str | None] = {}
-    waiting, seen = list(paths), set()
-    while waiting:
-        path = waiting.pop(0)  # those that were named first, under their names
+    names: dict[str, Path] = {}  # by real path: a mixture names its members by absolute paths
+    checksums: dict[str, str] = {}
+    waiting = list(paths)
+    for path in waiting:  # which grows; those that were named come first, under their names
         if not path.exists():
             raise UserError(f"{path} does not exist: name runs, stores and folders of them")
-        if path.resolve() in seen:
-            continue
-        seen.add(path.resolve())
         for file in [path] if path.is_file() else _below(path):
-            if path.is_file() or file.suffix in SUFFIXES:
-                found.setdefault(file, None)
-            if file.name == "run.json":
-                waiting += _of_run(file.parent, found)
-    return _once(found)
-
-
-def _once(found: dict[Path, str | None]) -> dict[Path, str | None]:
-    """Return each file once, by its relative path if it has one: a mixture names its members by absolute paths."""
-    names: dict[str, Path] = {}
-    checksums: dict[Path, str | None] = {}
-    for path in sorted(found, key=Path.is_absolute):
-        name = names.setdefault(os.path.realpath(path), path)
-        checksums[name] = checksums.get(name) or found[path]
-    return checksums
+            real = os.path.realpath(file)
+            if real not in names and (path.is_file() or file.suffix in SUFFIXES):
+                names[real] = file
+                run = _run_of(file) if file.name == "run.json" else None
+                if run is not None:
+                    for name, checksum in run.checksums.items():
+                        of_run = os.path.realpath(run.folder / name)
+                        names.setdefault(of_run, run.folder / name)
+                        checksums[of_run] = checksum
+                    others = [*run.members, *([] if is_address(run.store) else [run.store])]
+                    waiting += [other for other in map(Path, others) if other.exists()]
+    return {path: checksums.get(real) for real, path in names.items()}
 
 
 def _below(folder: Path) -> list[Path]:
@@ -111,26 +116,19 @@ def _below(folder: Path) -> list[Path]:
     return [path for path in inside if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
 
 
-def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
-    """Add the files that a run.json lists; return the paths that it refers to."""
+def _run_of(file: Path) -> Run | None:
+    """Return the run of a run.json; None if it is damaged, which verifying it reports."""
     from lmtool.runs.run import Run
 
-    try:
-        run = Run.open(folder)
-    except UserError:  # damaged, which verifying it reports
-        return []
-    found.update({folder / name: checksum for name, checksum in run.checksums.items()})
-    others = [Path(member) for member in run.members]
-    if not is_address(run.store):
-        others.append(Path(run.store))
-    return [path for path in others if path.exists()]
+    with suppress(UserError):
+        return Run.open(file.parent)
+    return None
 
 
 def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
     """Read a file to its end and compare its checksums; return its bytes, its condition and the damage, if any.
 
-    checksum: of the file in a run.json; None: not listed there. The condition is `whole` (as it was written),
-    `damaged`, or `unverified` (without a checksum).
+    checksum: of the file in a run.json; None: not listed there.
     """
     size = path.stat().st_size if path.is_file() else 0
     try:

@@ -82,29 +82,29 @@ class TextProfile:
             scripts[unicodedata.name(letter, "unnamed").partition(" ")[0].capitalize()] += count
         return [(script, count / scripts.total()) for script, count in scripts.most_common(SHOWN)]
 
-    def rows(self) -> list[list[Cell]]:
+    def rows(self) -> list[tuple[str, Cell]]:
         """Return the properties with their values."""
         tokens, types = self.words.total(), len(self.words)
         once = sum(count == 1 for count in self.words.values())
         others = ((word, count) for word, count in self.words.items() if not word.isascii())
         unusual = sum(count * sum(ord(letter) in space_table() for letter in word) for word, count in others)
-        rows: list[list[Cell]] = [
-            ["bytes", self.size],
-            ["lines", self.lines],
-            ["lines without words", self.lines - self.lines_with_words],
-            ["lines ending in a carriage return", self.carriage_returns],
-            ["lines that repeat an earlier one", self.repeated],
-            ["lines ending in a final mark", self.ended],
-            ["lines with several sentences", self.several_sentences],
-            ["words in the longest line", self.longest[0]],
-            ["number of the longest line", -self.longest[1]],
-            ["tokens (between white space)", tokens],
-            ["types", types],
-            ["types that occur once", f"{once / max(types, 1):.1%}"],
-            ["words with punctuation attached", self.with_punctuation],
-            ["words not in NFC", self.decomposed],
-            ["invisible characters within words", unusual],
+        rows: list[tuple[str, Cell]] = [
+            ("bytes", self.size),
+            ("lines", self.lines),
+            ("lines without words", self.lines - self.lines_with_words),
+            ("lines ending in a carriage return", self.carriage_returns),
+            ("lines that repeat an earlier one", self.repeated),
+            ("lines ending in a final mark", self.ended),
+            ("lines with several sentences", self.several_sentences),
+            ("words in the longest line", self.longest[0]),
+            ("number of the longest line", -self.longest[1]),
+            ("tokens (between white space)", tokens),
+            ("types", types),
+            ("types that occur once", f"{once / max(types, 1):.1%}"),
+            ("words with punctuation attached", self.with_punctuation),
+            ("words not in NFC", self.decomposed),
+            ("invisible characters within words", unusual),
         ]
         for script, share in self.scripts():
-            rows.append([f"letters: {script}", f"{share:.1%}"])
+            rows.append((f"letters: {script}", f"{share:.1%}"))
         return rows

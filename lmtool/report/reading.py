@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.options import settings_class
@@ -14,6 +14,8 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.report.find import Kind, ReportFolder
+from lmtool.results.base import of_json
+from lmtool.results.summary import Summary, read_summary
 from lmtool.runs.run import RATES, SPLITS, RangeTest, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json
@@ -32,33 +34,32 @@ class Bootstrap:
     block: int | str
 
 
-@dataclass(slots=True)
-class Entry:
+@dataclass
+class Entry(Summary):
     """The results of a run, or of an evaluation of one.
 
-    model: in a few words. data: name of the data set. split: of the perplexity, which is None if unknown. interval: its
-    95 % confidence interval. bits: per token. per_word, bits_per_character: perplexity per word, if tokens are not
-    words, and bits per character. text: fingerprint of the scored tokens, whose number is `tokens`.
+    model: in a few words. data: name of the data set. interval: 95 % confidence interval of the perplexity. text:
+    fingerprint of the scored tokens, whose number is `tokens`.
     """
 
     source: ReportFolder
     name: str
     model: str = ""
     data: str = ""
-    split: str = ""
-    perplexity: float | None = None
     interval: tuple[float, float] | None = None
-    bits: float | None = None
-    per_word: float | None = None
-    bits_per_character: float | None = None
-    parameters: int | None = None
-    seconds: float | None = None
-    cloze: dict[str, float] | None = None
-    normalized: bool | None = True
     text: str = ""
     tokens: int = 0
     run: Run | None = None
-    result: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bits(self) -> float | None:
+        """Bits per token."""
+        return None if self.perplexity is None else math.log2(self.perplexity)
+
+    @property
+    def per_word(self) -> float | None:
+        """Perplexity per word, if tokens are not words."""
+        return None if self.perplexity_per_word == self.perplexity else self.perplexity_per_word
 
     @property
     def unit(self) -> str:
@@ -85,7 +86,7 @@ class Entry:
         return str(settings["kind"]) if isinstance(settings, dict) else None
 
     def loss_is_log_prob(self) -> bool:
-        """Return whether a neural run's training loss is -log p. Raises UserError if its output layer is unknown."""
+        """Return whether a neural run's training loss is -log p."""
         assert self.run is not None and self.output is not None, "asked of neural runs"
         layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
         return cast(type[OutputConfig], layer).loss_is_log_prob
@@ -99,41 +100,26 @@ def text_name(entries: Sequence[Entry]) -> str:
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
-    """Read a run or an evaluation. name: in the report. Raises UserError if one of its files is damaged."""
-    file = source.folder / "result.json"
-    result = read_json(file, REMEDY, schemas.RESULT) if file.exists() else {}
-    run = Run.open(source.folder) if source.kind is Kind.run else _scored_run(result)
-    entry = Entry(source, name, result=result, run=run)
-    if run is not None:
-        entry.model, entry.data = model_name(run), (run.config.get("data") or {}).get("name", "")
-    elif "members" in result:
-        entry.model = f"mixture of {len(result['members'])} scores"
-    if source.kind is Kind.scores and run is not None and (run.folder / "result.json").exists():
-        trained = read_json(run.folder / "result.json", REMEDY, schemas.RESULT)
-        result = {"parameters": trained.get("parameters")} | result
-    entry.model += ", dynamic" if result.get("dynamic") else ""
-    _take_result(entry, result)
-    scores = source.folder / SCORES_FILE
-    if scores.exists():
-        _take_scores(entry, TokenScores.open(scores), bootstrap)
+    """Read a run or an evaluation. name: in the report."""
+    there = (source.folder / "result.json").exists()
+    entry = Entry(source, name, **vars(read_summary(source.folder, REMEDY) if there else Summary()))
+    if entry.metric == "valid_perplexity":
+        entry.split = "valid"
+    evaluated = Path(entry.result.get("run", ""))
+    if source.kind is Kind.run:
+        entry.run = Run.open(source.folder)
+    elif "run" in entry.result and (evaluated / "run.json").exists():
+        entry.run = Run.open(evaluated)
+        if entry.parameters is None and (evaluated / "result.json").exists():
+            entry.parameters = read_summary(evaluated, REMEDY).parameters
+    if entry.run is not None:
+        entry.model, entry.data = model_name(entry.run), (entry.run.config.get("data") or {}).get("name", "")
+    elif "members" in entry.result:
+        entry.model = f"mixture of {len(entry.result['members'])} scores"
+    entry.model += ", dynamic" * entry.dynamic
+    if (source.folder / SCORES_FILE).exists():
+        _take_scores(entry, TokenScores.open(source.folder / SCORES_FILE), bootstrap)
     return entry
-
-
-def _take_result(entry: Entry, result: dict[str, Any]) -> None:
-    key = "valid_perplexity" if "valid_perplexity" in result else "perplexity"
-    entry.split = "valid" if key == "valid_perplexity" else str(result.get("split", ""))
-    if key in result:  # null is inf, which JSON does not have
-        entry.perplexity = math.inf if result[key] is None else float(result[key])
-        entry.bits = math.log2(entry.perplexity)
-    if result.get("perplexity_per_word") not in (None, result.get(key)):
-        entry.per_word = float(result["perplexity_per_word"])
-    if result.get("bits_per_character") is not None:
-        entry.bits_per_character = float(result["bits_per_character"])
-    entry.normalized = result.get("normalized", True)
-    entry.seconds = None if result.get("seconds") is None else float(result["seconds"])
-    entry.parameters = None if result.get("parameters") is None else int(result["parameters"])
-    if result.get("cloze") is not None:
-        entry.cloze = {key: math.inf if value is None else float(value) for key, value in result["cloze"].items()}
 
 
 def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> None:
@@ -146,12 +132,6 @@ def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> Non
         entry.interval = perplexity_interval(
             scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed, block=block
         )
-
-
-def _scored_run(result: dict[str, Any]) -> Run | None:
-    """Return the run that was evaluated, if the result names it and it still exists."""
-    folder = result.get("run")
-    return Run.open(Path(folder)) if isinstance(folder, str) and (Path(folder) / "run.json").exists() else None
 
 
 def model_name(run: Run) -> str:
@@ -179,9 +159,9 @@ def model_name(run: Run) -> str:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    """Read a learning-rate range test. Raises UserError if it is damaged."""
+    """Read a learning-rate range test."""
     saved = read_json(folder / RATES, REMEDY, schemas.RATES)
-    test = RangeTest(**{each.name: saved[each.name] for each in fields(RangeTest) if each.name in saved})
+    test = of_json(RangeTest, saved)
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
         raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REMEDY}")
     return test

@@ -26,7 +26,8 @@ from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
-from lmtool.results import CONTEXTS
+from lmtool.results.base import CONTEXTS, of_json
+from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
 from lmtool.system import schemas
@@ -130,22 +131,22 @@ def intervals(entries: Sequence[Entry]) -> Section:
 def comparison(source: ReportFolder) -> Section:
     """Return a comparison: its table, and the differences from the first model as dots."""
     result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
-    section, members, split = Section(f"Comparison: {source.name}"), result["members"], result["split"]
+    section, split = Section(f"Comparison: {source.name}"), result["split"]
+    members = [of_json(Compared, member) for member in result["members"]]
     table, dots = Table(COMPARED, title=split), []
-    runs = short_names([Path(member["run"]) for member in members])
+    runs = short_names([Path(member.run) for member in members])
     section.parts.append(table)
     for run, member in zip(runs, members, strict=True):
-        normalized, difference = member.get("normalized", True), member["difference"]
-        name = run + ", sum unknown" * (normalized is None)
-        perplexity = math.inf if member["perplexity"] is None else member["perplexity"]
-        ends = member["from"], member["to"]
-        cells = [name, perplexity, difference, *ends, member["p_bootstrap"], member["p_randomization"]]
-        (table.rows if normalized else table.unnormalized).append(cells)
-        if None not in (difference, *ends) and normalized:
-            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}"), ends))
-    if any(member["difference"] is not None and member["from"] is None for member in members):
+        name, difference = run + ", sum unknown" * (member.normalized is None), member.difference
+        low, high = member.from_, member.to
+        tests = member.p_bootstrap, member.p_randomization
+        cells: list[Cell] = [name, member.perplexity, difference, low, high, *tests]
+        (table.rows if member.normalized else table.unnormalized).append(cells)
+        if difference is not None and low is not None and high is not None and member.normalized:
+            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}"), (low, high)))
+    if any(member.difference is not None and member.from_ is None for member in members):
         section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
-    section.parts += fitted_note({run: m.get("fitted", []) for run, m in zip(runs, members, strict=True)}, split)
+    section.parts += fitted_note({run: member.fitted for run, member in zip(runs, members, strict=True)}, split)
     if dots:
         caption = f"Differences of perplexity from {runs[0]} on {split}, "
         caption += "with 95 % confidence intervals by the paired bootstrap."

@@ -7,7 +7,6 @@ from lmtool.system.lazy_names import lazy_names
 if TYPE_CHECKING:
     from lmtool.results.base import NOT_COMPARABLE as NOT_COMPARABLE
     from lmtool.results.base import SUM_UNKNOWN as SUM_UNKNOWN
-    from lmtool.results.base import BuiltTree as BuiltTree
     from lmtool.results.base import Result as Result
     from lmtool.results.base import Written as Written
     from lmtool.results.base import sizes_text as sizes_text
@@ -15,13 +14,8 @@ if TYPE_CHECKING:
     from lmtool.results.runs import RateTest as RateTest
     from lmtool.results.runs import SweepTable as SweepTable
     from lmtool.results.runs import TrainedRun as TrainedRun
-    from lmtool.results.scores import CONTEXTS as CONTEXTS
-    from lmtool.results.scores import Comparison as Comparison
     from lmtool.results.scores import Evaluation as Evaluation
-    from lmtool.results.scores import Rescored as Rescored
-    from lmtool.results.texts import MinimalPairs as MinimalPairs
-    from lmtool.results.texts import ScoredTexts as ScoredTexts
-    from lmtool.results.texts import Surprisals as Surprisals
+    from lmtool.results.scores import ScoredTexts as ScoredTexts
 
 # Imported on first use: help pages import the results of a verb, and must not wait for OmegaConf.
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

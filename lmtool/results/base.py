@@ -1,12 +1,17 @@
-"""Base classes of all results: a heading, a table or figures, notes, and their display."""
+"""Base classes of all results.
+
+A result is a dataclass. A field that is printed declares its heading once, by `figure`; the printed text, HTML for
+notebooks, pandas and result.json derive from the fields.
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lmtool.errors import UserError
 from lmtool.system.terminal import Cell, cell_text, html_table, text_table
@@ -14,28 +19,88 @@ from lmtool.system.terminal import Cell, cell_text, html_table, text_table
 if TYPE_CHECKING:
     import pandas
 
-    from lmtool.trees.analysis import TreeAnalysis
-    from lmtool.trees.tree import Tree
-
 NOT_COMPARABLE = "do not compare this perplexity with others"
 SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
+CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
+UNSAVED = {"saved": False}  # metadata of a field that is not in result.json
+MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
+T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
+
+
+def figure(heading: str) -> dict[str, str]:
+    """Return the metadata of a field that is printed under a heading: before a figure, or above a column."""
+    return {"heading": heading}
+
+
+def as_json(value: Any) -> Any:
+    """Return what result.json has of a value: of a Result its `as_json`; of a dataclass its fields, except those that
+    are not set, that are None, True or False by default, or nan, without the _ of names such as from_; of a path its
+    text.
+    """
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value.as_json() if isinstance(value, Result) else _entries(value) if is_dataclass(value) else value
+
+
+def _entries(value: Any) -> dict[str, Any]:
+    saved: dict[str, Any] = {}
+    known = getattr(value, "__dict__", None)  # None with slots, all of which are set
+    for each in fields(value):
+        if each.metadata.get("saved", True) and (known is None or each.name in known):
+            content = getattr(value, each.name)
+            by_default = content is each.default and isinstance(content, bool | None)
+            if each.metadata.get("merged"):
+                saved |= as_json(content)
+            elif not by_default and content == content:
+                saved[each.name.rstrip("_")] = as_json(content)
+    return saved
+
+
+def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
+    """Return a dataclass with the values that `as_json` saved, and others; a number's null is inf.
+
+    Raises TypeError if one of its fields is missing, has no default, and is not among the others.
+    """
+    values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
+    known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}
+    return kind(**known | others)
+
+
+def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
+    """Return the header and the lines of rows, which are dataclasses of one type: of their fields with headings, or of
+    all of them under their names if none has one.
+    """
+    columns = {each.name: str(each.metadata.get("heading", "")) for each in fields(rows[0])} if rows else {}
+    columns = {name: heading for name, heading in columns.items() if heading} or {name: name for name in columns}
+    return list(columns.values()), [[getattr(row, name) for name in columns] for row in rows]
 
 
 @dataclass(repr=False, kw_only=True)
 class Result:
-    """A result with a heading, a table and notes. metric: the number that a sweep compares; lower is better."""
+    """A result with a heading, a table and notes.
 
-    notes: list[str] = field(default_factory=list)
+    title: format of the heading. measure: name of the field that is the metric. listed: name of the field that has the
+    rows of the table, dataclasses whose fields with a heading are its columns.
+    """
+
+    title: ClassVar[str] = ""
+    measure: ClassVar[str] = ""
+    listed: ClassVar[str] = ""
+
+    notes: list[str] = field(metadata=UNSAVED, default_factory=list)
 
     @property
     def metric(self) -> float | None:
-        """The number that a sweep compares; None if there is nothing to compare."""
-        return None
+        """The number that a sweep compares, lower is better; None if there is nothing to compare."""
+        value: float | None = vars(self).get(self.measure)
+        return value
 
     def heading(self) -> str:
         """Return a description of the result in one or two lines."""
-        raise NotImplementedError
+        return self.title.format(self)
 
     def table_text(self) -> str:
         """Return the table in plain text; empty if it has no rows."""
@@ -43,13 +108,17 @@ class Result:
         return text_table(header, rows) if rows else ""
 
     def _table(self) -> Table:
-        raise NotImplementedError
+        return table_of(getattr(self, self.listed)) if self.listed else ([], [])
 
     @property
     def rows(self) -> list[dict[str, Cell]]:
         """The table as one dictionary per row, with all digits."""
         header, rows = self._table()
         return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        return _entries(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame. Raises UserError if pandas is not installed."""
@@ -69,8 +138,8 @@ class Result:
 class TableResult(Result):
     """A result of rows. header: column names."""
 
-    header: list[str]
-    table: list[list[Cell]]
+    header: list[str] = field(metadata=UNSAVED)
+    table: list[list[Cell]] = field(metadata=UNSAVED)
 
     def _table(self) -> Table:
         return self.header, self.table
@@ -81,10 +150,17 @@ class Figures(Result):
 
     name_width = 20
 
-    def _figures(self) -> Sequence[tuple[str, Cell]]:
-        raise NotImplementedError
+    def _figures(self) -> list[tuple[str, Cell]]:
+        """Return the names and values that are printed: of the fields that have a heading and are not None."""
+        declared = [(each.metadata.get("heading"), self._cell(each.name)) for each in fields(self)]
+        return [(name, value) for name, value in declared if name is not None and value is not None]
 
-    def lines(self) -> str:
+    def _cell(self, name: str) -> Cell:
+        """Return the value of a field as it is printed; None if it is not."""
+        value: Cell = vars(self).get(name)
+        return value
+
+    def table_text(self) -> str:
         """Return the names and values of all figures, one per line."""
         return "\n".join(f"{name:<{self.name_width}} {cell_text(value):>12}" for name, value in self._figures())
 
@@ -94,52 +170,14 @@ class Figures(Result):
 
 @dataclass(repr=False)
 class Written(Result):
-    """The result of `export`, `convert` and `report`. path: the file or folder. about: its content, in one line."""
-
-    path: Path
-    about: str
-
-    def heading(self) -> str:
-        """Return the path and its content."""
-        return f"{self.path}: {self.about}"
-
-    def _table(self) -> Table:
-        return [], []
-
-
-@dataclass(repr=False)
-class BuiltTree(Result):
-    """The result of `tree`: a tree over a vocabulary.
-
-    analysis: its depths, in decisions. words: the displayed words, each with count, share, depth and code. drawing: its
-    top levels as text. build_seconds: time to build it, 0 for the tree of a run.
+    """The result of `export`, `convert`, `push` and `report`. path: the file or folder. about: its content, in one
+    line.
     """
 
-    kind: str
-    tree: Tree
-    analysis: TreeAnalysis
-    words: list[list[Cell]]
-    drawing: str
-    build_seconds: float
+    title = "{0.path}: {0.about}"
 
-    @property
-    def metric(self) -> float:
-        """The mean depth weighted by frequency, in decisions."""
-        return self.analysis.weighted_mean_depth
-
-    def heading(self) -> str:
-        """Return the size of the tree, its depths and its build time."""
-        a = self.analysis
-        sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
-        depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
-        return (
-            f"tree={self.kind}: {sizes}{f'; built in {self.build_seconds:.1f} s' if self.build_seconds else ''}\n"
-            f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
-            f"{a.entropy:.3f} bits)"
-        )
-
-    def _table(self) -> Table:
-        return ["word", "count", "share", "depth", "code"], self.words
+    path: Path = field(metadata=UNSAVED)
+    about: str = field(metadata=UNSAVED)
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

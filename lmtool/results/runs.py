@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import Result, Table, TableResult
+from lmtool.results.base import MERGED, UNSAVED, Result, Table, TableResult, figure, table_of
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS, RangeTest, Run
 from lmtool.system import schemas
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 class RunResult(Result):
     """The result of a command that makes a run. folder: its run folder."""
 
-    folder: Path
-    store_dir: str | None = None
+    folder: Path = field(metadata=UNSAVED)
+    store_dir: str | None = field(metadata=UNSAVED, default=None)
 
     @cached_property
     def model(self) -> TextModel:
@@ -39,48 +38,39 @@ class RunResult(Result):
         return load(self.folder)
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, kw_only=True)
 class TrainedRun(RunResult):
-    """The result of `train`.
+    """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
     or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
     predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
-    each group. normalized: whether the distributions sum to one.
+    each group. normalized: whether the distributions sum to one. Those of count-based models or of networks alone are
+    None for others: steps of the optimizer; training_seconds, without evaluations; precision of the matrix products,
+    bf16 or fp32; forms, names of the fast ones that were used; tied, whether the output vectors are the embeddings.
     """
 
-    valid_perplexity: float
+    measure = "valid_perplexity"
+
+    valid_perplexity: float = math.nan
     parameters: int
-    ngrams: list[int] | None
+    ngrams: list[int] | None = None
     examples: int
     examples_per_second: float
     epochs: float
     seconds: float
     options: dict[str, str]
     normalized: bool = True
-
-    @classmethod
-    def of(
-        cls, folder: Path, saved: Mapping[str, Any], store_dir: str | None = None, notes: list[str] | None = None
-    ) -> TrainedRun:
-        """Return the result of a finished training. saved: the content of result.json, where null stands for inf."""
-        names = ("parameters", "examples", "examples_per_second", "epochs", "seconds")
-        perplexity = saved.get("valid_perplexity", math.nan)
-        return cls(
-            folder=folder,
-            valid_perplexity=math.inf if perplexity is None else float(perplexity),
-            ngrams=saved.get("ngrams"),
-            options=dict(saved["options"]),
-            normalized=bool(saved.get("normalized", True)),
-            notes=notes or [],
-            store_dir=store_dir,
-            **{name: saved[name] for name in names},
-        )
-
-    @property
-    def metric(self) -> float:
-        """Perplexity on valid."""
-        return self.valid_perplexity
+    counting_seconds: float | None = None
+    estimation_seconds: float | None = None
+    source_weights: dict[str, float] | None = None
+    discounts: list[list[float]] | None = None
+    steps: int | None = None
+    training_seconds: float | None = None
+    precision: str | None = None
+    forms: list[str] | None = None
+    tied: bool | None = None
+    across_sentences: bool | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -124,16 +114,8 @@ class TrainedRun(RunResult):
 class RateTest(RangeTest, Result):
     """The result of `train` with lr_range=true, a learning-rate range test (Smith 2017), as in lr_range.json."""
 
-    shown: int = 12
-
-    @property
-    def metric(self) -> float:
-        """NaN, because a sweep has nothing to compare."""
-        return float("nan")
-
-    def heading(self) -> str:
-        """Return the proposed rate."""
-        return f"proposed: optim.lr={self.proposed:.2g}, a tenth of where the loss was lowest"
+    title = "proposed: optim.lr={0.proposed:.2g}, a tenth of where the loss was lowest"
+    shown: ClassVar[int] = 12  # number of rates in the table
 
     def _table(self) -> Table:
         every = max(1, len(self.rates) // self.shown)
@@ -141,20 +123,45 @@ class RateTest(RangeTest, Result):
         return ["optim.lr", "loss, smoothed"], rows
 
 
+@dataclass(frozen=True)
+class Member:
+    """A member of a mixture. perplexity: on the scored split; None if it is unknown. unknown: whether it is unknown
+    that its scores sum to one.
+    """
+
+    run: str = field(metadata=figure("run"))
+    weight: float = field(metadata=figure("weight"))
+    perplexity: float | None = field(metadata=figure("perplexity"))
+    unknown: bool = field(metadata=UNSAVED, default=False)
+
+
 @dataclass(repr=False)
 class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
-    folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
-    scored split, None if unknown. evaluation: evaluation of the mixture on this split. unknown: the members of which it
-    is unknown whether their scores sum to one.
+    folder: the run folder. members: the last one may be a cache. weights: of the members. evaluation: of the mixture
+    on the scored split. method: linear, classes or log_linear; None for a mixture of scores. fit: how the weights were
+    found. class_weights: by class of context. theta: fitted for a cache. vocabulary: union if it is one, of a number of
+    words. models: of a mixture of scores, the run or ARPA file of each member.
     """
 
-    names: list[str]
+    title = "mixture {0.folder} on {0.evaluation.split}"
+
+    members: list[Member]
     weights: list[float]
-    perplexities: list[float | None]
-    evaluation: Evaluation
-    unknown: list[str] = field(default_factory=list)
+    evaluation: Evaluation = field(metadata=MERGED)
+    method: str | None = None
+    fit: dict[str, Any] | None = None
+    class_weights: list[list[float]] | None = None
+    theta: float | None = None
+    vocabulary: str | None = None
+    words: int | None = None
+    models: list[str | None] | None = None
+
+    @property
+    def perplexities(self) -> list[float | None]:
+        """The perplexity of each member on the scored split; None if it is unknown."""
+        return [member.perplexity for member in self.members]
 
     @property
     def metric(self) -> float | None:
@@ -167,14 +174,9 @@ class MixedRun(RunResult):
         """The mixture's perplexity. Raises UserError if no text was scored."""
         return self.evaluation.perplexity
 
-    def heading(self) -> str:
-        """Return the folder and the text."""
-        return f"mixture {self.folder} on {self.evaluation.split}"
-
     def _table(self) -> Table:
-        names = [f"{name}, sum unknown" if name in self.unknown else name for name in self.names]
-        rows: list[list[Cell]] = [list(row) for row in zip(names, self.weights, self.perplexities, strict=True)]
-        return ["run", "weight", "perplexity"], [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
+        header, rows = table_of([replace(each, run=each.run + ", sum unknown" * each.unknown) for each in self.members])
+        return header, [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
 
 
 @dataclass(repr=False)
@@ -183,6 +185,8 @@ class SweepTable(TableResult):
     with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
     the mean and standard deviation over seeds, one row per setting, best first; else None.
     """
+
+    title = "sweep {0.folder}"
 
     folder: Path
     ranked_by: str
@@ -203,7 +207,3 @@ class SweepTable(TableResult):
         if best is None:
             raise UserError(f"{self.folder}: no job has a metric to be compared by, such as valid_perplexity")
         return best
-
-    def heading(self) -> str:
-        """Return the folder."""
-        return f"sweep {self.folder}"

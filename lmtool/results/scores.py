@@ -1,15 +1,14 @@
-"""Results of `eval` and `compare`."""
+"""Results of `eval`, `compare` and `score`: of one text, and of many."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import Figures, TableResult, frame
+from lmtool.results.base import CONTEXTS, UNSAVED, Figures, figure, frame
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
@@ -18,141 +17,118 @@ if TYPE_CHECKING:
     from lmtool.evaluation.token_scores import TokenScores
     from lmtool.system.arrays import FloatArray, IntArray
 
-CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 MAX_NATS = 709.0  # exp of this is still finite in float64
-FIGURES = (
-    *("split", "tokens", "oov", "perplexity", "perplexity_without_oov", "bits_per_token", "perplexity_per_word"),
-    *("bits_per_word", "bits_per_character", "log_prob", "seconds", "tokens_per_second"),
-)  # keys of every result.json of eval
+OF_CLOZE = {  # printed below the number of questions
+    **{"  perplexity": "perplexity", "  accuracy": "accuracy"},
+    **{"  perplexity (local)": "local_perplexity", "  accuracy (local)": "local_accuracy"},
+}
 
 
-@dataclass(repr=False)
+def perplexity_of(log_prob: float, count: int) -> float:
+    """Return exp(-log_prob / count), or inf if no float holds it."""
+    return math.exp(-log_prob / count) if -log_prob / count < MAX_NATS else math.inf
+
+
+@dataclass(repr=False, eq=False)
 class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
     run: the run folder or ARPA file. split: the name of the text. normalized: whether the scores sum to one, None if
     unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of
-    tokens then raise UserError. characters: number in the words, with one between two words and one per line, 0 if
-    unknown; words_and_ends: number of words and sentence ends, whatever the tokens are. accuracy: share of tokens that
-    are the most likely word. log_z: mean and standard deviation of the log of the scores' sum. cloze: results of the
-    split's questions, named as in result.json. across_sentences: whether contexts crossed the sentences of the text;
-    None for a model that reads single sentences. dynamic: whether the model learned from the text as it read it.
-    Unknown figures are None.
+    tokens then raise UserError. tokens: N, the number of predicted tokens. oov: number of tokens that are `<unk>` for a
+    word outside the vocabulary. perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over
+    those in the vocabulary. bits_per_token: the base-2 logarithm of the perplexity. perplexity_per_word, bits_per_word:
+    exp and log2 of -log_prob / words_and_ends, the number of words and sentence ends, to compare models with different
+    tokens. bits_per_character: per character of the words, with one between two words and one per line. log_prob: sum
+    of the log-probabilities, in nats. accuracy: share of tokens that are the most likely word. seconds,
+    tokens_per_second: time and speed of scoring. cloze: results of the split's questions, named as in result.json.
+    log_z: mean and standard deviation of the log of the scores' sum. across_sentences: whether contexts crossed the
+    sentences of the text; None for a model that reads single sentences. dynamic: whether the model learned from the
+    text as it read it. Unknown figures are None.
     """
 
-    run: str
+    title = "run {0.run} on {0.split}"
+    measure = "perplexity"
+
+    run: str = field(metadata=UNSAVED)
     split: str
-    normalized: bool | None
-    scores: TokenScores | None = None
-    characters: int = 0
-    words_and_ends: int | None = None
-    seconds: float = 0.0
-    accuracy: float | None = None
-    cloze: dict[str, float] | None = None
-    log_z: dict[str, float] | None = None
-    across_sentences: bool | None = None
+    scores: TokenScores | None = field(metadata=UNSAVED, default=None)
+    words_and_ends: int | None = field(metadata=UNSAVED, default=None)
+    tokens: int = field(metadata=figure("tokens"), init=False)
+    oov: int | None = field(metadata=figure("  out of vocabulary"), init=False)
+    perplexity: float = field(metadata=figure("perplexity"), init=False)
+    perplexity_without_oov: float | None = field(metadata=figure("  without OOVs"), init=False)
+    bits_per_token: float = field(metadata=figure("bits per token"), init=False)
+    perplexity_per_word: float | None = field(metadata=figure("perplexity per word"), init=False)
+    bits_per_word: float | None = field(metadata=figure("bits per word"), init=False)
+    bits_per_character: float | None = field(metadata=figure("bits per character"), init=False)
+    log_prob: float = field(init=False)
+    accuracy: float | None = field(metadata=figure("accuracy"), default=None)
+    seconds: float = field(init=False)
+    tokens_per_second: float = field(metadata=figure("tokens per second"), init=False)
+    cloze: dict[str, float] | None = field(metadata=figure("cloze questions"), default=None)
+    log_z: dict[str, float] | None = field(metadata=figure("log Z of the scores"), default=None)
+    across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
     dynamic: bool = False
+    normalized: bool | None = field(metadata=figure("sum over all words"), kw_only=True)
 
     @classmethod
-    def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
-        """Return the evaluation of scores. known: other attributes."""
-        of_scores = {"characters": scores.characters, "words_and_ends": scores.words, "dynamic": scores.dynamic}
-        return cls(run, scores.split, scores.normalized, scores, **of_scores | known)
-
-    @property
-    def tokens(self) -> int:
-        """N, the number of predicted tokens."""
-        return self.token_scores.tokens.count
-
-    @property
-    def oov(self) -> int | None:
-        """Number of tokens that are `<unk>` for a word outside the vocabulary; None if unknown."""
-        return len(self.oov_positions) if self.token_scores.tokens.oov_known else None
-
-    @cached_property
-    def log_prob(self) -> float:
-        """Sum of the log-probabilities, in nats."""
-        return float(self.log_probs.sum(dtype="float64"))
-
-    @cached_property
-    def perplexity(self) -> float:
-        """exp(-mean log p) over all predicted tokens."""
-        from lmtool.evaluation.metrics import perplexity
-
-        return perplexity(self.log_probs)
-
-    @cached_property
-    def perplexity_without_oov(self) -> float | None:
-        """Perplexity of the tokens in the vocabulary; None if all are outside, or the vocabulary is unknown."""
+    def of(
+        cls, run: str, scores: TokenScores, *, seconds: float = 0.0, characters: int | None = None, **known: Any
+    ) -> Evaluation:
+        """Return the evaluation of scores. characters: of the text; None: as the scores say. known: other fields."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
 
-        known = np.delete(self.log_probs, self.oov_positions)
-        return perplexity(known) if len(known) and self.oov is not None else None
+        about = {"words_and_ends": scores.words, "dynamic": scores.dynamic, "normalized": scores.normalized}
+        found = cls(run, scores.split, scores, **about | known)
+        words, characters = found.words_and_ends, scores.characters if characters is None else characters
+        outside, oov_known = scores.tokens.oov_positions, scores.tokens.oov_known
+        in_vocabulary = np.delete(scores.log_prob, outside)
+        found.tokens, found.oov = scores.tokens.count, len(outside) if oov_known else None
+        found.log_prob = float(scores.log_prob.sum(dtype="float64"))
+        found.perplexity = perplexity(scores.log_prob)
+        found.perplexity_without_oov = perplexity(in_vocabulary) if len(in_vocabulary) and oov_known else None
+        found.bits_per_token = -found.log_prob / found.tokens / math.log(2)
+        found.perplexity_per_word = perplexity_of(found.log_prob, words) if words else None
+        if words == found.tokens:
+            found.perplexity_per_word = found.perplexity
+        found.bits_per_word = -found.log_prob / words / math.log(2) if words else None
+        found.bits_per_character = -found.log_prob / characters / math.log(2) if characters else None
+        found.seconds, found.tokens_per_second = seconds, found.tokens / max(seconds, 1e-9)
+        return found
 
-    @property
-    def perplexity_per_word(self) -> float | None:
-        """exp(-log_prob / words_and_ends), to compare models with different tokens."""
-        log_prob, words = self.log_prob, self.words_and_ends
-        if not words or words == self.tokens:
-            return self.perplexity if words else None
-        return math.exp(-log_prob / words) if -log_prob / words < MAX_NATS else math.inf
-
-    @property
-    def bits_per_token(self) -> float:
-        """Bits per predicted token: the base-2 logarithm of the perplexity."""
-        return -self.log_prob / self.tokens / math.log(2)
-
-    @property
-    def bits_per_word(self) -> float | None:
-        """Bits per word or sentence end, to compare models with different tokens."""
-        words = self.words_and_ends
-        return -self.log_prob / words / math.log(2) if words else None
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """Bits per character of the words, with one between two words and one per line."""
-        log_prob = self.log_prob
-        return -log_prob / self.characters / math.log(2) if self.characters else None
-
-    @property
-    def token_scores(self) -> TokenScores:
-        """The scores with the tokens. Raises UserError if the split has no text, as all figures of tokens do."""
-        if self.scores is None:
+    def __getattr__(self, name: str) -> Any:
+        """Refuse figures of tokens if there are none. Raises UserError for these, and AttributeError."""
+        if name in type(self).__dataclass_fields__:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
-        return self.scores
+        raise AttributeError(name)
 
     @property
     def log_probs(self) -> FloatArray:
         """Natural log-probability of each token, float64 `[N]`."""
-        return self.token_scores.log_prob
+        return self._scores.log_prob
 
     @property
     def words(self) -> list[str]:
         """The predicted tokens, N words of the vocabulary; `<unk>` for a word outside it."""
-        words = self.token_scores.tokens.words
-        return [words[index] for index in self.token_scores.tokens.ids.tolist()]
+        words = self._scores.tokens.words
+        return [words[index] for index in self._scores.tokens.ids.tolist()]
 
     @property
     def offsets(self) -> IntArray:
         """Start positions of the sentences, and N: int64 `[S + 1]`; `[0, N]` for text without sentences."""
-        return self.token_scores.tokens.offsets
+        return self._scores.tokens.offsets
 
     @property
     def oov_positions(self) -> IntArray:
         """The positions of tokens outside the vocabulary, int64 `[oov]`."""
-        return self.token_scores.tokens.oov_positions
+        return self._scores.tokens.oov_positions
 
     @property
-    def tokens_per_second(self) -> float:
-        """Number of tokens scored per second."""
-        return self.tokens / max(self.seconds, 1e-9)
-
-    @property
-    def metric(self) -> float | None:
-        """Perplexity, or None if it has no text."""
-        return None if self.scores is None else self.perplexity
+    def _scores(self) -> TokenScores:
+        return self.scores if self.scores is not None else self.__getattr__("tokens")
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
         """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
@@ -169,106 +145,131 @@ class Evaluation(Figures):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json, without optional figures that are unknown."""
+        """Return the content of result.json: for a split that has only cloze questions, its name and their results."""
         if self.scores is None:
             return {"split": self.split, "cloze": self.cloze}
-        last = {"accuracy": self.accuracy, "cloze": self.cloze, "log_z": self.log_z or None}
-        last |= {"across_sentences": self.across_sentences, "dynamic": self.dynamic or None}
-        known = {key: value for key, value in last.items() if value is not None}
-        figures = {name: getattr(self, name) for name in FIGURES} | known
-        return figures | {"normalized": self.normalized}
+        return super().as_json() | {"run": str(Path(self.run).resolve())}
 
     def _figures(self) -> list[tuple[str, Cell]]:
-        cloze, log_z = self.cloze or {}, self.log_z
         rows: list[tuple[str, Cell]] = []
-        if self.scores is not None:
-            differ = self.words_and_ends != self.tokens  # tokens are not words, or it is not known
-            rows += [
-                (f"tokens ({self.split})", self.tokens),
-                ("  out of vocabulary", "unknown" if self.oov is None else self.oov),
-                ("perplexity, dynamic" if self.dynamic else "perplexity", self.perplexity),
-                ("  without OOVs", self.perplexity_without_oov if self.oov else None),
-                ("bits per token", self.bits_per_token if differ else None),
-                ("perplexity per word", self.perplexity_per_word if differ else None),
-                ("bits per word", self.bits_per_word),
-                ("bits per character", self.bits_per_character),
-                ("accuracy", self.accuracy),
-                ("tokens per second", round(self.tokens_per_second)),
-            ]
-        rows += [
-            ("cloze questions", int(cloze["questions"]) if cloze else None),
-            ("  perplexity", cloze.get("perplexity")),
-            ("  accuracy", cloze.get("accuracy")),
-            ("  perplexity (local)", cloze.get("local_perplexity")),
-            ("  accuracy (local)", cloze.get("local_accuracy")),
-        ]
-        if log_z:
-            spread = f"{log_z['mean']:.4f} +- {log_z['std']:.4f} ({log_z['contexts']:,} contexts)"
-            rows.append(("log Z of the scores", spread))
-        rows.append(("contexts", CONTEXTS.get(self.across_sentences)))
-        rows.append(("sum over all words", "unknown" if self.normalized is None else None))
-        return [(name, value) for name, value in rows if value is not None]
+        for heading, value in super()._figures():
+            if heading == "tokens":
+                heading = f"tokens ({self.split})"
+            rows.append((f"{heading}, dynamic" if heading == "perplexity" and self.dynamic else heading, value))
+            if heading == "cloze questions":
+                known = self.cloze or {}
+                rows += [(name, known[key]) for name, key in OF_CLOZE.items() if key in known]
+        return rows
 
-    def heading(self) -> str:
-        """Return the run and the text."""
-        return f"run {self.run} on {self.split}"
+    def _cell(self, name: str) -> Cell:
+        match name:
+            case "bits_per_token" | "perplexity_per_word" if self.scores and self.words_and_ends == self.tokens:
+                return None  # tokens are words
+            case "perplexity_without_oov" if self.scores and not self.oov:
+                return None
+            case "oov" if self.scores and self.oov is None:
+                return "unknown"
+            case "tokens_per_second" if self.scores:
+                return round(self.tokens_per_second)
+            case "cloze":
+                return int(self.cloze["questions"]) if self.cloze else None
+            case "log_z":
+                return "{mean:.4f} +- {std:.4f} ({contexts:,} contexts)".format(**self.log_z) if self.log_z else None
+            case "across_sentences":
+                return CONTEXTS.get(self.across_sentences)
+            case "normalized":
+                return "unknown" if self.normalized is None else None
+        return super()._cell(name)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of `compare`: a model; the first one has no difference. from_, to: the 95 % confidence interval of the
+    difference. block: mean number of units drawn together. fitted: what was fitted or chosen on the text.
+    """
+
+    run: str = field(metadata=figure("run"))
+    perplexity: float = field(metadata=figure("perplexity"))
+    difference: float | None = field(metadata=figure("difference"))
+    from_: float | None = field(metadata=figure("95 % CI, lower"))
+    to: float | None = field(metadata=figure("upper"))
+    p_bootstrap: float | None = field(metadata=figure("p (bootstrap)"))
+    p_randomization: float | None = field(metadata=figure("p (randomization)"))
+    block: int | None = field(metadata=figure("block"))
+    dynamic: bool
+    split: str
+    normalized: bool | None
+    fitted_on_this_text: bool
+    fitted: list[str]
+    across_sentences: bool | None
+
+    @property
+    def label(self) -> str:
+        """The name, and what is special about the scores."""
+        return self.run + ", dynamic" * self.dynamic + ", sum unknown" * (self.normalized is None)
 
 
 @dataclass(repr=False)
-class Rescored(Figures):
-    """The result of `eval nbest=`: reordered n-best lists.
+class ScoredTexts(Figures):
+    """The result of `score`: totals of many texts.
 
-    files: the written files. word_error_rate, also before reordering and of the best hypotheses (oracle): shares of the
-    reference words; None without references. tuned: whether the weight or the penalty was fitted on these lists.
-    word_penalty: subtracted per word; None without one.
+    empty: number of texts without a token. faulty: number of faulty records, passed over. tokens, oov, log_prob: totals
+    of all texts. run_out: the second run, if any. resumed: number of texts whose scores already existed;
+    tokens_per_second: speed for all other texts, None if there were none. buckets: name, limit (None for the last),
+    number of texts and share of OOVs of each. kept: number of texts written by filter=. max_perplexity,
+    min_perplexity, max_oov: the limits that they passed. across_sentences: as in Evaluation. target: that of hashed
+    n-grams. to, filter: the written files.
     """
 
+    measure = "perplexity"
     name_width = 24
 
     run: str
-    lists: int
-    hypotheses: int
-    weight: float
-    tuned: bool
-    files: list[Path]
-    word_error_rate: float | None = None
-    word_error_rate_before: float | None = None
-    word_error_rate_oracle: float | None = None
-    word_penalty: float | None = None
+    run_out: str | None
+    text: str
+    texts: int = field(metadata=figure("texts"), default=0)
+    empty: int = field(metadata=figure("  without tokens"), default=0)
+    faulty: int = 0
+    tokens: int = field(metadata=figure("tokens"), default=0)
+    oov: int = field(metadata=figure("  OOVs"), default=0)
+    perplexity: float | None = field(metadata=figure("perplexity"), default=None)
+    log_prob: float = 0.0
+    seconds: float = 0.0
+    across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
+    tokens_per_second: float | None = field(metadata=figure("tokens per second"), default=None)
+    resumed: int = 0
+    buckets: list[tuple[str, float | None, int, float]] = field(metadata=figure("bucket"), default_factory=list)
+    kept: int | None = field(metadata=figure("kept"), default=None)
+    max_perplexity: float | None = field(metadata=figure("  at most"), default=None)
+    min_perplexity: float | None = field(metadata=figure("  at least"), default=None)
+    max_oov: float | None = field(metadata=figure("OOVs at most"), default=None)
+    target: str | None = None
+    to: Path | None = None
+    filter: Path | None = None
 
-    @property
-    def metric(self) -> float | None:
-        """The word error rate."""
-        return self.word_error_rate
+    def heading(self) -> str:
+        """Return the runs and the text."""
+        return f"run {self.run}{f', out {self.run_out}' if self.run_out else ''} on {self.text}"
 
     def _figures(self) -> list[tuple[str, Cell]]:
-        rows: list[tuple[str, Cell]] = [
-            ("lists", self.lists),
-            ("hypotheses", self.hypotheses),
-            ("weight", self.weight),
-            ("word penalty", self.word_penalty),
-            ("word error rate", self.word_error_rate),
-            ("  before", self.word_error_rate_before),
-            ("  oracle", self.word_error_rate_oracle),
-        ]
-        return [(name, value) for name, value in rows if value is not None]
+        rows: list[tuple[str, Cell]] = []
+        for heading, value in super()._figures():
+            if heading == "bucket":
+                for name, limit, count, share in self.buckets:
+                    to = "" if limit is None else f", to {limit:.4f}"
+                    rows.append((f"bucket {name}", f"{count:,} texts{to}, {100 * share:.2f} % OOVs"))
+            else:
+                rows.append(("n-grams" if heading == "tokens" and self.target is not None else heading, value))
+        return rows
 
-    def heading(self) -> str:
-        """Return the run."""
-        return f"run {self.run}"
-
-
-@dataclass(repr=False)
-class Comparison(TableResult):
-    """The result of `compare`: one row per model, the first one without tests.
-
-    split, tokens: the scored text and its number of tokens. resampled: description of the resampling in one line.
-    """
-
-    split: str
-    tokens: int
-    resampled: str
-
-    def heading(self) -> str:
-        """Return the description of the resampling."""
-        return self.resampled
+    def _cell(self, name: str) -> Cell:
+        match name:
+            case "oov" if self.target is not None:
+                return None
+            case "across_sentences":
+                return CONTEXTS.get(self.across_sentences)
+            case "tokens_per_second":
+                return round(self.tokens_per_second) if self.tokens_per_second else None
+            case "max_oov":
+                return None if self.max_oov is None else f"{100 * self.max_oov:.4g} %"
+        return super()._cell(name)

@@ -18,15 +18,15 @@ from typing import Any
 from lmtool import session
 from lmtool.config.request import Request, first_change
 from lmtool.errors import UserError, first_line
+from lmtool.results.summary import read_summary
 from lmtool.runs.run import Run
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.schemas import JOB, RESULT
+from lmtool.system.schemas import JOB
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
-METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
 log = logging.getLogger(__name__)
 
@@ -163,13 +163,13 @@ def finished(folder: Path, record: Record | None) -> Record | None:
     read: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_json(folder / name, "", RESULT) if name == "result.json" else Run.open(folder)
+            read[name] = read_summary(folder, "") if name == "result.json" else Run.open(folder)
         except UserError:
             return None
     if "result.json" not in read:  # a job without a result to check
         return None
     if record["status"] == "running":
-        value = next((read["result.json"].get(name) for name in METRICS if name in read["result.json"]), None)
+        value = read["result.json"].perplexity
         record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
         _note(folder / STATUS, record)
     return record

@@ -17,39 +17,30 @@ from lmtool.config.grammar import as_text
 from lmtool.config.request import Request
 from lmtool.config.rules import as_written
 from lmtool.errors import UserError, printable
-from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
-from lmtool.system.files import atomic_write, read_json
-from lmtool.system.schemas import RESULT
+from lmtool.results.summary import METRICS, Summary, read_summary
+from lmtool.sweeps.job import REFUSED, folders, read_record
+from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
-CLOZE_METRIC = "cloze_perplexity"  # metric of a split without text, i.e. of questions alone
 NORMALIZED = "normalized"
 NOTE = "scores that do not sum to one, or whose sum is unknown: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The outcome of a job. value: the metric's value, math.inf if infinite, None for a failed job. code: the exit code
-    that its command would have. split: the scored split, if recorded. cloze: results of its cloze questions.
-    normalized: whether the scores of its model sum to one. tied: whether a network's output vectors are its embeddings,
-    and parameters: its number of weights; each None if unknown.
+@dataclass
+class Row(Summary):
+    """The outcome of a job.
+
+    value: that of the metric; None for a failed job. code: the exit code that its command would have.
     """
 
     job: str
     settings: dict[str, Any] = field(default_factory=dict)
-    metric: str | None = None
     value: float | None = None
-    seconds: float | None = None
     status: str = "done"
     code: int = 0
-    split: str = ""
-    cloze: dict[str, float] = field(default_factory=dict)
-    normalized: bool | None = True
-    tied: bool | None = None
-    parameters: int | None = None
 
 
 def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
@@ -93,30 +84,18 @@ def _settings(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    given = _settings(record)
+    given, seconds = _settings(record), record.get("seconds")
     settings = {key: as_text(value) if isinstance(value, list | dict) else value for key, value in given.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":
         error, code = record.get("error") or "failed", record.get("code", 1)
-        return Row(job, settings, seconds=record.get("seconds"), status=error, code=code)
-    has_result = "result.json" in record.get("made", [])
-    result = read_json(folder / "result.json", "start the sweep again", RESULT) if has_result else {}
-    cloze = {key: math.inf if value is None else value for key, value in (result.get("cloze") or {}).items()}
-    metric = next((name for name in METRICS if name in result), CLOZE_METRIC if cloze else None)
-    value = result.get(metric, cloze.get("perplexity")) if metric else record.get("value")
-    return Row(
-        job,
-        settings,
-        metric,
-        math.inf if metric and value is None else value,  # JSON has no inf
-        result.get("seconds", record.get("seconds")),
-        split=str(result.get("split", "")),
-        cloze=cloze,
-        normalized=result.get("normalized", True),
-        tied=result.get("tied"),
-        parameters=result.get("parameters"),
-    )
+        return Row(job, settings, seconds=seconds, status=error, code=code)
+    summary = Summary()
+    if "result.json" in record.get("made", []):
+        summary = read_summary(folder, "start the sweep again")
+    summary.seconds = seconds if summary.seconds is None else summary.seconds
+    return Row(job, settings, summary.of_metric() if summary.metric else record.get("value"), **vars(summary))
 
 
 def exit_code(rows: list[Row]) -> int:

@@ -26,9 +26,9 @@ class Plan:
     loss_is_log_prob: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trained:
-    """The outcome of a training, under the names of result.json.
+    """The outcome of a training; its fields are those of results.TrainedRun.
 
     training_seconds: without evaluations. precision: bf16 if some of the products were in it, else fp32. forms: names
     of the fast forms that were used.

@@ -22,6 +22,7 @@ import lmtool
 from lmtool import results
 from lmtool.api.running import logging_restored
 from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.commands.eval import Rescored
 from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
@@ -195,7 +196,7 @@ def test_evaluate_a_split(bigram: lmtool.results.TrainedRun) -> None:
 def test_evaluate_n_best_lists(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
     (tmp_path / "lists").write_text("0 ||| c d ||| lm= -1 ||| -2\n0 ||| d c ||| lm= -1 ||| -2\n")
     found: Any = lmtool.evaluate(bigram, nbest=str(tmp_path / "lists"), out=tmp_path / "out")
-    assert isinstance(found, results.Rescored)
+    assert isinstance(found, Rescored)
 
 
 def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:

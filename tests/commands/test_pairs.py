@@ -107,7 +107,7 @@ def test_several_runs_are_columns_of_one_table(files: Run, runs: Path) -> None:
     ).tolist()
     result = python.pairs(members, "pairs.jsonl")
     assert result.rows[0]["de accuracy"] == pytest.approx(1.75 / 3)
-    assert result.metric == 1 - float(result.runs[names[0]]["accuracy"] or 0)
+    assert result.metric == 1 - result.runs[0].accuracy
 
 
 @pytest.mark.filterwarnings("ignore:a high share is out of vocabulary")
@@ -117,9 +117,9 @@ def test_equal_seeds_give_equal_intervals_whatever_other_runs_there_are(files: R
     Path("many.jsonl").write_text(lines([(*pair, "u") for pair in words]))
     once, again, other = (python.pairs("de.arpa", "many.jsonl", seed=seed, resamples=101).runs for seed in (1, 1, 4))
     beside = python.pairs([f"{runs}/kn3", "de.arpa"], "many.jsonl", seed=1, resamples=101).runs
-    assert once == again != other and beside["de"] == once["de"]
-    first = python.pairs("de.arpa", "many.jsonl").runs["de"]
-    accuracy, lower, upper = (float(first[key] or 0) for key in ("accuracy", "lower", "upper"))
+    assert once == again != other and beside[1] == once[0]
+    first = python.pairs("de.arpa", "many.jsonl").runs[0]
+    accuracy, lower, upper = first.accuracy, first.lower, first.upper
     half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 200)
     assert (lower, upper) == pytest.approx((accuracy - half, accuracy + half), abs=0.011)
 

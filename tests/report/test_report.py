@@ -344,9 +344,13 @@ def test_a_page_of_every_part() -> None:
     assert Page(page("t", "i", [Section("A"), Section("B")])).sources == ["#section-1", "#section-2"]
 
 
+OF_TEXT = {"block": 1, "dynamic": False, "split": "test", "fitted_on_this_text": False, "fitted": []}
+OF_TEXT |= {"normalized": True, "across_sentences": None}  # a row's other entries
+
+
 def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomization"))
-    members = [{"run": name, "perplexity": value, **nothing} for name, value in (("a", 2.5), ("b", None))]
+    members = [{"run": name, "perplexity": value, **nothing, **OF_TEXT} for name, value in (("a", 2.5), ("b", None))]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     (table,) = comparison(ReportFolder(tmp_path, Kind.compare)).parts
     assert isinstance(table, Table) and [row[1] for row in table.rows] == [2.5, math.inf]
@@ -364,17 +368,17 @@ def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
     ]
     valid, test, jobs = summary(entries).parts
     assert valid == Table(
-        ["run", "perplexity"],
-        [["c", 11.0], ["a", 12.0], ["none", math.inf]],
+        ["run", "perplexity", "bits per token"],
+        [["c", 11.0, math.log2(11)], ["a", 12.0, math.log2(12)], ["none", math.inf, math.inf]],
         title="toy, valid",
-        unnormalized=[["stupid", 2.0]],
+        unnormalized=[["stupid", 2.0, 1.0]],
     )
-    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", 14.0]]
+    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", 14.0, math.log2(14)]]
     assert isinstance(jobs, Table) and (jobs.title, jobs.folded) == ("", "1 jobs of sweeps: toy, test")
     text = page("t", "i", [Section("Runs", [valid])])
     assert "<h3>toy, valid</h3>" in text
     note = (
-        '<th scope="rowgroup" colspan="2">Scores that do not sum to one, or whose sum is unknown: not comparable.</th>'
+        '<th scope="rowgroup" colspan="3">Scores that do not sum to one, or whose sum is unknown: not comparable.</th>'
     )
     assert text.index(">none<") < text.index(note) < text.index(">stupid<")
 
@@ -383,7 +387,8 @@ def job(name: str, run: str, split: str, value: float | None, cloze: float | Non
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    return Row(name, {"run": run, "split": split}, metric, value, 0.5, status, 0, split, found, normalized)
+    known = {"metric": metric, "seconds": 0.5, "split": split}
+    return Row(name, {"run": run, "split": split}, value, status, cloze=found, normalized=normalized, **known)
 
 
 def test_a_sweep_has_a_chart_for_each_split() -> None:
@@ -418,9 +423,9 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
 def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
     ends = {"from": 0.5, "to": 1.5, "p_bootstrap": 0.01, "p_randomization": 0.02}
     members = [
-        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), "normalized": True},
-        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, "normalized": False},
-        {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends},
+        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), **OF_TEXT},
+        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, **OF_TEXT, "normalized": False},
+        {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends, **OF_TEXT},
     ]
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     table, chart = comparison(ReportFolder(tmp_path, Kind.compare)).parts

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.results import TrainedRun
+from lmtool.results.base import of_json
 
 
 @pytest.mark.parametrize(
@@ -22,5 +23,5 @@ from lmtool.results import TrainedRun
 )
 def test_the_last_line_of_a_training(result: dict[str, object], said: str) -> None:
     unused = {"examples": 1, "examples_per_second": 1.0, "epochs": 1, "options": {}}
-    trained = TrainedRun.of(Path("out/run"), result | unused | {"seconds": 1.25})
+    trained = of_json(TrainedRun, result | unused | {"seconds": 1.25}, folder=Path("out/run"))
     assert trained.line() == f"{said}, 1.2 s; run=out/run"

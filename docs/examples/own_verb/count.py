@@ -9,8 +9,7 @@ from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
-from lmtool.results.base import TableResult
-from lmtool.system.terminal import Cell
+from lmtool.results import base
 
 if TYPE_CHECKING:
     from lmtool.session import Session
@@ -30,15 +29,24 @@ class Settings(VerbConfig):
             raise UserError(f"splits={self.splits}: name each split once")
 
 
+@dataclass(frozen=True)
+class Row:
+    """A split. words: number of those that occur at least min_count times."""
+
+    split: str
+    tokens: int
+    words: int
+
+
 @dataclass(repr=False)
-class Result(TableResult):
+class Result(base.Result):
     """The result of `count`: one row per split."""
 
-    store: str
+    title = "store {0.store}"
+    listed = "splits"
 
-    def heading(self) -> str:
-        """Return the store."""
-        return f"store {self.store}"
+    store: str
+    splits: list[Row]
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -48,11 +56,11 @@ def run(settings: Settings, session: Session) -> Result:
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
 
-    table: list[list[Cell]] = []
+    rows = []
     with Corpus(preprocess(settings.data, settings.store_dir, progress=session.progress)) as corpus:
         for name in settings.splits or corpus.splits:
             ids = corpus.split(name).ids
-            table.append([name, len(ids), int((np.bincount(ids) >= settings.min_count).sum())])
-        result = Result(str(corpus.path), header=["split", "tokens", "words"], table=table, notes=session.notes)
-    session.finish({"store": result.store, "splits": result.rows}, f"{result.heading()}\n{result.table_text()}")
+            rows.append(Row(name, len(ids), int((np.bincount(ids) >= settings.min_count).sum())))
+        result = Result(str(corpus.path), rows)
+    session.finish(result, f"{result.heading()}\n{result.table_text()}")
     return result
