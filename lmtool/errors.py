@@ -59,7 +59,7 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
+def prefix_user_errors(where: str) -> Iterator[None]:
     """Put the place before the message of a UserError that the block raises."""
     try:
         yield
@@ -72,7 +72,7 @@ _PATH_ERRORS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errn
 
 
 @contextmanager
-def of_paths() -> Iterator[None]:
+def translate_path_errors() -> Iterator[None]:
     """Raise UserError instead of OSError for a path that is too long, or below a folder that may not be entered."""
     try:
         yield

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lmtool.api.running import RunLike, call, model_of
+from lmtool.api.running import RunLike, load_model, run_verb
 from lmtool.commands.surprisal import Surprisals
 from lmtool.config.rules import require_flags
 from lmtool.errors import UserError
@@ -46,12 +46,12 @@ def score_texts(
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     given = [run] if run_out is None else [run, run_out]
-    models = [model_of(each, device, options) for each in given]
+    models = [load_model(each, device, options) for each in given]
     scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
-    return scores_of(_checked(texts), TextsScorer(*scoring, across=across_sentences))
+    return scores_of(_require_strings(texts), TextsScorer(*scoring, across=across_sentences))
 
 
-def _checked(texts: Iterable[Any]) -> Iterator[str]:
+def _require_strings(texts: Iterable[Any]) -> Iterator[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(f"texts[{number}] must be a string; got {type(text).__name__}")
@@ -97,7 +97,7 @@ def surprisal(
     if isinstance(item := given.get("item_column"), str):
         given["item_column"] = [item]
     if isinstance(text, PathLike):
-        return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
+        return run_verb(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
 
     spaces = None
     if isinstance(text, pandas.DataFrame):
@@ -116,7 +116,7 @@ def surprisal(
         named = config.word_column, config.item_column, config.sentence_column
         return score_rows(config, session, [rows_of_table(columns, "text", *named, config.sentences, spaces=spaces)])
 
-    found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
+    found = run_verb(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
     if isinstance(text, pandas.DataFrame):
         return text.assign(**{name: found[name].array for name in found.columns if name not in columns})
     return found

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmtool import __version__
-from lmtool.config.request import flat
+from lmtool.config.request import flatten
 from lmtool.errors import printable
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.find import Kind, ReportFolder
@@ -34,7 +34,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
         read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
         for folder, kind in _evaluations(run)
     ]
-    settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
+    settings = {key: value for key, value in flatten(run.config).items() if value is not None and key not in HIDDEN}
     shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
     about = {"run": run, "name": name, "model": model_name(run), "settings": shown}
     about |= {"license": license, "language": language}

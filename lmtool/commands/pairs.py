@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.results.base import TableResult
 from lmtool.session import Session
 from lmtool.system.terminal import Cell, text_table
@@ -163,7 +163,7 @@ def _score_pairs(
     cut, sentences = sentence_cutter(model.form, settings.words, keep_punctuation=settings.keep_punctuation), []
     for pair, where in zip(pairs, places, strict=True):
         for name in (GOOD, BAD):
-            with named(f"{where}, {name}"):
+            with prefix_user_errors(f"{where}, {name}"):
                 sentences.append(model.form.words(cut(pair[name])))
                 if not sentences[-1]:
                     raise UserError("no words are left of the sentence: set keep_punctuation=true or remove the pair")

@@ -80,7 +80,7 @@ class Rule:
             return require("None" in type_, key, value, self.text(type_))
         if self.check is not None and value is not None:
             self.check(value, key)
-        if (self.bounds or self.words) and (as_written(value) not in self.words or value == "null"):
+        if (self.bounds or self.words) and (format_value(value) not in self.words or value == "null"):
             items = value if type_.startswith("list") else [value]
             whole = "int" in type_ and "float" not in type_
             rule = self.text(type_) + (f"; {self.said}" if self.bounds and self.said else "")
@@ -97,14 +97,14 @@ class Rule:
         if value is None or value is False:
             return
         why = f": {self.why}" if self.why else ""
-        if self.needs and not any(_is_given(word, settings) for word in self.needs):
+        if self.needs and not any(_is_met(word, settings) for word in self.needs):
             needed = " or ".join(settings.key_prefix + word for word in self.needs)
-            raise UserError(f"{key}={as_written(value)}: needs {needed}{why}")
+            raise UserError(f"{key}={format_value(value)}: needs {needed}{why}")
         for word in self.excludes:
-            if _is_given(word, settings):
+            if _is_met(word, settings):
                 name = word.partition("=")[0]
-                other = f"{settings.key_prefix}{name}={as_written(getattr(settings, name))}"
-                raise UserError(f"{key}={as_written(value)}: cannot be used with {other}{why}; remove one of the two")
+                other = f"{settings.key_prefix}{name}={format_value(getattr(settings, name))}"
+                raise UserError(f"{key}={format_value(value)}: cannot be used with {other}{why}; remove one of the two")
 
     def _holds(self, value: Any, whole: bool) -> bool:
         if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
@@ -113,10 +113,10 @@ class Rule:
         return bool(below and not (self.open_low and value == self.low))
 
 
-def _is_given(word: str, settings: Settings) -> bool:
+def _is_met(word: str, settings: Settings) -> bool:
     key, _, wanted = word.partition("=")
     value = getattr(settings, key)
-    return as_written(value) == wanted if wanted == wanted.lower() else value is not None and value is not False
+    return format_value(value) == wanted if wanted == wanted.lower() else value is not None and value is not False
 
 
 def setting(
@@ -142,7 +142,7 @@ def setting(
     return dataclasses.field(**given, **({"default_factory": default} if callable(default) else {"default": default}))
 
 
-def rules_of(settings: type) -> dict[str, Rule]:
+def field_rules(settings: type) -> dict[str, Rule]:
     """Return the rules of a dataclass of settings, by field."""
     fields = dataclasses.fields(settings)
     return {field.name: field.metadata["rule"] for field in fields if "rule" in field.metadata}
@@ -158,22 +158,22 @@ class Settings:
         """Raise UserError, naming the key, for a value that its rule does not allow."""
         for field in dataclasses.fields(self):
             rule, key, value = field.metadata.get("rule"), self.key_prefix + field.name, getattr(self, field.name)
-            for text in () if rule is not None and rule.prose else _texts(value):
+            for text in () if rule is not None and rule.prose else _iterate_texts(value):
                 require_text(key, text)
             if rule is not None:
                 rule.require(value, key, str(field.type))
                 rule.require_others(value, key, self)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield the texts of a setting, of its items and of their keys."""
     if isinstance(value, str):
         yield value
     for item in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(item)
+        yield from _iterate_texts(item)
 
 
-def as_written(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as it is written on the command line and in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -183,7 +183,7 @@ def as_written(value: object) -> str:
 def require(condition: bool, key: str, value: object, rule: str) -> None:
     """Raise UserError, naming the key, its value and the rule, unless the condition holds."""
     if not condition:
-        raise UserError(f"{key}={as_written(value)}: must be {rule}")
+        raise UserError(f"{key}={format_value(value)}: must be {rule}")
 
 
 def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:

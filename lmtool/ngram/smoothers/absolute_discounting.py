@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class AbsoluteConfig(SmootherConfig):
     def __post_init__(self) -> None:
         given = are_numbers(self.discounts, 0, 1) or is_number(self.discounts, 0, 1)
         valid = self.discounts in (None, TUNED) or given
-        require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
+        require(valid, "smoother.discounts", self.discounts, field_rules(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         return Absolute(order, discounts=self.discounts, interpolate=self.interpolate)
@@ -155,7 +155,7 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
     kenlm_compatible: bool = MISSING
 
     def __post_init__(self) -> None:
-        rule = rules_of(type(self))["discounts"].said
+        rule = field_rules(type(self))["discounts"].said
         triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
         triples = triples if isinstance(triples[0], list) else [self.discounts]
         for triple in triples if self.discounts not in (None, TUNED) else []:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, field_rules, is_number, require, setting
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.base import Contexts, Counting, Smoother
 
@@ -49,7 +49,7 @@ class CountMergingConfig(SmootherConfig):
     def __post_init__(self) -> None:
         given = self.source_weights
         valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
-        require(valid, "smoother.source_weights", given, rules_of(type(self))["source_weights"].said)
+        require(valid, "smoother.source_weights", given, field_rules(type(self))["source_weights"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return count merging with the given weights, or with equal ones, which tuning changes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, require, setting
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, of_each_order
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class JelinekMercerConfig(SmootherConfig):
     def __post_init__(self) -> None:
         SmootherConfig.__post_init__(self)
         given = are_numbers(self.lambdas, 0, 1)
-        said = rules_of(type(self))["lambdas"].said
+        said = field_rules(type(self))["lambdas"].said
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.absolute_discounting import estimate_discount
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, of_each_order
 
@@ -63,7 +63,7 @@ class PitmanYorConfig(SmootherConfig):
 
     def __post_init__(self) -> None:
         SmootherConfig.__post_init__(self)
-        rules = rules_of(type(self))
+        rules = field_rules(type(self))
         for name, high, word in (("strengths", MAX_STRENGTH, TUNED), ("discounts", 1, None)):
             value = getattr(self, name)
             given = are_numbers(value, 0, high) or is_number(value, 0, high)
