@@ -1,11 +1,12 @@
-"""What somebody else's YAML files and saved requests may set of Hydra and of Spark.
+"""What untrusted YAML files and saved requests may set of Hydra and of Spark.
 
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
 name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
-who types such a setting runs their own code; YAML files of --config-dir and hydra.searchpath, and a run folder, may be
-somebody else's and must not run code. Composing them runs nothing. What they are composed to is compared with what
-lmtool's own files are, wherever the difference comes from, and it must be in a list of keys, each with the form of its
-values. Hydra's own application, which runs sweeps, does not read such files: it gets what has been checked, as words.
+who writes such a setting on the command line runs their own code; YAML files of --config-dir and hydra.searchpath, and
+a run folder, may come from a stranger: they are untrusted and must not run code. Composing them runs nothing. What they
+are composed to is compared with what lmtool's own files are, wherever the difference comes from, and it must be in a
+list of keys, each with the form of its values. Hydra's own application, which runs sweeps, does not read such files: it
+gets what has been checked, as words.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RESTRICTED_KEYS = re.compile(r"(hydra|options|counts\.options|counts\.master)(\.
 FOLDER = r"(?!/)((?!\.\.(/|$))([^/\\$]|\$\{(hydra\.job\.(name|num|id)|now:%[YmdHMSf][-%\w:.]*)\})+(/|$))+|null"
 NAME, WORDS = r"(?!\.\.?$)[^/\\$]+", r"([^$\\:]|:(?!//))*"
 NUMBER, SIZE = r"-?[\d.]+(e[-+]?\d+)?|true|false|null|auto", r"[\d.]+ *([kmgtp]?b?|[mu]?s|min|h|d)|true|false"
-# What files and resumed lines may set of these, with the form of its values; anything else is typed.
+# What untrusted files and requests may set of these, with the form of its values; the rest only the command line sets.
 ALLOWED = {
     r"hydra\.(run\.dir|sweep\.(dir|subdir)|output_subdir)": FOLDER,
     r"hydra\.(job\.name|launcher\.name|sweeper\.study_name)": NAME,
@@ -60,41 +61,41 @@ REMEDY = "YAML files and resumed lines may not set this; if it is your own, writ
 
 
 def require_allowed_settings(composition: Composition, settings: DictConfig) -> None:
-    """Raise SettingError for a value that somebody else's YAML file or saved request may not set. settings: composed of
+    """Raise SettingError for a value that an untrusted YAML file or saved request may not set. settings: composed of
     the options of `composition`, with all values.
     """
     request = composition.request
-    given = {key.lstrip("+"): value for key, value in request.values.items()}
-    mine = given if request.user_keys is None else {key: given[key] for key in given if key in request.user_keys}
-    typed = {".".join(path) for key, value in mine.items() for path, _ in _iterate_leaves(value, (key,))}
-    if OUT in typed:
-        typed |= {"hydra.run.dir", "hydra.sweep.dir"}
+    values = {key.lstrip("+"): value for key, value in request.values.items()}
+    user_keys = values.keys() if request.user_keys is None else values.keys() & request.user_keys
+    user_leaves = {".".join(path) for key in user_keys for path, _ in _iterate_leaves(values[key], (key,))}
+    if OUT in user_leaves:
+        user_leaves |= {"hydra.run.dir", "hydra.sweep.dir"}
     for key, value in restricted_changes(composition, settings).items():
-        if key not in typed:
+        if key not in user_leaves:
             require_allowed(key, value)
 
 
 def restricted_changes(composition: Composition, settings: DictConfig) -> dict[str, Any]:
-    """Return the values by whole key that are guarded and not as lmtool and Hydra's plugins have them."""
+    """Return the values by whole key that are restricted and not as lmtool and Hydra's plugins have them."""
     trusted = dict(_iterate_leaves(OmegaConf.to_container(_compose_trusted(composition), resolve=False)))
-    found = {}
+    changes = {}
     for path, value in _iterate_leaves(OmegaConf.to_container(settings, resolve=False)):
         key = ".".join(path)
         is_known = key.startswith(SET_BY_HYDRA) or (path in trusted and trusted[path] == value)
         if RESTRICTED_KEYS.match(key) and not is_known:
-            found[key] = value
-    return found
+            changes[key] = value
+    return changes
 
 
 def _compose_trusted(composition: Composition) -> DictConfig:
     """Compose the verb by lmtool's own files alone, with the options of Hydra's own groups that are chosen."""
-    kept: dict[str, str] = {}
+    usable: dict[str, str] = {}
     request = composition.request
     for group, option in find_trusted_choices(composition).items():
         with suppress(HydraException, OmegaConfBaseException):
-            _compose_own_files(request, kept | {group: option})
-            kept[group] = option
-    return _compose_own_files(request, kept)
+            _compose_own_files(request, usable | {group: option})
+            usable[group] = option
+    return _compose_own_files(request, usable)
 
 
 def _compose_own_files(request: Request, choices: dict[str, str]) -> DictConfig:
@@ -105,28 +106,29 @@ def _compose_own_files(request: Request, choices: dict[str, str]) -> DictConfig:
 
 
 def find_trusted_choices(composition: Composition) -> dict[str, str]:
-    """Return the options of Hydra's groups that are chosen and not its defaults; for a launcher or sweeper of somebody
-    else, the installed one that it is made of.
+    """Return the options of Hydra's groups that are chosen and not its defaults; for an untrusted launcher or sweeper,
+    the installed one that it is made of.
     """
-    request, of_hydra = composition.request, composition.options.hydra
-    usual = _compose_own_files(request, {}).hydra.runtime.choices
-    found = {
+    request, hydra_settings = composition.request, composition.options.hydra
+    defaults = _compose_own_files(request, {}).hydra.runtime.choices
+    options = {
         str(group): str(option)
-        for group, option in of_hydra.runtime.choices.items()
-        if str(group).startswith("hydra/") and usual.get(group) != option
+        for group, option in hydra_settings.runtime.choices.items()
+        if str(group).startswith("hydra/") and defaults.get(group) != option
     }
     for group, installed in PLUGINS.items():
         part = group.partition("/")[2]
-        for option in installed if group in found and found[group] not in installed else ():
+        for option in installed if group in options and options[group] not in installed else ():
             with suppress(HydraException, OmegaConfBaseException):
-                if _compose_own_files(request, {group: option}).hydra[part]["_target_"] == of_hydra[part]["_target_"]:
-                    found[group] = option
-    return found
+                trusted = _compose_own_files(request, {group: option}).hydra[part]
+                if trusted["_target_"] == hydra_settings[part]["_target_"]:
+                    options[group] = option
+    return options
 
 
-def require_allowed_request(request: Request, typed: Collection[str]) -> None:
-    """Raise UserError for a choice or value of a saved request that somebody else's may not have. typed: keys that the
-    user has given.
+def require_allowed_request(request: Request, user_keys: Collection[str]) -> None:
+    """Raise UserError for a choice or value that an untrusted saved request may not have. user_keys: keys that the user
+    has given.
     """
     for group, option in request.choices.items():
         require_text(group, option)
@@ -136,12 +138,12 @@ def require_allowed_request(request: Request, typed: Collection[str]) -> None:
         if re.fullmatch(r"\+?[\w./-]+", key) is None:
             raise SettingError(f"{key}={format_value(value)}: {REMEDY}", key)
         for keys, item in _iterate_leaves(value, (key.lstrip("+"),)):
-            if (name := ".".join(keys)) not in typed:
+            if (name := ".".join(keys)) not in user_keys:
                 require_allowed(name, item)
 
 
 def require_allowed(key: str, value: Any) -> None:
-    """Raise UserError unless somebody else's file or request may set a key to this value."""
+    """Raise UserError unless an untrusted file or request may set a key to this value."""
     text = format_value(value)
     require_text(key, text)
     if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them

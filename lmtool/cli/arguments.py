@@ -65,7 +65,7 @@ def split_line(words: list[str]) -> CommandLine:
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if waiting is not None:
             if is_flag(word):
-                raise UserError(f"{waiting} needs a value after it; is {word} one? write {waiting}={word}")
+                raise UserError(f"{waiting} needs a value; to pass one that starts with a dash, write {waiting}={word}")
             flags[waiting] = _flag_value(waiting, word)
             waiting = None
         elif is_flag(word):

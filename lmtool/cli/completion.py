@@ -90,14 +90,14 @@ def candidates(line: str) -> list[str]:
     """Return candidates in the shell's syntax for the last word of a line that begins with the program's name; none if
     the word is in quotes, which the shell's own completion handles.
     """
-    typed = _last_word(line)
+    last_word = _last_word(line)
     try:
-        words = shlex.split(line[: len(line) - len(typed)])[1:]
-        (last,) = shlex.split(typed) or [""]
+        words = shlex.split(line[: len(line) - len(last_word)])[1:]
+        (last,) = shlex.split(last_word) or [""]
     except ValueError:  # an open quote
         return []
     found = [name for name in _whole_words(words, last) if name.startswith(last)]
-    return [typed + SPECIAL.sub(r"\\\1", name[len(last) :]) for name in found]
+    return [last_word + SPECIAL.sub(r"\\\1", name[len(last) :]) for name in found]
 
 
 def _last_word(line: str) -> str:

@@ -31,7 +31,7 @@ class Settings(SeveralModelsConfig):
     resamples: int = setting(min=100, max=1_000_000)
     seed: int = setting(min=0)
     to: str | None = MISSING
-    bom: bool = setting(needs=("to=FILE",))
+    bom: bool = setting(needs=("to=<FILE>",))
     items: str | None = MISSING
 
 

@@ -33,7 +33,7 @@ class Settings(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
     text: str | None = setting(prose=True, bare=True)
-    flush: str | None = setting(words=("line",), excludes=("text=TEXT",))
+    flush: str | None = setting(words=("line",), excludes=("text=<TEXT>",))
     top: int = setting(min=1)
     paths: bool = False
     sentence_start: bool = MISSING

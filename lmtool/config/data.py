@@ -98,7 +98,7 @@ class VocabularyConfig(Settings):
     key_prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
-    size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
+    size: int | None = setting(min=1, excludes=("file=<FILE>",), why="the file is the whole vocabulary")
     min_count: int = setting(min=1)
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
     unit: Unit = MISSING

@@ -33,9 +33,9 @@ class Request:
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name: of Hydra's flags, None if not given.
-    order: keys of choices and values as they were typed, by which a sweep numbers its jobs. started_in: the folder to
-    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. typed: keys of
-    values that the user has given, if others are from a saved request, which somebody else may have written; None: all.
+    order: keys of choices and values as they were given, by which a sweep numbers its jobs. started_in: the folder to
+    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. user_keys: keys
+    of values that the user has given, if others are from an untrusted saved request; None: all.
     """
 
     verb: str
@@ -86,7 +86,7 @@ class Request:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""
-        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "typed")}
+        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "user_keys")}
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
@@ -108,7 +108,7 @@ class Request:
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether YAML files or a saved request of somebody else may take part."""
+        """Whether untrusted YAML files or an untrusted saved request may take part."""
         return self.config_dir is not None or SEARCH_PATH in self.values or self.user_keys is not None
 
     def items(self) -> list[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -34,11 +35,10 @@ class Rule:
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
-    outside them. needs: other settings, KEY=VALUE, of which one must be given if
-    this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
-    letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
-    to read; all others are names and paths (require_text). bare: whether a word of the command line without a key is
-    its value, one of several if it is a list.
+    outside them. needs: what other settings must be if this one is given, at least one
+    of them: KEY=VALUE, or KEY=<WHAT> for any value but null and false; excludes: what they must not be. why: the reason
+    of both, in the message. prose: whether a text is one to read; all others are names and paths (require_text). bare:
+    whether a word of the command line without a key is its value, one of several if it is a list.
     """
 
     low: float = -math.inf
@@ -88,7 +88,7 @@ class Rule:
                 isinstance(item, Integral) and not isinstance(item, bool) for item in items
             ):  # from Python
                 value, rule = f"{value!r:.40}", f"a whole number, {rule}"
-            require(bool(items) and all(self._holds(item, whole) for item in items), key, value, rule)
+            require(bool(items) and all(self._is_in_bounds(item, whole) for item in items), key, value, rule)
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
 
@@ -97,26 +97,27 @@ class Rule:
         if value is None or value is False:
             return
         why = f": {self.why}" if self.why else ""
-        if self.needs and not any(_is_met(word, settings) for word in self.needs):
-            needed = " or ".join(settings.key_prefix + word for word in self.needs)
+        if self.needs and not any(_holds(condition, settings) for condition in self.needs):
+            needed = " or ".join(settings.key_prefix + re.sub("[<>]", "", condition) for condition in self.needs)
             raise UserError(f"{key}={format_value(value)}: needs {needed}{why}")
-        for word in self.excludes:
-            if _is_met(word, settings):
-                name = word.partition("=")[0]
+        for condition in self.excludes:
+            if _holds(condition, settings):
+                name = condition.partition("=")[0]
                 other = f"{settings.key_prefix}{name}={format_value(getattr(settings, name))}"
                 raise UserError(f"{key}={format_value(value)}: cannot be used with {other}{why}; remove one of the two")
 
-    def _holds(self, value: Any, whole: bool) -> bool:
+    def _is_in_bounds(self, value: Any, whole: bool) -> bool:
         if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
             return False
         below = value != self.high if self.open_high or self.high == math.inf else True
         return bool(below and not (self.open_low and value == self.low))
 
 
-def _is_met(word: str, settings: Settings) -> bool:
-    key, _, wanted = word.partition("=")
+def _holds(condition: str, settings: Settings) -> bool:
+    """Return whether a setting is as a condition, KEY=VALUE or KEY=<WHAT>, says."""
+    key, _, wanted = condition.partition("=")
     value = getattr(settings, key)
-    return format_value(value) == wanted if wanted == wanted.lower() else value is not None and value is not False
+    return value is not None and value is not False if wanted.startswith("<") else format_value(value) == wanted
 
 
 def setting(

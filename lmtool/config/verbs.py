@@ -61,7 +61,7 @@ class VerbConfig(Settings):
 class ModelUserConfig(VerbConfig):
     """Settings of a verb that uses one model: a run or an ARPA file."""
 
-    run: str | None = setting(excludes=("arpa=FILE",))
+    run: str | None = setting(excludes=("arpa=<FILE>",))
     arpa: str | None = MISSING
     device: str = setting(check=require_device)
 
@@ -70,7 +70,7 @@ class ModelUserConfig(VerbConfig):
 class SeveralModelsConfig(ModelUserConfig):
     """Settings of a verb that uses one model or several, side by side, and cuts printed words for them."""
 
-    runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
+    runs: list[str] | None = setting(excludes=("run=<FOLDER>", "arpa=<FILE>"))
     words: WordRule = MISSING
     keep_punctuation: bool = MISSING
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
@@ -105,7 +105,7 @@ class MembersConfig(VerbConfig):
     runs: list[str] = MISSING
     split: str = MISSING
     text: str | None = MISSING
-    vocabulary: str | None = setting(words=(UNION,), needs=("text=FILE",))
+    vocabulary: str | None = setting(words=(UNION,), needs=("text=<FILE>",))
     device: str = setting(check=require_device)
 
 

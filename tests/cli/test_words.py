@@ -193,7 +193,7 @@ HINTS = [
     ("--cfg", "--cfg needs a value after it"),
     (
         "--config-name --resolve",
-        "needs a value after it; is --resolve one? write --config-name=--resolve",
+        "needs a value; to pass one that starts with a dash, write --config-name=--resolve",
     ),
     ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
 ]
