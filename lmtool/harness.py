@@ -21,7 +21,7 @@ from lmtool.config.rules import require
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
-from lmtool.errors import UserError, for_terminal, prefix_user_errors
+from lmtool.errors import UserError, escape_controls, prefix_user_errors
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.runs.load import load_each
 from lmtool.system.arrays import IntArray
@@ -164,7 +164,7 @@ def main() -> int:
     try:
         cli_evaluate()
     except UserError as error:
-        print(for_terminal(f"lmtool: {error}"), file=sys.stderr)
+        print(escape_controls(f"lmtool: {error}"), file=sys.stderr)
         return 2
     return 0
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from lmtool.config.request import Request
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, escape_controls
 from lmtool.system.terminal import write_out
 
 # Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
@@ -70,7 +70,7 @@ class Session:
         exact: print the text unchanged if standard output is not a terminal, for other programs to read.
         """
         if not self.quiet:
-            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
+            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else escape_controls(text), end="\n")
 
     def note(self, *texts: str) -> None:
         """Print and keep notes for the user."""

@@ -81,24 +81,24 @@ def run_verb(
         ):  # else a cell that is run again names all
             request = resume_training_request(Path(resumed), request).updated(request)
         composition, composed_settings = compose_request(request)
-        where = out if out is not None else request.values.get(OUT)
-        is_kept = where is not None or keeps_output(verb, settings)
-        if where is not None:
-            folder = Path(where)
+        named_folder = out if out is not None else request.values.get(OUT)
+        is_kept = named_folder is not None or keeps_output(verb, settings)
+        if named_folder is not None:
+            folder = Path(named_folder)
         elif is_kept:
             folder = new_folder("outputs", verb)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lmtool-")))
         make_folder(folder)
-        warned: list[str] = []
+        warning_texts: list[str] = []
         session_arguments: dict[str, Any] = {
             "progress": shows_progress(progress),
             "on_evaluation": callback,
             "if_run_exists": if_run_exists,
         }
-        session_arguments |= {"quiet": True, "keeps_output": is_kept, "warnings": warned}
+        session_arguments |= {"quiet": True, "keeps_output": is_kept, "warnings": warning_texts}
         result = run_composed_command(composition, composed_settings, folder, command=command, **session_arguments)
-        warn_once(warned, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
+        warn_once(warning_texts, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
 
 
@@ -118,23 +118,23 @@ def keeps_output(verb: str, settings: Mapping[str, Any]) -> bool:
     return bool(settings_of(verb).makes) and settings.get("to") is None
 
 
-def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
+def warn_once(texts: Iterable[str], subjects: object, stacklevel: int = 4) -> None:
     """Show warnings, each once a process for the same models and texts, also if a cell of a notebook is run again.
 
-    about: the models and texts.
+    subjects: the models and texts.
     """
     for text in texts:
-        if (text, str(about)) not in _warnings_shown:
+        if (text, str(subjects)) not in _warnings_shown:
             warnings.warn(text, stacklevel=stacklevel)
-            _warnings_shown.add((text, str(about)))  # not if warnings are errors
+            _warnings_shown.add((text, str(subjects)))  # not if warnings are errors
 
 
 def overwrite_mode(overwrite: bool, out: str | PathLike[str] | None, settings: Mapping[str, Any]) -> IfRunExists:
     """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
     require_flags(overwrite=overwrite)
     if overwrite and out is not None:
-        read = [settings[key] for key in MODEL_SETTINGS if settings.get(key) is not None]
-        sources = [each for value in read for each in (value if _is_list(value) else [value])]
+        runs_read = [settings[key] for key in MODEL_SETTINGS if settings.get(key) is not None]
+        sources = [each for value in runs_read for each in (value if _is_list(value) else [value])]
         if Path(out).resolve() in [run_folder(each).resolve() for each in sources]:
             raise UserError(f"out={out} is a run that is read: choose another folder to write to")
     return "overwrite" if overwrite else None
@@ -166,28 +166,28 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import settings_json
 
-    given = {key: value for key, value in settings.items() if value is not None}
-    verb_types, bare, run = verb_setting_types(verb), bare_setting(verb), given.get("run")
+    values = {key: value for key, value in settings.items() if value is not None}
+    verb_types, bare, run = verb_setting_types(verb), bare_setting(verb), values.get("run")
     if "runs" in verb_types and _is_list(run):
-        given["runs"] = given.pop("run")
-    if bare is not None and bare[1] and isinstance(given.get(bare[0]), str | PathLike | RunResult | TextModel):
-        given[bare[0]] = [given[bare[0]]]
-    for key in (key for key in given if is_model_setting(key, verb_types)):
-        given[key] = str(run_folder(given[key])) if verb_types[key].item is None else _run_paths(key, given[key])
+        values["runs"] = values.pop("run")
+    if bare is not None and bare[1] and isinstance(values.get(bare[0]), str | PathLike | RunResult | TextModel):
+        values[bare[0]] = [values[bare[0]]]
+    for key in (key for key in values if is_model_setting(key, verb_types)):
+        values[key] = str(run_folder(values[key])) if verb_types[key].item is None else _run_paths(key, values[key])
     with translate_path_errors():
-        if "arpa" in verb_types and "run" in given and Path(given["run"]).is_file():
-            given["arpa"] = given.pop("run")
+        if "arpa" in verb_types and "run" in values and Path(values["run"]).is_file():
+            values["arpa"] = values.pop("run")
     if isinstance(run, RunResult) and run.store_dir:
-        given.setdefault("store_dir", run.store_dir)
+        values.setdefault("store_dir", run.store_dir)
     text = verb_types.get("text", SettingType())
-    of_files = text.rule is None or not text.rule.prose
-    if of_files and not isinstance(value := given.get("text"), str | PathLike | None):
+    reads_files = text.rule is None or not text.rule.prose
+    if reads_files and not isinstance(value := values.get("text"), str | PathLike | None):
         raise UserError(f"text={value!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
-    corpus = given.get("data")
+    corpus = values.get("data")
     if isinstance(corpus, Corpus):
-        given["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
-        given["store_dir"] = str(corpus.path.parent)
-    return given
+        values["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
+        values["store_dir"] = str(corpus.path.parent)
+    return values
 
 
 def is_model_setting(key: str, verb_types: Mapping[str, SettingType]) -> bool:

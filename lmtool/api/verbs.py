@@ -36,24 +36,24 @@ def __getattr__(name: str) -> Callable[..., Any]:
 @cache
 def verb_function(verb: str, name: str) -> Callable[..., Any]:
     """Return the function of a verb, which has its settings as parameters, and returns its result."""
-    described = [*_parameters(verb)]
-    lines = [fill(f"{parameter.name}: {meaning}.", 116, subsequent_indent="    ") for parameter, meaning in described]
+    parameters = [*_parameters(verb)]
+    lines = [fill(f"{parameter.name}: {meaning}.", 116, subsequent_indent="    ") for parameter, meaning in parameters]
     file, module = read_yaml(conf_dir() / f"{verb}.yaml"), import_module(f"lmtool.commands.{verb}")
     result = module.run.__annotations__["return"]
-    signature = Signature([parameter for parameter, _ in described], return_annotation=result)
+    signature = Signature([parameter for parameter, _ in parameters], return_annotation=result)
 
     def function(*arguments: Any, **named: Any) -> Any:
         known = {key: named.pop(key) for key in [*named] if key in signature.parameters}
-        given = signature.bind_partial(*arguments, **known).arguments
-        out, progress, overwrite = given.pop("out", None), given.pop("progress", None), given.pop("overwrite", False)
-        given |= named  # whole keys, as data.name, and mistakes
-        return run_verb(object, verb, given, out, progress, if_run_exists=overwrite_mode(overwrite, out, given))
+        values = signature.bind_partial(*arguments, **known).arguments
+        out, progress, overwrite = values.pop("out", None), values.pop("progress", None), values.pop("overwrite", False)
+        values |= named  # whole keys, as data.name, and mistakes
+        return run_verb(object, verb, values, out, progress, if_run_exists=overwrite_mode(overwrite, out, values))
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "lmtool"
-    about = fill(file.description, 116, break_on_hyphens=False)
+    description = fill(file.description, 116, break_on_hyphens=False)
     example = [">>> " + each for each in (getdoc(module.run) or "").split(">>> ", 1)[1:]]
-    function.__doc__ = "\n".join([f"lmtool {verb}: {file.title}", "", about, "", *lines, "", *example]).rstrip()
+    function.__doc__ = "\n".join([f"lmtool {verb}: {file.title}", "", description, "", *lines, "", *example]).rstrip()
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
@@ -63,29 +63,28 @@ def _parameters(verb: str) -> Iterator[tuple[Parameter, str]]:
     verb_types, bare = verb_setting_types(verb), bare_setting(verb)
     file, common = (read_yaml(conf_dir() / f"{name}.yaml") for name in (verb, "common"))
     outer = [item for item in (*file.settings, *common.settings) if not item.path[1:]]
-    said = {item.path[0]: (item.value, item.meaning) for item in outer}
-    said |= {group: (option, OF_GROUP) for group, option in file.groups.items()}
-    first = [bare[0]] if bare else []
-    first += [
-        key for key in said if key in LEADING or said[key][0] == "???" or (key == "runs" and "run" not in verb_types)
-    ]
-    for key in dict.fromkeys([*first, *said]):
-        value, meaning = said[key]
+    settings = {item.path[0]: (item.value, item.meaning) for item in outer}
+    settings |= {group: (option, OF_GROUP) for group, option in file.groups.items()}
+    positional = [bare[0]] if bare else []
+    leading = LEADING if "run" in verb_types else (*LEADING, "runs")
+    positional += [key for key in settings if key in leading or settings[key][0] == "???"]
+    for key in dict.fromkeys([*positional, *settings]):
+        value, meaning = settings[key]
         meaning = re.sub(r"\b(null|true|false)\b", lambda word: PYTHON[word[0]], meaning)
         bounds = verb_types[key].bounds if key in verb_types else ""
         default = None if value == "???" else yaml.safe_load(value)
-        kind = Parameter.POSITIONAL_OR_KEYWORD if key in first else Parameter.KEYWORD_ONLY
+        kind = Parameter.POSITIONAL_OR_KEYWORD if key in positional else Parameter.KEYWORD_ONLY
         parameter = Parameter(key, kind, default=default, annotation=_annotation(key, verb_types))
         yield parameter, f"{meaning} [{bounds}]" if bounds else meaning
 
-    def named(key: str, annotation: str, default: Any = None) -> Parameter:
+    def keyword_parameter(key: str, annotation: str, default: Any = None) -> Parameter:
         return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     no_folder = "a new one" if keeps_output(verb, {}) else "nothing is kept"
-    yield named("out", "str | PathLike[str] | None"), f"the output folder. None: {no_folder}"
+    yield keyword_parameter("out", "str | PathLike[str] | None"), f"the output folder. None: {no_folder}"
     if settings_of(verb).makes == "run":
-        yield named("overwrite", "bool", False), "whether a run in `out` is replaced instead of an error"
-    yield named("progress", "bool | None"), "whether to show bars. None: on a terminal and in notebooks"
+        yield keyword_parameter("overwrite", "bool", False), "whether a run in `out` is replaced instead of an error"
+    yield keyword_parameter("progress", "bool | None"), "whether to show bars. None: on a terminal and in notebooks"
 
 
 def _annotation(key: str, verb_types: dict[str, SettingType]) -> str:

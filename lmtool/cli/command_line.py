@@ -15,7 +15,7 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
-from lmtool.errors import Interrupted, UserError, for_terminal, translate_path_errors
+from lmtool.errors import Interrupted, UserError, escape_controls, translate_path_errors
 from lmtool.system.process import StopRequest, preserve_interrupts
 from lmtool.system.terminal import discard_output, write_out
 
@@ -43,7 +43,7 @@ def _run_and_report(words: list[str], command: Callable[[list[str]], int], inter
         discard_output()
         return 0
     except Interrupted as end:
-        print(f"lmtool: {for_terminal(str(end))}", file=sys.stderr)
+        print(f"lmtool: {escape_controls(str(end))}", file=sys.stderr)
         return 128 + end.signal
     except KeyboardInterrupt:
         return _report_interrupt()
@@ -82,7 +82,7 @@ def _dispatch(words: list[str]) -> int:
         if line.verb == "help" and line.overrides:
             line = replace(line, verb=line.overrides[0], flags={**line.flags, "--help": ""})
         if line.verb == "help" or "--help" in line.flags:
-            print(for_terminal(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
+            print(escape_controls(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
             return 0
         from lmtool.cli.running import run_line
 

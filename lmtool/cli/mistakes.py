@@ -64,10 +64,9 @@ def explain_compose_error(error: BaseException, request: Request) -> UserError |
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
-        of_config = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
-        return UserError(
-            _explain_wrong_group(request) or (describe_config_error(of_config) if of_config else _join_messages(chain))
-        )
+        config_error = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
+        message = describe_config_error(config_error) if config_error else _join_messages(chain)
+        return UserError(_explain_wrong_group(request) or message)
     if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
@@ -76,9 +75,9 @@ def explain_compose_error(error: BaseException, request: Request) -> UserError |
 
 def explain_sweep_error(error: Exception, request: Request) -> UserError | None:
     """Return the one-line form of an error in Hydra's part of a sweep; None for any other error."""
-    full = next((cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno in NO_SPACE), None)
-    if full is not None:
-        return explain_folder_error(full)
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+            return explain_folder_error(cause)
     is_hydras_own = isinstance(error, UserError | HydraException | OmegaConfBaseException)
     return explain_compose_error(error, request) if is_hydras_own else None
 
@@ -91,8 +90,8 @@ def explain_values_error(error: Exception, composition: Composition) -> UserErro
         if is_hydra_key(key):
             return UserError(describe_unknown_hydra_key(key, error.__cause__, request))
         value = request.values[key]
-        shown = repr(value) if request.python else str(value)
-        return UserError(describe_unknown_key(key, shown, [composition], python=request.python))
+        value_text = repr(value) if request.python else str(value)
+        return UserError(describe_unknown_key(key, value_text, [composition], python=request.python))
     if isinstance(error, OmegaConfBaseException):
         return UserError(prefix_place(describe_config_error(error), find_whole_key(error), composition))
     return None
@@ -159,7 +158,7 @@ def _explain_wrong_group(request: Request) -> str | None:
                     return f"{place}: {error}" if place else str(error)
     with suppress(HydraException, OmegaConfBaseException, ValueError, RecursionError):
         verb_types = verb_setting_types(request.verb)
-        composition, left = compose_usable(request, verb_types)
+        composition, unusable = compose_usable(request, verb_types)
         name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
         files = yaml_files(EXPERIMENT, request.folders)
         if name in files:
@@ -168,11 +167,11 @@ def _explain_wrong_group(request: Request) -> str | None:
             except UserError as error:
                 return str(error)
         others = " ".join(f"{group}={option}" for group, option in request.choices.items() if not group.startswith("+"))
-        if f"+{EXPERIMENT}" in left and others:
+        if f"+{EXPERIMENT}" in unusable and others:
             with suppress(Exception):  # if it composes alone
                 Composition(replace(request, choices={f"+{EXPERIMENT}": name}, values={}, removed=[]), verb_types)
                 return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
-        for group, option in left.items():
+        for group, option in unusable.items():
             if group not in composition.groups and group != f"+{EXPERIMENT}":
                 return describe_unused_group(group.lstrip("+"), option, composition)
     return None
@@ -180,8 +179,8 @@ def _explain_wrong_group(request: Request) -> str | None:
 
 def prefix_place(message: str, key: str, composition: Composition) -> str:
     """Put before a message the file and line that set a key, unless the request does."""
-    for given in (name.lstrip("+") for name in composition.request.values):
-        if given == key or key.startswith((f"{given}.", f"{given}[")):
+    for request_key in (name.lstrip("+") for name in composition.request.values):
+        if request_key == key or key.startswith((f"{request_key}.", f"{request_key}[")):
             return message
     place = _find_place(key, composition)
     return f"{place}: {message}" if place else message
@@ -195,11 +194,11 @@ def _find_place(key: str, composition: Composition) -> str | None:
     name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
     files = [(experiments[name], "")] if name in experiments else []
     for group, option in composition.groups.items():
-        of_group, names = yaml_files(group, folders), [option]
-        for each in names:  # and the files that it is based on
-            if each in of_group:
-                files.append((of_group[each], f"{group}."))
-                names += [base for base in read_yaml(of_group[each]).bases if base not in names]
+        group_files, options = yaml_files(group, folders), [option]
+        for each in options:  # and the files that it is based on
+            if each in group_files:
+                files.append((group_files[each], f"{group}."))
+                options += [base for base in read_yaml(group_files[each]).bases if base not in options]
     files += [(conf_dir() / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
     for path, prefix in files:
         line = find_line(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None

@@ -91,13 +91,13 @@ def describe_unknown_key(key: str, value: str, jobs: Sequence[Composition], *, p
     other = _intended_key(key, known)
     if close := [other] if other in known else _keys_of_same_name(key, known):
         chosen = job.request.choices
-        said = [
+        suggestions = [
             _format_argument(name, value, chosen.get(name.partition(".")[0]))
             if python
             else _add_value(name, value, job)
             for name in close
         ]
-        return f"no key {key!r}; did you mean {' or '.join(said)}?"
+        return f"no key {key!r}; did you mean {' or '.join(suggestions)}?"
     elsewhere = _suggest_other_option(other, value, job, python=python) or _suggest_other_verb(key)
     return f"no key {key!r}; {elsewhere}" if elsewhere else f"no key {key!r}{_suggest_spelling(key, job)}"
 
@@ -109,12 +109,12 @@ def _describe_group_key(key: str, value: str, job: Composition) -> str:
         return describe_unused_group(group, value, job, f".{rest}" if rest else "")
     options, chosen = _option_types(group, job), job.groups[group]
     path = rest.split(".")
-    having = [
+    options_with_key = [
         name for name in _sort_plain_first(options) if path[0] in options[name].fields and options[name].below(path)
     ]
-    if having:
-        remedy = "" if group in job.request.choices else f": add {group}={having[0]}"
-        named = " or ".join(f"{group}={name}" for name in having[:SHOWN])
+    if options_with_key:
+        remedy = "" if group in job.request.choices else f": add {group}={options_with_key[0]}"
+        named = " or ".join(f"{group}={name}" for name in options_with_key[:SHOWN])
         return f"{key}: not a setting of {group}={chosen}, but of {named}{remedy}"
     known = job.keys()
     other = _intended_key(key, [*known, *job.groups])
@@ -211,8 +211,8 @@ def _format_argument(key: str, value: str, kind: str | None = None) -> str:
 
 
 def _suggest_other_verb(key: str) -> str | None:
-    having = [f"lmtool {verb}" for verb in verbs() if key in verb_setting_types(verb)]
-    return f"it is a key of {_list_some(having)}" if having else None
+    verbs_with_key = [f"lmtool {verb}" for verb in verbs() if key in verb_setting_types(verb)]
+    return f"it is a key of {_list_some(verbs_with_key)}" if verbs_with_key else None
 
 
 def _suggest_spelling(key: str, job: Composition) -> str:
@@ -243,7 +243,7 @@ def describe_unused_group(group: str, option: str, composition: Composition, res
     owners = [verb for verb in verbs() if group in read_yaml(conf_dir() / f"{verb}.yaml").groups]
     if not owners and group not in GROUP_SETTINGS:
         return f"no group {group!r}{nearest(group.rpartition('/')[2], composition.groups)}"
-    said = [f"lmtool {verb}" for verb in owners] or [f"{GROUP_SETTINGS[group]}=NAME"]
+    places = [f"lmtool {verb}" for verb in owners] or [f"{GROUP_SETTINGS[group]}=NAME"]
     verb = composition.request.verb
     reason = ": a run has it from its training" if "run" in composition.verb_types else ""
-    return f"{word}: lmtool {verb} takes no {group}={reason}; it is for {_list_some(said)}"
+    return f"{word}: lmtool {verb} takes no {group}={reason}; it is for {_list_some(places)}"

@@ -63,10 +63,10 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     lacking = [word for word in words if word.key in (optional_keys or ()) and jobs[0].type_of(word.key) is None]
     value_words = [word for word in words if word not in choice_words + lacking]
     values = dict(_read_setting(word, jobs, with_mode.sweep) for word in value_words)
-    given = with_mode.choices | values
-    if OUT in given and {"hydra.run.dir", "hydra.sweep.dir"} & given.keys():
-        raise UserError(f"out={given[OUT]}: is hydra.run.dir=, in a sweep hydra.sweep.dir=: write one of them")
-    order = [key for word in words for key in (f"+{word.key}", word.key) if key in given]
+    keys = with_mode.choices | values
+    if OUT in keys and {"hydra.run.dir", "hydra.sweep.dir"} & keys.keys():
+        raise UserError(f"out={keys[OUT]}: is hydra.run.dir=, in a sweep hydra.sweep.dir=: write one of them")
+    order = [key for word in words for key in (f"+{word.key}", word.key) if key in keys]
     return with_mode.updated(Request(line.verb, values=values, order=order))
 
 
@@ -173,7 +173,7 @@ def _read_setting(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[
     key, hydras = word.key, is_hydra_key(word.key)
     if any(key == f"{group}.kind" for job in jobs for group in job.groups):
         raise UserError(f"{word.written}: choose an option by {key.removesuffix('.kind')}={word.text}")
-    type_ = next((found for job in jobs if (found := job.type_of(key)) is not None), None)
+    type_ = next((job_type for job in jobs if (job_type := job.type_of(key)) is not None), None)
     if type_ is None:
         raise UserError(describe_unknown_key(key, word.text, jobs))
     name = "+" * bool(word.mark and hydras) + key

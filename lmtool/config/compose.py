@@ -158,9 +158,9 @@ def _compose_options(request: Request) -> DictConfig:
 
 def _search_path(request: Request) -> list[str]:
     """Return the places of YAML files besides lmtool's own."""
-    given = request.values.get(SEARCH_PATH) or []
-    folders = [*(place.folder for place in option_sources()), *request.folders]
-    return [*(f"file://{each.absolute()}" for each in folders), *(given if isinstance(given, list) else [given])]
+    value = request.values.get(SEARCH_PATH) or []
+    folders = [*(source.folder for source in option_sources()), *request.folders]
+    return [*(f"file://{each.absolute()}" for each in folders), *(value if isinstance(value, list) else [value])]
 
 
 def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
@@ -213,5 +213,5 @@ def hydra_state() -> Iterator[None]:
 
 def chosen_options(hydra_settings: Any) -> dict[str, str]:
     """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).partition("@")[0], str(name)) for key, name in hydra_settings.runtime.choices.items())
-    return {group: name for group, name in chosen if group in GROUP_MODULES}
+    pairs = ((str(key).partition("@")[0], str(name)) for key, name in hydra_settings.runtime.choices.items())
+    return {group: name for group, name in pairs if group in GROUP_MODULES}

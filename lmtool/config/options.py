@@ -2,25 +2,25 @@
 
 An option of a group lives in one of three places:
 
-- in lmtool: the settings class in one of the group's homes (HOMES), the YAML file in conf/GROUP/;
+- in lmtool: the settings class in a module of the group (GROUP_MODULES), the YAML file in conf/GROUP/;
 - in an installed package that the entry-point group `lmtool.options` names: PACKAGE/GROUP/NAME.py and NAME.yaml;
 - in a folder given by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
 
 A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. lmtool's own
 settings class is found as follows, without importing any file:
 
-- A home is a package (all its files are searched, not its subfolders) or a single module.
-- A settings class that gives its name in a line of this form is the option of that name, in any file of the home, so
+- GROUP_MODULES names packages (all files are searched, not subfolders) and single modules.
+- A settings class that gives its name in a line of this form is the option of that name, in any file of a package, so
   that a family of small options can share one file (compare lmtool/training/schedules.py):
 
       @dataclass(slots=True)
       class NameConfig(GroupConfig):
           kind: str = "name"
 
-- Without that line, the only settings class in HOME/NAME.py is the option NAME.
+- Without that line, the only settings class in PACKAGE/NAME.py is the option NAME.
 
 The documentation page of an option takes its formula, `Source:` and `Complexity:` from the docstring of the settings
-class if it contains `Source:`, else from the docstring of HOME/NAME.py. Help and completion show a settings class if
+class if it contains `Source:`, else from the docstring of PACKAGE/NAME.py. Help and completion show a settings class if
 its file imports nothing heavy at its top (torch, numpy, numba; `build` imports what it needs).
 
 An option's Python file is imported only when the option is chosen.
@@ -124,9 +124,9 @@ def installed_option_sources() -> tuple[OptionSource, ...]:
             raise UserError(
                 f"{ENTRY_POINTS}: the entry point {entry.name}={entry.value} is not a package: reinstall it"
             )
-        place = OptionSource(Path(spec.submodule_search_locations[0]), entry.value)
-        _require_new_names(place)
-        option_sources.append(place)
+        source = OptionSource(Path(spec.submodule_search_locations[0]), entry.value)
+        _require_new_names(source)
+        option_sources.append(source)
     return tuple(option_sources)
 
 
@@ -143,16 +143,16 @@ def use_folder(folder: str | Path | None) -> None:
         path = path.resolve()
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
-    place = OptionSource(path, None)
-    if place not in _folders.get():
-        _require_new_names(place)
-        _folders.set((*_folders.get(), place))
+    source = OptionSource(path, None)
+    if source not in _folders.get():
+        _require_new_names(source)
+        _folders.set((*_folders.get(), source))
 
 
-def _require_new_names(place: OptionSource) -> None:
-    """Raise UserError if an option of a place has the name of one of lmtool's own, which would hide it."""
+def _require_new_names(source: OptionSource) -> None:
+    """Raise UserError if an option of a source has the name of one of lmtool's own, which would hide it."""
     for group in GROUP_MODULES:
-        for path in sorted((place.folder / group).glob("*.yaml")):
+        for path in sorted((source.folder / group).glob("*.yaml")):
             if (conf_dir() / group / path.name).is_file():
                 raise UserError(f"{path}: {group}/{path.stem} is the name of lmtool's own option; choose another")
 
@@ -176,7 +176,7 @@ def option_sources() -> tuple[OptionSource, ...]:
 def yaml_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     """Return the YAML file of each option and preset of a group, by name. folders: further ones, e.g. --config-dir."""
     files: dict[str, Path] = {}
-    for folder in (conf_dir(), *(place.folder for place in option_sources()), *folders):
+    for folder in (conf_dir(), *(source.folder for source in option_sources()), *folders):
         for path in _list_yaml(folder / group):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
@@ -196,32 +196,32 @@ def kinds(group: str) -> list[str]:
 
 def find_origin(group: str, kind: str) -> str | None:
     """Return where an external option comes from, or None for lmtool's own."""
-    located = _locate_option(group, kind)
-    return None if located is None or isinstance(located, str) else str(located[0])
+    location = _locate_option(group, kind)
+    return None if location is None or isinstance(location, str) else str(location[0])
 
 
 def find_python_file(group: str, kind: str) -> Path | None:
     """Return the Python file with the settings class of an option, without importing it; None for an unknown option."""
-    located = _locate_option(group, kind)
-    if isinstance(located, str):
-        return _ROOT.joinpath(*located.split(".")).with_suffix(".py")
-    return None if located is None else located[1]
+    location = _locate_option(group, kind)
+    if isinstance(location, str):
+        return _ROOT.joinpath(*location.split(".")).with_suffix(".py")
+    return None if location is None else location[1]
 
 
 def settings_class(group: str, kind: str, *, came_from: str | None = None, config_dir: Path | None = None) -> type:
     """Import the Python file of an option and return its settings dataclass.
 
-    came_from: where a run's option came from; beside: the folder of --config-dir; both for the error message. Raises
+    came_from: where a run's option came from; config_dir: the folder of --config-dir; both for the error message. Raises
     UserError if no option has the name, or an external file cannot be imported or contains no settings of the group.
     """
-    located = _locate_option(group, kind)
-    if located is None:
+    location = _locate_option(group, kind)
+    if location is None:
         raise UserError(_describe_unknown(group, kind, came_from, config_dir))
-    if isinstance(located, str):
-        return _find_settings_class(importlib.import_module(located), group, kind)
-    place, path = located
+    if isinstance(location, str):
+        return _find_settings_class(importlib.import_module(location), group, kind)
+    source, path = location
     try:
-        module = _import_option(place, path, group, kind)
+        module = _import_option(source, path, group, kind)
     except UserError:
         raise
     except Exception as error:
@@ -241,37 +241,37 @@ def _describe_unknown(group: str, kind: str, came_from: str | None, config_dir: 
 
 
 def _locate_option(group: str, kind: str) -> str | tuple[OptionSource, Path] | None:
-    """Return the module of lmtool's own option, the place and file of an external one, or None if neither exists."""
+    """Return the module of lmtool's own option, the source and file of an external one, or None if neither exists."""
     if not kind.isidentifier():
         return None
     if (conf_dir() / group / f"{kind}.yaml").is_file():
-        for home in GROUP_MODULES[group]:
-            if kind in _modules_by_option(home):
-                return _modules_by_option(home)[kind]
-    for place in option_sources():
-        path = place.folder / group / f"{kind}.py"
+        for module_or_package in GROUP_MODULES[group]:
+            if kind in _modules_by_option(module_or_package):
+                return _modules_by_option(module_or_package)[kind]
+    for source in option_sources():
+        path = source.folder / group / f"{kind}.py"
         if path.is_file():
-            return place, path
+            return source, path
     return None
 
 
 @cache
-def _modules_by_option(home: str) -> dict[str, str]:
-    """Return the modules of a home by the names of their options: class attributes first, then file names."""
-    path = _ROOT / home.replace(".", "/")
-    files = {f"{home}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {home: path.with_suffix(".py")}
+def _modules_by_option(name: str) -> dict[str, str]:
+    """Return the modules of a name in GROUP_MODULES by their options: class attributes first, then file names."""
+    path = _ROOT / name.replace(".", "/")
+    files = {f"{name}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {name: path.with_suffix(".py")}
     by_class = {
         line.split('"')[1]: module
         for module, file in files.items()
         for line in file.read_text(encoding="utf-8").splitlines()
         if line.startswith(_KIND_LINE)
     }
-    return {module.rpartition(".")[2]: module for module in files if module != home} | by_class
+    return {module.rpartition(".")[2]: module for module in files if module != name} | by_class
 
 
-def _import_option(place: OptionSource, path: Path, group: str, kind: str) -> ModuleType:
-    if place.package is not None:
-        return importlib.import_module(f"{place.package}.{group}.{kind}")
+def _import_option(source: OptionSource, path: Path, group: str, kind: str) -> ModuleType:
+    if source.package is not None:
+        return importlib.import_module(f"{source.package}.{group}.{kind}")
     name = f"lmtool_options_{zlib.crc32(str(path).encode()):08x}.{group}.{kind}"
     if name in sys.modules:
         return sys.modules[name]

@@ -93,9 +93,9 @@ class Request:
         removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
         order = [*self.order, *(key for key in new.order if key not in self.order)]
         names = ("config_dir", "config_name")
-        of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
+        flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
         user_keys = None if self.user_keys is None else self.user_keys | new.values.keys()
-        merged = replace(self, removed=removed, order=order, user_keys=user_keys, **of_flags)
+        merged = replace(self, removed=removed, order=order, user_keys=user_keys, **flags)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
@@ -119,8 +119,8 @@ class Request:
     @property
     def settings(self) -> dict[str, Any]:
         """Its choices and values by key, but those of Hydra."""
-        found = {key.lstrip("+"): value for key, value in self.items()}
-        return {key: value for key, value in found.items() if not is_hydra_key(key)}
+        values = {key.lstrip("+"): value for key, value in self.items()}
+        return {key: value for key, value in values.items() if not is_hydra_key(key)}
 
     @property
     def folders(self) -> list[Path]:
@@ -129,8 +129,8 @@ class Request:
 
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
-        given = [f"{key}={format_value(value)}" for key, value in self.items()]
-        return [*given, *(f"~{key}" for key in self.removed)]
+        words = [f"{key}={format_value(value)}" for key, value in self.items()]
+        return [*words, *(f"~{key}" for key in self.removed)]
 
 
 def is_hydra_key(key: str) -> bool:
@@ -155,10 +155,10 @@ def find_first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: C
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by their whole keys."""
-    found: dict[str, Any] = {}
+    flat_values: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
+        flat_values |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat_values
 
 
 def _iterate_leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -24,10 +24,10 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from lmtool.config import rules
 from lmtool.config.data import DataConfig
 from lmtool.config.grammar import escape_interpolation
 from lmtool.config.options import GROUP_MODULES, find_origin, settings_class, use_folder, yaml_files
+from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, field_types, hint_type
 from lmtool.config.yaml_files import suggest_option
@@ -49,7 +49,7 @@ T = TypeVar("T")
 def build_settings(composed: DictConfig, expected: type[T], config_dir: Path | None = None) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    beside: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown key,
+    config_dir: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown key,
     and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
@@ -81,15 +81,15 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
 
 def build_part(values: dict[str, Any], settings: type[T], key: str) -> T:
     """Return settings, of the key, from plain values. Raises UserError if they do not fit."""
-    found: T = _build_object(OmegaConf.structured(settings), _escape_values(values), key)
-    return found
+    part: T = _build_object(OmegaConf.structured(settings), _escape_values(values), key)
+    return part
 
 
 def option_origins(settings: dict[str, Any]) -> dict[str, str]:
     """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
     chosen = (settings.get("data") or {}) | settings
-    found = {group: find_origin(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
-    return {group: place for group, place in found.items() if place is not None}
+    origins = {group: find_origin(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
+    return {group: place for group, place in origins.items() if place is not None}
 
 
 def data_settings(provenance: dict[str, Any]) -> Any:
@@ -100,24 +100,24 @@ def data_settings(provenance: dict[str, Any]) -> Any:
     return saved_settings(provenance["settings"], "data")
 
 
-def build_named_option(group: str, given: Any, key: str) -> Any:
+def build_named_option(group: str, value: Any, key: str) -> Any:
     """Return the settings of an option that a setting of another option gives: as its name, or as a mapping with the
     name as `kind` and values that replace those of its YAML file.
 
     key: key of that setting. Raises UserError if `given` does not name an option or has settings that do not fit it.
     """
-    values = {"kind": given} if isinstance(given, str) else given
+    values = {"kind": value} if isinstance(value, str) else value
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise SettingError(f"{key}={given}: must be the name of an option of {group}=, or {{kind: NAME, ...}}", key)
+        raise SettingError(f"{key}={value}: must be the name of an option of {group}=, or {{kind: NAME, ...}}", key)
     name = values["kind"]
     path = yaml_files(group).get(name)
     if path is None:
         raise SettingError(f"{key}={name}: no option of {group}={suggest_option(group, name)}", key)
-    written = OmegaConf.to_container(OmegaConf.load(path))
-    if not isinstance(written, dict) or "defaults" in written:
+    file_values = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(file_values, dict) or "defaults" in file_values:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
-    settings = settings_class(group, str(written.get("kind")))
-    values = {**written, **values, "kind": written["kind"]}
+    settings = settings_class(group, str(file_values.get("kind")))
+    values = {**file_values, **values, "kind": file_values["kind"]}
     return _build_object(OmegaConf.structured(settings), values, key)
 
 
@@ -167,7 +167,7 @@ def _merge_values(target: DictConfig, values: dict[str, Any], group: str) -> Dic
         raise _setting_error(error, group) from error
     except OverflowError:  # raised for a whole number instead of a float, without its key
         key, value = next(_iterate_beyond_floats(values, group))
-        raise SettingError(f"{key}={as_written(value)}: must be at most {sys.float_info.max:.2g}", key) from None
+        raise SettingError(f"{key}={format_value(value)}: must be at most {sys.float_info.max:.2g}", key) from None
     return target
 
 
@@ -216,7 +216,7 @@ def describe_config_error(error: OmegaConfBaseException, group: str = "") -> str
         return f"no key {key!r}{nearest(str(error.key), find_sibling_keys(error))}"
     if isinstance(error, ValidationError):
         rule = find_violated_rule(error)
-        return f"{key}: {first_line(error)}" if rule is None else f"{key}={as_written(error.value)}: must be {rule}"
+        return f"{key}: {first_line(error)}" if rule is None else f"{key}={format_value(error.value)}: must be {rule}"
     return f"{key}: {first_line(error)}" if key not in first_line(error) else first_line(error)
 
 
@@ -224,18 +224,13 @@ def find_violated_rule(error: ValidationError) -> str | None:
     """Return the rule for a value that OmegaConf rejected, e.g. "a whole number or null", or None if it is unknown."""
     owner = error.object_type
     if owner is not None and is_dataclass(owner):
-        found = field_types(owner).get(str(error.key))
-        return found.words if found is not None else None
-    of_entries = error.ref_type  # the value is an entry of a list or of a dictionary
-    parts = [part for part in get_args(of_entries) if part is not NoneType]
-    if get_origin(of_entries) in (Union, UnionType) and len(parts) == 1:
-        of_entries = parts[0]
-    return hint_type(get_args(of_entries)[-1]).words if get_origin(of_entries) in (list, dict) else None
-
-
-def as_written(value: Any) -> str:
-    """Return a value as it is written on the command line and in YAML."""
-    return rules.format_value(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value)
+        type_ = field_types(owner).get(str(error.key))
+        return type_.words if type_ is not None else None
+    entry_type = error.ref_type  # the value is an entry of a list or of a dictionary
+    parts = [part for part in get_args(entry_type) if part is not NoneType]
+    if get_origin(entry_type) in (Union, UnionType) and len(parts) == 1:
+        entry_type = parts[0]
+    return hint_type(get_args(entry_type)[-1]).words if get_origin(entry_type) in (list, dict) else None
 
 
 def find_sibling_keys(error: OmegaConfBaseException) -> list[str]:

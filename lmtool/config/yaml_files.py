@@ -72,8 +72,8 @@ def read_opening(text: str) -> YamlFile:
         tuple(line.removeprefix(label).strip() for line in lines if line.startswith(label))
         for label in (EXAMPLE, OTHER_NAMES)
     )
-    said = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
-    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
+    sentences = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
+    return YamlFile("".join(sentences[:1]), " ".join(sentences[1:]), "".join(aliases), examples)
 
 
 def suggest_option(group: str, name: str, folders: Sequence[Path] = ()) -> str:
@@ -109,14 +109,14 @@ def choose_options(verb: str, choices: Mapping[str, str], folders: Sequence[Path
     """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
     defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
     """
-    given, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
+    all_choices, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
     if experiment is not None:
-        given = read_option(EXPERIMENT, experiment, folders).groups | given
+        all_choices = read_option(EXPERIMENT, experiment, folders).groups | all_choices
     groups: dict[str, str] = {}
     files = [read_yaml(conf_dir() / f"{verb}.yaml")]
     for file in files:  # which grows by those of the options
         for group, default in file.groups.items():
-            groups[group] = given.get(group, default)
+            groups[group] = all_choices.get(group, default)
             below = read_option(group, groups[group], folders)
             files += [below] if below not in files else []
     return groups
@@ -134,8 +134,8 @@ def read_yaml(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
             base = read_yaml(others[name], others)
             meanings = {setting.path: setting.meaning for setting in base.settings}
             settings = {item.path: item for item in (*base.settings, *file.settings)}  # in the order of the base
-            said = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
-            file = replace(file, groups=base.groups | file.groups, settings=tuple(said), kind=file.kind or base.kind)
+            merged = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
+            file = replace(file, groups=base.groups | file.groups, settings=tuple(merged), kind=file.kind or base.kind)
     return file
 
 
@@ -172,12 +172,12 @@ def require_experiment(path: Path, used: Container[str]) -> None:
         raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
     for key, option, line in _iterate_defaults(_parse_nodes(text)):
         *marks, group = (key or "").split() or [""]
-        found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
+        exists = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
         is_used = group[1:] in used or group.startswith("/hydra/")
-        fits = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
+        fits = exists and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
         if key is not None and not fits:
-            right = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-            raise UserError(f"{path}:{line}: {key}: {option}: write {right}")
+            correction = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+            raise UserError(f"{path}:{line}: {key}: {option}: write {correction}")
 
 
 def find_line(path: Path, keys: list[str]) -> int | None:
@@ -235,7 +235,7 @@ def _iterate_settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[
         start, end = value.start_mark.index, (key if block else value).end_mark.index
         written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
         comment = (COMMENT if block else COMMENTS).match(text, end)
-        said = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
-        yield Setting(keys, written, " ".join(said).strip(), value)
+        comments = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
+        yield Setting(keys, written, " ".join(comments).strip(), value)
         if block and value.id == "mapping":
             yield from _iterate_settings(value, keys, text)

@@ -54,15 +54,15 @@ def run_job(run: Callable[[Request, Path], float | None], request: Request, seed
 
 
 def _run_unless_done(run: Callable[[Request, Path], float | None], request: Request, folder: Path) -> float:
-    about: Record = {"request": request.without("options").as_json()}
+    request_record: Record = {"request": request.without("options").as_json()}
     try:
         # A job may still be running if the process that started it was killed and the sweep is restarted.
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
             _require_same_job(folder, before, request)
-            record = finished_record(folder, before) or _run_and_record(run, request, folder, about)
+            record = finished_record(folder, before) or _run_and_record(run, request, folder, request_record)
     except UserError as error:
-        record = about | _failure_record(str(error), 2)
+        record = request_record | _failure_record(str(error), 2)
         _try_to_write(folder / REFUSED, record)
         log.error("lmtool: %s", error)
     value = record["value"]
@@ -83,26 +83,26 @@ def is_first_of_equals(request: Request, sweep: Path, number: int) -> bool:
 
 
 def _run_and_record(
-    run: Callable[[Request, Path], float | None], request: Request, folder: Path, about: Record
+    run: Callable[[Request, Path], float | None], request: Request, folder: Path, request_record: Record
 ) -> Record:
     for name in RESULTS:  # files of an earlier, failed attempt
         (folder / name).unlink(missing_ok=True)
     start = time.perf_counter()
     try:
-        write_json(folder / STATUS, about | {"status": "running"})
+        write_json(folder / STATUS, request_record | {"status": "running"})
         value = run(request, folder)
-        record = about | {"status": "done", "value": value, "error": None, "code": 0}
+        record = request_record | {"status": "done", "value": value, "error": None, "code": 0}
         if value is None or not math.isfinite(value):
             record["value"] = None
         record["made"] = [name for name in RESULTS if (folder / name).exists()]
         write_json(folder / STATUS, record | _resources_used(start))
         return record
     except UserError as error:
-        record = about | _failure_record(str(error), 2)
+        record = request_record | _failure_record(str(error), 2)
         log.error("lmtool: %s", error)
     except Exception as error:
         reason = f"{first_line(error)} ({type(error).__name__}): a fault of lmtool or of a custom option"
-        record = about | _failure_record(f"{reason}; its traceback is in the job's log", 1)
+        record = request_record | _failure_record(f"{reason}; its traceback is in the job's log", 1)
         log.error("%s", traceback.format_exc())
     _try_to_write(folder / STATUS, record | _resources_used(start))
     return record
@@ -126,9 +126,9 @@ def _try_to_write(path: Path, record: Record) -> None:
 def _require_same_job(folder: Path, before: Record | None, request: Request) -> None:
     if before is None:
         return
-    held = Request.from_json(before["request"])
-    if held.verb != request.verb or find_first_change(held.settings, request.settings, {"options"}) is not None:
-        raise UserError(f"{folder} holds another job ({' '.join(held.words())}): choose another out=")
+    earlier = Request.from_json(before["request"])
+    if earlier.verb != request.verb or find_first_change(earlier.settings, request.settings, {"options"}) is not None:
+        raise UserError(f"{folder} holds another job ({' '.join(earlier.words())}): choose another out=")
 
 
 def job_folders(sweep: Path) -> Iterator[Path]:
@@ -162,16 +162,16 @@ def finished_record(folder: Path, record: Record | None) -> Record | None:
     """
     if record is None or record["status"] not in ("done", "running"):
         return None
-    read: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_summary(folder, "") if name == "result.json" else Run.open(folder)
+            contents[name] = read_summary(folder, "") if name == "result.json" else Run.open(folder)
         except UserError:
             return None
-    if "result.json" not in read:  # a job without a result to check
+    if "result.json" not in contents:  # a job without a result to check
         return None
     if record["status"] == "running":
-        value = read["result.json"].perplexity
+        value = contents["result.json"].perplexity
         record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
         _try_to_write(folder / STATUS, record)
     return record

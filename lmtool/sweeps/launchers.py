@@ -67,11 +67,11 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
         subprocess.run(["scancel", *_submitted_jobs(launcher)], capture_output=True, check=False)
     elif interrupted:
         until = time.monotonic() + CTRL_C
-        while (left := list(_running_processes(launcher))) and time.monotonic() < until:
+        while (processes := list(_running_processes(launcher))) and time.monotonic() < until:
             time.sleep(0.05)
-        for process in left:
+        for process in processes:
             os.kill(process, signal.SIGINT)
-        for process in left:
+        for process in processes:
             os.waitpid(process, 0)
 
 

@@ -66,9 +66,9 @@ def require_storage(hydra: DictConfig) -> None:
 
 def _job_settings(request: Request) -> dict[str, object]:
     """Return the choices and values that determine a sweep's jobs."""
-    hydras = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
-    of_sweeper = {key: hydras[key] for key in hydras if key.startswith(DETERMINING) and key not in NEUTRAL}
-    return {key: value for key, value in request.settings.items() if key != "options"} | of_sweeper
+    values = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
+    sweeper_values = {key: values[key] for key in values if key.startswith(DETERMINING) and key not in NEUTRAL}
+    return {key: value for key, value in request.settings.items() if key != "options"} | sweeper_values
 
 
 def format_command(request: Request) -> str:

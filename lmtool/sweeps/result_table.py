@@ -16,7 +16,7 @@ from typing import Any
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
 from lmtool.config.rules import format_value
-from lmtool.errors import UserError, printable
+from lmtool.errors import UserError, escape_unprintable
 from lmtool.results.summary import METRICS, Summary, read_summary
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
@@ -84,8 +84,8 @@ def _record_settings(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    given, seconds = _record_settings(record), record.get("seconds")
-    settings = {key: to_hydra_text(value) if isinstance(value, list | dict) else value for key, value in given.items()}
+    values, seconds = _record_settings(record), record.get("seconds")
+    settings = {key: to_hydra_text(value) if isinstance(value, list | dict) else value for key, value in values.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":
@@ -177,18 +177,19 @@ def common_metric(rows: Sequence[Row]) -> str:
 
 def write_tables(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
     """Write each table to NAME.csv, and all to sweep.md below the command; return the files."""
-    written = []
+    files = []
     for name, table in tables.items():
         if table is None:
             (sweep / f"{name}.csv").unlink(missing_ok=True)  # file of an earlier start, with other jobs
             continue
         with atomic_write(sweep / f"{name}.csv") as temporary:
             temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
-        written.append(sweep / f"{name}.csv")
-    pages = [f"    {printable(command)}", *(_format_markdown(table) for table in tables.values() if table is not None)]
+        files.append(sweep / f"{name}.csv")
+    pages = [f"    {escape_unprintable(command)}"]
+    pages += [_format_markdown(table) for table in tables.values() if table is not None]
     with atomic_write(sweep / "sweep.md") as temporary:
         temporary.write_text("\n\n".join(pages) + "\n", encoding="utf-8")
-    return [*written, sweep / "sweep.md"]
+    return [*files, sweep / "sweep.md"]
 
 
 def _count_comparable(table: Table) -> int:

@@ -20,7 +20,7 @@ from lmtool import session
 from lmtool.config.grammar import parse_value, sweep_values
 from lmtool.config.request import Request
 from lmtool.config.rules import require
-from lmtool.errors import UserError, first_line, for_terminal
+from lmtool.errors import UserError, escape_controls, first_line
 from lmtool.sweeps import launchers, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished_record, has_begun, job_folders, read_record
 from lmtool.system import parallel
@@ -73,22 +73,22 @@ class Sweep:
         if not rows:  # no job got as far as its record
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
-        written = result_table.write_tables(
+        files = result_table.write_tables(
             self.folder, restart.format_command(self.request), {"sweep": jobs, "sweep-seeds": seeds}
         )
         if quiet:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
-            print(for_terminal(f"\n{result_table.format_table(table)}"))
+            print(escape_controls(f"\n{result_table.format_table(table)}"))
         if result_table.has_left_out_settings(rows):
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
-        if same := self.finished_before:
-            print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
-        print(for_terminal(f"\nalso in {', '.join(map(str, written))}"))
+        if count := self.finished_before:
+            print(f"\n{count} of these {'was' if count == 1 else 'were'} finished before and not run again")
+        print(escape_controls(f"\nalso in {', '.join(map(str, files))}"))
         return result_table.exit_code(rows)
 
     def handle_launcher_failure(self, error: Exception) -> bool:
@@ -132,7 +132,7 @@ def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
 
     Raises UserError for values that its sweeper cannot try.
     """
-    found: dict[str, int | None] = {}
+    counts: dict[str, int | None] = {}
     for key, text in request.settings.items():
         override = parse_value(str(text))
         if override is None or not override.is_sweep_override():
@@ -146,12 +146,12 @@ def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
         if values == [] or (isinstance(override.value(), Glob) and not restart.is_grid(hydra)):
             remedy = "glob() matches options of a group, in a sweep without optuna"
             raise UserError(f"{key}={text}: nothing to try: {remedy}")
-        found[key] = None if values is None else len(values)
-    for key in ("to", "filter") if any(number != 1 for number in found.values()) else ():
+        counts[key] = None if values is None else len(values)
+    for key in ("to", "filter") if any(number != 1 for number in counts.values()) else ():
         text = str(request.values.get(key, ""))
-        if key not in found and text not in ("-", "", "null"):
+        if key not in counts and text not in ("-", "", "null"):
             raise UserError(f"{key}={text}: all jobs of the sweep would write this file; run the command once for each")
-    return found
+    return counts
 
 
 def _number_of_jobs(hydra: DictConfig, sweep_values: dict[str, int | None]) -> int | None:
