@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.cli.arguments import add_bare_key, quoted, split_line
+from lmtool.cli.arguments import add_bare_key, split_line
+from lmtool.config.grammar import quote_text
 from lmtool.errors import UserError
 from tests.conftest import Run, answer
 
@@ -61,7 +62,7 @@ def test_what_is_a_setting_and_what_is_not() -> None:
     assert add_bare_key("train", ["a b"]) == ["a b"]
     line = split_line(["predict", "- a", "--cfg", "job"])
     assert (line.verb, line.flags, line.overrides) == ("predict", {"--cfg": "job"}, ["text='- a'"])
-    assert quoted("a\\") == "'a\\\\'"
+    assert quote_text("a\\") == "'a\\\\'"
     with pytest.raises(UserError, match="'a' and 'b' are two"):
         add_bare_key("predict", ["a", "b"])
     with pytest.raises(UserError, match="not UTF-8"):
