@@ -49,8 +49,8 @@ T = TypeVar("T")
 def build_settings(composed: DictConfig, expected: type[T], config_dir: Path | None = None) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    config_dir: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown key,
-    and a value of the wrong type or out of range.
+    config_dir: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown
+    key, and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
     use_folder(values.get("options"))
