@@ -22,9 +22,12 @@ MAX_WORD_LENGTH = 16  # letters of a word in a label
 class TreeAnalysis:
     """Depths of a tree, in decisions from the root to a leaf; for a word with several codes, their mean.
 
-    words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, i.e.
-    decisions per prediction; over words if nothing occurs. entropy: of the words' shares in train, in bits, a lower
-    bound of weighted_mean_depth for trees with one code per word. depths: number of leaves at each depth, from 0 on.
+    words, leaves, nodes: W, L, N.
+    mean_depth: over words.
+    weighted_mean_depth: over the occurrences in train, i.e. decisions per prediction; over words if nothing occurs.
+    entropy: of the words' shares in train, in bits, a lower bound of weighted_mean_depth for trees with one code per
+    word.
+    depths: number of leaves at each depth, from 0 on.
 
     >>> from lmtool.trees import analyze, huffman_tree
     >>> found = analyze(huffman_tree([4, 2, 1, 1]), [4, 2, 1, 1])

@@ -34,11 +34,14 @@ def clusters_tree(
 ) -> Tree:
     """Build the tree over words `[W]` by their vectors, float `[W, D]` (Mnih & Hinton 2009).
 
-    counts: int64 `[W]`; the half with more of them is child 0. method: "kmeans", 2-means, or "gaussians", a mixture of
-    two Gaussians (one variance for both and all dimensions) fitted by EM. split: "balanced" sorts the words by their
-    log odds and cuts in the middle; "adaptive" puts each word into the likelier component. epsilon: with adaptive
-    Gaussians, a word whose responsibilities are within epsilon of 0.5 goes to both halves and gets several codes; 0 for
-    one code per word. seed: chooses the words at which the two means start.
+    counts: int64 `[W]`; the half with more of them is child 0.
+    method: "kmeans", 2-means, or "gaussians", a mixture of two Gaussians (one variance for both and all dimensions)
+    fitted by EM.
+    split: "balanced" sorts the words by their log odds and cuts in the middle; "adaptive" puts each word into the
+    likelier component.
+    epsilon: with adaptive Gaussians, a word whose responsibilities are within epsilon of 0.5 goes to both halves and
+    gets several codes; 0 for one code per word.
+    seed: chooses the words at which the two means start.
 
     The paper's rule would let sets grow forever; therefore no word gets more than 8 codes, and neither sets of 3 words
     or fewer overlap, nor a set of which one half would be as large as the whole. From depth 3 log2 W on all cuts are
