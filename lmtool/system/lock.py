@@ -44,7 +44,7 @@ def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> AbstractContext
 
 @contextmanager
 def _held(lock: Path, busy: Callable[[str], None]) -> Iterator[None]:
-    """Lock a lock file until the block ends, and then remove it. busy: called once, with the holder, if it is locked."""
+    """Lock a lock file until the block ends, then remove it. busy: called once, with the holder, if it is locked."""
     told = False
     while True:
         try:

@@ -170,7 +170,7 @@ def run(calls: Iterable[Call]) -> list[Any]:
 
 
 def _has_team() -> bool:
-    """Return whether this thread's OpenMP team is the one of torch's calls: each thread that calls OpenMP has a team."""
+    """Return whether this thread's OpenMP team is that of torch's calls: each thread that calls OpenMP has one."""
     return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
 
 

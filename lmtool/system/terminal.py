@@ -28,7 +28,7 @@ Cell = str | int | float | None
 
 @contextmanager
 def only_table(to: object) -> Iterator[None]:
-    """Redirect prints in the block to standard error if `to` is -, which reserves standard output for `table_output`."""
+    """Redirect prints in the block to standard error if `to` is -; standard output is for `table_output` then."""
     token = _table_output.set(sys.stdout.buffer if to == "-" else None)
     try:
         with redirect_stdout(sys.stderr) if to == "-" else nullcontext():

@@ -203,7 +203,7 @@ def merge(s: int, t: int, used: int, n: Any, f: Any, sums: Any, joint: Any, marg
 
 @compiled
 def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
-    """Return the two slots whose merging loses least, and the loss; among equal pairs the last, which has rare words."""
+    """Return the two slots whose merging loses least, and the loss; of equal pairs the last, which has rare words."""
     best, s, t = np.inf, 0, 1
     for b in range(used - 1, 0, -1):
         for a in range(b - 1, -1, -1):
