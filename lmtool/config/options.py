@@ -212,7 +212,8 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None, confi
     """Import the Python file of an option and return its settings dataclass.
 
     came_from: where a run's option came from; config_dir: the folder of --config-dir; both for the error message.
-    Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the group.
+    Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
+    group.
     """
     location = _locate_option(group, kind)
     if location is None:
