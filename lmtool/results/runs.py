@@ -46,8 +46,10 @@ class TrainedRun(RunResult):
     or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
     predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
     each group. normalized: whether the distributions sum to one. Those of count-based models or of networks alone are
-    None for others: steps of the optimizer; training_seconds, without evaluations; precision of the matrix products,
-    bf16 or fp32; forms, names of the fast ones that were used; tied, whether the output vectors are the embeddings.
+    None for others: tuned_parameters, for each order its `order` and by name the parameters that tuning found;
+    source_weights, discounts of count merging; steps of the optimizer; training_seconds, without evaluations; precision
+    of the matrix products, bf16 or fp32; forms, names of the fast ones that were used; tied, whether the output vectors
+    are the embeddings.
     """
 
     measure = "valid_perplexity"
@@ -63,6 +65,7 @@ class TrainedRun(RunResult):
     normalized: bool = True
     counting_seconds: float | None = None
     estimation_seconds: float | None = None
+    tuned_parameters: list[dict[str, float]] | None = None
     source_weights: dict[str, float] | None = None
     discounts: list[list[float]] | None = None
     steps: int | None = None
