@@ -174,7 +174,7 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     store = next(Path("stores").glob("toy-*.h5"))
     whole = store.read_bytes()
     store.write_bytes(whole[: len(whole) // 2])
-    assert "is damaged (it has " in lmtool("eval", "run=run", code=2)
+    assert "is damaged (its checksum differs)" in lmtool("eval", "run=run", code=2)
     assert "wrote" in lmtool("preprocess", "data=toy")  # and preprocess mends it
     with h5py.File(store, "r+") as file:
         file.attrs["format"] = 0

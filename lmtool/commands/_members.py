@@ -37,14 +37,15 @@ def scores_of(settings: MembersConfig, session: Session) -> tuple[list[TokenScor
     names = settings.runs
     require_one_unit(names, settings.text)
     if settings.text is not None:
-        corpus, models = open_members(settings, set(), ExitStack(), session)
-        text = corpus.split(settings.text)
-        tokens = tokens_of(text, corpus.vocabulary)
-        found = []
-        for name, model in zip(names, models, strict=True):
-            fitted = fitted_on(Path(name), None, tokens.fingerprint)
-            found.append(scores_by(model, text, tokens, settings.text, fitted, session.progress))
-        return found, tokens
+        with ExitStack() as opened:
+            corpus, models = open_members(settings, set(), opened, session)
+            text = corpus.split(settings.text)
+            tokens = tokens_of(text, corpus.vocabulary)
+            found = []
+            for name, model in zip(names, models, strict=True):
+                fitted = fitted_on(Path(name), None, tokens.fingerprint)
+                found.append(scores_by(model, text, tokens, settings.text, fitted, session.progress))
+            return found, tokens
     own = {name: _scores_of_lmtool(name, settings, session.progress) for name in names}
     scored = {name: scores for name, scores in own.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}

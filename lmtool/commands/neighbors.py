@@ -93,10 +93,10 @@ def run(settings: Settings, session: Session) -> Result:
 
     folder, by = run_folder(settings.run), settings.by.value
     loaded = load(folder, "cpu")
-    found = []
-    for word in dict.fromkeys(settings.words):
+    found = {}
+    for word in settings.words:
         near = loaded.neighbors(word, settings.top, by=by, of=settings.of.value)
-        found.append(Near(word, [Neighbor(other, **{by: value}) for other, value in near]))
-    result = Result(str(folder), settings.of.value, by, found)
+        found[word] = Near(word, [Neighbor(other, **{by: value}) for other, value in near])
+    result = Result(str(folder), settings.of.value, by, [*found.values()])
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

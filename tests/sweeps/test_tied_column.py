@@ -25,7 +25,7 @@ def test_the_columns_by_hand(tmp_path: Path) -> None:
             ["2", "ngram", None, 5, 100.0, 1.5, "done"],
         ],
     )
-    assert sweep_table(rows).rows[0] == ["1", "lstm", "no", "1963000", "80.00", "1.5", "done"]
+    assert sweep_table(rows).rows[0] == ["1", "lstm", "no", 1963000, 80.0, 1.5, "done"]
 
 
 def test_no_columns_if_all_are_tied_or_it_was_chosen(tmp_path: Path) -> None:
