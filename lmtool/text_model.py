@@ -241,9 +241,11 @@ class TextModel:
         """Sample `count` texts that begin with `text` and end with the sentence, or after `length` more words.
 
         temperature: words are drawn from p^(1/temperature), but no piece after which the text could not be UTF-8; 0
-        takes the most likely one. top_k: only from the k most likely (Fan et al. 2018). top_p: only from the most
-        likely that together have this probability (Holtzman et al. 2020). seed: equal seeds give equal texts; None: a
-        random seed. sentence_start, oov: see the class.
+        takes the most likely one.
+        top_k: only from the k most likely (Fan et al. 2018).
+        top_p: only from the most likely that together have this probability (Holtzman et al. 2020).
+        seed: equal seeds give equal texts; None: a random seed.
+        sentence_start, oov: see the class.
         """
         sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)

@@ -21,7 +21,7 @@ FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in
 
 @cache
 def verbs() -> list[str]:
-    """Return the names of the verbs, in the order of the help page: first the usual ones, then by name."""
+    """Return the names of the verbs in the order of the help page: the most common first, the rest by name."""
     modules = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
     found = sorted(name for name in modules if (conf_dir() / f"{name}.yaml").is_file())
     return [*FIRST, *(name for name in found if name not in FIRST)]
@@ -57,7 +57,9 @@ def top_level_keys(verb: str) -> set[str]:
 
 
 def settings_for(verb: str, **arguments: Any) -> Any:
-    """Return the settings of a verb that lmtool itself runs: the values of its YAML file but these arguments."""
+    """Return the settings of a verb that lmtool itself runs: its YAML file, with the values replaced by these
+    arguments.
+    """
     from lmtool.config.compose import Composition, own_part
     from lmtool.config.request import Request
     from lmtool.config.settings import typed
@@ -74,7 +76,7 @@ def run_command(verb: str, settings: Any, session: Any) -> Any:
             from lmtool.runs.hub import local_run
 
             setattr(settings, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
-    session.use_threads(settings.threads)  # before numpy and numba, which read it when they are imported
+    session.use_threads(settings.threads)  # before numpy and numba are imported, which read the variable then
     written = {getattr(settings, key, None) for key in ("to", "filter")}
     with first_use_announced(shown=session.progress), only_table("-" if "-" in written else None):
         return import_module(f"lmtool.commands.{verb}").run(settings, session)

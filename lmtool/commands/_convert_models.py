@@ -35,8 +35,8 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import size_text
 
-WEIGHT_BITS = (8, 16)  # of the weights of neural models
-PRUNING = ("prune_entropy", "prune_to")  # of which a run has one
+WEIGHT_BITS = (8, 16)  # bits per weight of a neural model
+PRUNING = ("prune_entropy", "prune_to")  # at most one is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,13 @@ class Share:
 
 @dataclass(repr=False)
 class Converted(Written):
-    """The result of `convert`. run: whose model was made smaller, to a number of bytes. arpa: the file that was read.
-    members: of a mixture. parameters, ngrams: number of weights or n-grams, and of n-grams by order. Others are the
-    settings.
+    """The result of `convert`.
+
+    run: the run whose model was made smaller, to a size in bytes.
+    arpa: the file that was read.
+    members: the members of a mixture.
+    parameters: number of weights or n-grams.
+    ngrams: number of n-grams by order. The other fields are the settings.
     """
 
     run: Path | None = None
@@ -69,7 +73,7 @@ class Converted(Written):
 
 
 def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Converted:
-    """Make a run of an ARPA file over the words of a data set, or over those of the file."""
+    """Make a run of an ARPA file over the words of a data set or of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
         arpa = letters_of(arpa)
@@ -182,7 +186,7 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
             "weights=null: set one for each run, e.g. weights=.6,.4, or fit them: lmtool ensemble "
             f"runs={','.join(runs)} text=FILE, then lmtool convert 'runs=[ITS FOLDER]'"
         )
-    named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture has weights already
+    named = zip(runs, settings.weights or [1.0], strict=True)  # a single mixture already has weights
     members = [member for name, weight in named for member in _members_of(name, weight, alone)]
     for k, member in enumerate(members):
         if not member.model.normalized:
@@ -224,9 +228,9 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
 def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
     """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight.
 
-    alone: whether it is all that is mixed. Raises UserError for a mixture over a union of words inside another one,
-    as its members' `<unk>` would be shared by the words that they lack of a larger union, and for a mixture of scores
-    of which a model is not known.
+    alone: whether it is the only model that is mixed. Raises UserError for a mixture over a union of words inside
+    another mixture, because its members' `<unk>` would be shared by the words of a larger union that they lack, and for
+    a mixture of scores if one of its models is not known.
     """
     if Path(name).is_file():
         return [_Member(name, arpa_model(name), weight, None)]
@@ -260,8 +264,8 @@ def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
 def _text(
     settings: ConversionConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
 ) -> tuple[Run, str | None, Vocabulary]:
-    """Return the run whose text the new one is evaluated on, its tokenizer and its vocabulary: of data= if the command
-    line names it, else of the first run, with the words of all members.
+    """Return the run whose text the new model is evaluated on, its tokenizer and its vocabulary: those of data= if the
+    command line names it, else those of the first run, with the words of all members.
     """
     chosen = bool(session.request.given("data"))
     first = next((member.run for member in members if member.run is not None), None)

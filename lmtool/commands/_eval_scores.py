@@ -147,9 +147,12 @@ def evaluate_split(
 ) -> Evaluation:
     """Score text with a model.
 
-    name: of the text. own: the split of the run's data that it is, if any. accuracy, unnormalized, detail: as in
-    EvaluationConfig. cloze: results of the text's questions. dynamic: settings of dynamic evaluation; None for the
-    model as it is. printed: log p of the tokens and the seconds, if the detail is printed.
+    name: name of the text.
+    own: the name of the split, if the text is a split of the run's data; else None.
+    accuracy, unnormalized, detail: as in EvaluationConfig.
+    cloze: results of the text's questions.
+    dynamic: settings of dynamic evaluation; None if the weights are fixed.
+    printed: log p of the tokens and the seconds, if the detail is printed.
     """
     model, vocabulary, run, progress = loaded.model, loaded.vocabulary, loaded.name, session.progress
     split = metrics.with_unk_as_oov(split, model, vocabulary)

@@ -148,9 +148,9 @@ def write_vectors(words: Sequence[str], vectors: npt.NDArray[np.float32], path: 
     """Write words and their vectors float32 `[W, D]` in a format of word2vec (Mikolov et al. 2013), completely or not
     at all.
 
-    A line `W D`; then for each word, as `writable` writes it, a line: the word and its D numbers, separated by spaces,
-    of nine digits, which identify every float32; in the binary format the word, a space, and its numbers as
-    little-endian float32.
+    A line `W D`; then for each word, escaped by `writable`, a line: the word and its D numbers, separated by spaces, of
+    nine digits, which identify every float32; in the binary format the word, a space, and its numbers as little-endian
+    float32.
     """
     form = " %.9g" * vectors.shape[1]
     with atomic_write(path) as temporary, temporary.open("wb") as file:

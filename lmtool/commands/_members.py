@@ -67,8 +67,8 @@ def open_members(
 ) -> tuple[Corpus, list[LanguageModel]]:
     """Return the corpus that is fitted on and scored, and the models of runs and ARPA files over its vocabulary.
 
-    It is that of the first run, open until `stack` closes, or has text= as its only split, over the words of the models
-    or their union. used: the splits that are fitted on and scored.
+    The corpus is the first run's, open until `stack` closes. With text=, it has this text as its only split, over the
+    words of the models or their union. used: the splits that are used for fitting and scoring.
     """
     names, union, corpus = settings.runs, settings.vocabulary is not None, None
     runs = [Run.open(Path(name)) for name in dict.fromkeys(names) if not Path(name).is_file()]
@@ -98,8 +98,8 @@ def open_members(
 
 
 def require_one_unit(names: list[str], text: str | None) -> None:
-    """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words, and for
-    an ARPA file or a KenLM binary without text= to score.
+    """Raise UserError if some runs have words as tokens and others have characters or pieces of words, and for an ARPA
+    file or a KenLM binary without text= to score.
     """
     files = [name for name in names if name.endswith(ARPA_NAMES) or is_kenlm_binary(Path(name))]
     if text is None and files:
@@ -151,7 +151,7 @@ def _scores_of_lmtool(name: str, settings: MembersConfig, progress: bool) -> Tok
 
 
 def evaluation_of(path: Path) -> dict[str, Any]:
-    """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
+    """Return the content of the result.json in a folder or beside a scores.h5; empty if the file is missing."""
     folder = path if path.is_dir() else path.parent
     return read_summary(folder, "evaluate the run again").result if (folder / "result.json").is_file() else {}
 

@@ -33,7 +33,7 @@ def carries(settings: ScoreConfig) -> bool:
 
 
 def taken_names(settings: ScoreConfig) -> list[str]:
-    """Return the names of scores that whole records get, and that they may not have already."""
+    """Return the names of the scores that are added to whole records; records may not have fields of these names."""
     whole = settings.to is not None and settings.columns is None and carries(settings)
     given = {"bucket": whole and settings.buckets is not None, "error": whole and settings.on_error is None}
     names = list(_columns(settings, _no_rows(settings), **{name: [] for name in given if given[name]}))
@@ -50,7 +50,7 @@ def _no_rows(settings: ScoreConfig) -> Rows:
 
 
 def _columns(settings: ScoreConfig, rows: Rows, **others: list[str | None] | None) -> dict[str, Any]:
-    """Return the columns of a table of scores. others: further ones, unless None."""
+    """Return the columns of a table of scores. others: additional columns; those that are None are left out."""
     columns = score_columns(rows) | {name: values for name, values in others.items() if values is not None}
     return {settings.prefix + name: values for name, values in columns.items()}
 
@@ -84,7 +84,7 @@ def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
 def write_filtered(
     settings: ScoreConfig, blocks: Iterable[ScoredBlock], journal: ScoreJournal, result: ScoredTexts
 ) -> None:
-    """Write the records that pass the limits; texts without tokens do not."""
+    """Write the records that pass the limits; a text without tokens never passes."""
     name, drawn = str(settings.filter), settings.selection == "sample"
     first, second = (np.random.default_rng(settings.seed) if drawn else None for _ in range(2))  # they draw the same
     low, high = settings.min_perplexity, settings.max_perplexity
@@ -119,12 +119,14 @@ def write_scores(
     result: ScoredTexts,
     session: Session,
 ) -> None:
-    """Write the table of scores. blocks: records, or None if the table has no fields of theirs, with their rows."""
+    """Write the table of scores. blocks: records with their rows; the records are None if the table has none of their
+    fields.
+    """
     buckets = None
     if settings.buckets is not None:
         limits = _limits(settings, models, journal, progress=session.progress)
         buckets = Buckets(settings.buckets, limits, settings.max_oov)
-    lacking = list(settings.columns or ())  # the columns that no record has had so far
+    lacking = list(settings.columns or ())  # columns that were in no record so far
 
     def columns(rows: Rows, errors: list[str | None]) -> dict[str, Any]:
         bucket = None if buckets is None else buckets.put(rows)
@@ -158,7 +160,9 @@ def write_scores(
 
 
 def _limits(settings: ScoreConfig, models: list[TextModel], journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """Return the limits of the buckets: as set, else quantiles of the texts, of a split's sentences or of a file."""
+    """Return the limits of the buckets: the limits that are set, else quantiles of the texts, of a split's sentences or
+    of a file.
+    """
     if settings.bucket_limits is not None:
         return settings.bucket_limits
     folder, count = Path(str(settings.to)).parent, len(settings.buckets or ())

@@ -1,4 +1,4 @@
-"""Scores of texts, block by block, kept in a journal from which an interrupted `lmtool score` goes on."""
+"""Scores of texts, block by block, kept in a journal from which an interrupted `lmtool score` resumes."""
 
 from __future__ import annotations
 

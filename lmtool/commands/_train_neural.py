@@ -67,7 +67,7 @@ def train_neural(settings: NetworkTrainingConfig, model: EncoderConfig, session:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     repeating = repeatable(device, settings.training is not None and settings.training.deterministic)
-    own_random = torch.random.fork_rng([device] if device.type == "cuda" else [])  # in Python they are the user's
+    own_random = torch.random.fork_rng([device] if device.type == "cuda" else [])  # belong to the user in Python
     with own_random, repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with folder_lock(out) if processes.first else nullcontext():
@@ -96,7 +96,7 @@ def _run(
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
         if state is not None:
-            # What a cell that is run again no longer names is not restored, but compared.
+            # Settings that were removed from a cell that is run again are compared, not restored.
             earlier = begun.settings if begun is not None and session.again == "resume" else {}
             restore_settings(settings, state.values["about"]["settings"], {**earlier, **session.request.settings})
         tokens = corpus.tokens("train")
@@ -140,7 +140,7 @@ def _run(
             session.begin_writing()
             save_request(out, session.request)
             if (out / "run.json").exists():
-                with suppress(UserError):  # a damaged one, which the end of the training replaces
+                with suppress(UserError):  # a damaged file, which the end of the training replaces
                     Run.open(out).save(unfinished=True)
         tree = _tree(settings, corpus, session, processes, resumed=state is not None)
         torch.manual_seed(settings.seed)
@@ -233,7 +233,7 @@ def _corpus(settings: NetworkTrainingConfig, session: Session, processes: Proces
 def _tree(
     settings: NetworkTrainingConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool
 ) -> Tree | None:
-    """Return the tree of the settings, or the one that the resumed training was started with."""
+    """Return the tree of the settings, or the tree that the resumed training was started with."""
     if settings.tree is None:
         return None
     if processes.first and not resumed:
@@ -276,7 +276,7 @@ def _save(
 
 
 def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfig, session: Session) -> None:
-    """Give the trackers the pictures of the run's report; without them there is a warning."""
+    """Give the trackers the pictures of the run's report; if they cannot be drawn, print a warning."""
     from lmtool.commands import report, settings_for
 
     page = settings_for("report", paths=[str(out)], store_dir=settings.store_dir, threads=settings.threads)

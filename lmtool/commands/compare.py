@@ -15,7 +15,7 @@ from lmtool.session import Session
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import csv_text, markdown_table
 
-MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6
+MIN_DIFFERENCE = 1e-6  # relative difference of perplexities; smaller ones are rounding: KenLM writes 7 digits, SRILM 6
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class Settings(MembersConfig, ResamplingConfig):
 class Result(BaseResult):
     """The result of `compare`: one row per model, the first one without tests.
 
-    split, tokens: the scored text and its number of tokens. unit, units: of the blocks, and their number. resamples:
-    number of draws. resampled: the text and the resampling in one line.
+    split, tokens: name of the scored text and its number of tokens. unit, units: the unit that is resampled, and the
+    number of units. resamples: number of draws. resampled: the text and the resampling in one line.
     """
 
     title = "{0.resampled}"
@@ -110,8 +110,7 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _note(rows: list[Compared], zeros: list[int], session: Session) -> None:
-    """Note what makes some of the figures not comparable. zeros: for each its number of tokens of
-    probability 0."""
+    """Print notes on figures that are not comparable. zeros: for each model, the number of tokens of probability 0."""
     from lmtool.evaluation.metrics import DYNAMIC
     from lmtool.runs.run import fitted_note
 

@@ -16,7 +16,7 @@ from lmtool.session import Session
 from lmtool.system.process import keep_freed_memory
 from lmtool.system.terminal import token_bar
 
-PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
+PROBABILITIES_PER_CHUNK = 1 << 23  # maximum number in memory at once
 
 
 @dataclass(slots=True)

@@ -32,9 +32,12 @@ class Settings(EvaluationConfig):
 class Rescored(Figures):
     """The result of `eval nbest=`: reordered n-best lists.
 
-    nbest: the file of lists. files: the written files. word_error_rate, also before reordering and of the best
-    hypotheses (oracle): shares of the reference words; None without references. tuned: whether the weight or the
-    penalty was fitted on these lists. word_penalty: subtracted per word; None without one.
+    nbest: the file of lists.
+    files: the written files.
+    word_error_rate: share of the reference words; also before reordering and of the best hypotheses (oracle); None
+    without references.
+    tuned: whether the weight or the penalty was fitted on these lists.
+    word_penalty: subtracted per word; None without one.
     """
 
     title = "run {0.run}"
@@ -80,7 +83,7 @@ def run(settings: Settings, session: Session) -> Evaluation | Rescored:
 
 
 def rescore(settings: Settings, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
-    """Score the hypotheses of n-best lists, choose the weight, write the lists best first."""
+    """Score the hypotheses of n-best lists, choose the weight, and write the lists with the best hypothesis first."""
     import numpy as np
 
     from lmtool.data.tokenizer import split_words

@@ -14,7 +14,7 @@ from lmtool.session import Session
 
 
 class What(Enum):
-    """The part of a model to write; auto: chosen by the file's suffix."""
+    """The part of a model to write; with `auto`, the file's suffix selects it."""
 
     auto = "auto"
     embeddings = "embeddings"
@@ -46,8 +46,8 @@ class Settings(VerbConfig):
 
 @dataclass(repr=False)
 class Result(Written):
-    """The result of `export`. words, dimensions: of word vectors. ngrams: of an ARPA file and counts, by order.
-    parameters: of weights.
+    """The result of `export`. words, dimensions: number of word vectors and of their dimensions. ngrams: number of
+    n-grams of an ARPA file or of counts, by order. parameters: number of weights.
     """
 
     run: Path

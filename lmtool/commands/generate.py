@@ -37,7 +37,7 @@ class Result(base.Result):
     texts: list[str]
 
     def table_text(self) -> str:
-        """Return the texts, one a line, or separated by empty lines if texts have several."""
+        """Return the texts, one per line, or separated by empty lines if a text has several lines."""
         return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
 
     def __repr__(self) -> str:

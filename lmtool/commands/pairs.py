@@ -37,7 +37,9 @@ class Settings(SeveralModelsConfig):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The mean accuracy of a run over paradigms, with its 95 % interval. ties, oov: number of pairs, with an OOV."""
+    """The mean accuracy of a run over paradigms, with its 95 % interval. ties: number of pairs with equal scores. oov:
+    number of pairs with an OOV.
+    """
 
     run: str
     accuracy: float
@@ -49,7 +51,7 @@ class Accuracy:
 
 @dataclass(repr=False)
 class Result(TableResult):
-    """The result of `pairs`: a row per group of pairs, the first one overall. pairs: their number."""
+    """The result of `pairs`: a row per group of pairs; the first row is overall. pairs: number of pairs."""
 
     text: str
     criterion: str
@@ -67,7 +69,9 @@ class Result(TableResult):
         return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
 
     def table_text(self) -> str:
-        """Return the table in plain text: of several runs the accuracies and half the widths of their intervals."""
+        """Return the table in plain text; for several runs, it has the accuracies and half the widths of their
+        intervals.
+        """
         if len(self.runs) == 1:
             return super().table_text()
         shown = []

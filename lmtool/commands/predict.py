@@ -42,7 +42,7 @@ class Settings(ModelUserConfig):
 
 @dataclass(frozen=True)
 class Word:
-    """A word that may follow a text, of a rank from 1."""
+    """A word that may follow a text. rank: from 1."""
 
     rank: int = field(metadata=UNSAVED | figure("rank"))
     word: str = field(metadata=figure("word"))
@@ -63,7 +63,7 @@ class Context:
 class Result(BaseResult):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts.
 
-    run: the model's.
+    run: the run of the model.
     """
 
     title = "run {0.run}"
@@ -138,7 +138,7 @@ def run(settings: Settings, session: Session) -> Result:
 def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
     """Return each code of the most probable words as the word and its decisions, each a node, a bit and a probability.
 
-    words: as predicted.
+    words: the predicted words.
     """
     from lmtool.data.text_form import visible
     from lmtool.neural.model import NeuralModel
@@ -163,8 +163,8 @@ def _paths_text(paths: list[WordPath]) -> str:
 
 
 def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNode:
-    """Return the part of the tree that paths go through, from the node with a code, to be drawn: the share of a node is
-    its probability, and a subtree without one of the words is a leaf.
+    """Return the part of the tree that the paths pass through, from the node with a code down, as a drawing: the share
+    of a node is its probability, and a subtree without one of the words is a leaf.
     """
     from lmtool.trees.analysis import DrawnNode
 
@@ -179,8 +179,8 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
 
 
 def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
-    """Return the lines of standard input as they arrive, without their line ends, once there is one. example: a command
-    line for the error message.
+    """Return an iterator over the lines of standard input as they arrive, without line ends, once the first line is
+    read. example: a command line for the error message.
     """
     from lmtool.data.readers import stream_blocks
     from lmtool.data.standard_input import INPUT, standard_input

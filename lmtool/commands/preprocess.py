@@ -26,7 +26,7 @@ class Settings(VerbConfig):
 
 @dataclass(repr=False)
 class Result(BaseResult):
-    """The result.json of `preprocess`; its result is the Corpus. splits: for each what was printed."""
+    """The content of result.json; the command returns the Corpus. splits: for each split, what was printed."""
 
     store: Path
     created: bool

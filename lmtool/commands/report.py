@@ -48,7 +48,7 @@ class Settings(ResamplingConfig):
 @dataclass(repr=False)
 class Result(Written):
     """The result of `report`. page, pictures: names of the written files. paths: the folders that are shown.
-    unfinished: those left out.
+    unfinished: the folders that are left out because their runs are not finished.
     """
 
     page: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lmtool.evaluation.surprisal import WordScores
     from lmtool.text_model import TextModel
 
-ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # of the columns, by the first word of their names
+ORDER = ("tokens", "oov", "surprisal", "entropy", "log")  # order of the columns, by the first word of their names
 UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 
@@ -47,7 +47,7 @@ class Settings(SeveralModelsConfig):
 class Surprisals(TableResult):
     """The result of `surprisal`: a row per word.
 
-    text: what was scored, in `items` items and `sentences` sentences. unit: bits, nats or log10. models: for each
+    text: the scored text, in `items` items and `sentences` sentences. unit: bits, nats or log10. models: for each
     `run`, its name in the columns, `mean_surprisal`, over the words that have tokens, and `oov`, the number of tokens
     outside its vocabulary. to: the written file.
     """

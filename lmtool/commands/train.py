@@ -40,10 +40,10 @@ class Settings(CountTrainingConfig, NetworkTrainingConfig):
             remedy = "give it one, or cut valid and test from data.train, as by data.split.train=0.8"
             raise UserError(f"data.valid has no file, and this training reads it: {remedy}")
         if isinstance(self.model, EncoderConfig) and self.output is not None:
-            is_tied(self.model, self.output)  # raises
+            is_tied(self.model, self.output)  # raises UserError if they cannot be tied
         training = self.training
         if training is None or self.lr_range or self.resume is not None:
-            return  # no schedule is used, or one that was started under another budget
+            return  # no schedule is used, or it was started with another budget
         if self.schedule is not None and training.steps is not None:
             self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
 

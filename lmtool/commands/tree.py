@@ -40,7 +40,10 @@ class Settings(VerbConfig):
 class Result(BaseResult):
     """The result of `tree`: a tree over a vocabulary.
 
-    analysis: its depths, in decisions. words: the displayed words. top: its top levels; drawing: these as text.
+    analysis: its depths, in decisions.
+    words: the displayed words.
+    top: its top levels.
+    drawing: the top levels as text.
     seconds: time to build it, 0 for the tree of a run.
     """
 
@@ -72,7 +75,7 @@ class Result(BaseResult):
 
 
 def run(settings: Settings, session: Session) -> Result:
-    """Build the configured tree, or read that of a run, and describe it."""
+    """Build the configured tree, or read the tree of a run, and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
     from lmtool.data.text_form import TextForm
@@ -130,7 +133,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
 
 
 def _shown(given: list[str] | None, form: TextForm) -> list[int]:
-    """Return the ids of the words to show: as given, else of growing rank."""
+    """Return the ids of the words to show: the given words, or by default words of increasing rank."""
     labels = form.labels(form.vocabulary.words[:-1])
     if given is None:
         last = len(labels) - 1

@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(repr=False)
 class Result(BaseResult):
-    """The result of `unlikely`: a row per word, the least likely one first. run: the run or ARPA file."""
+    """The result of `unlikely`: a row per word, the least likely word first. run: the run or ARPA file."""
 
     title = "words of {0.text} that {0.run} predicts least"
     listed = "words"

@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(repr=False)
 class Result(BaseResult):
-    """The result of `verify`: a row for each file. paths: what was named."""
+    """The result of `verify`: a row for each file. paths: the paths that were given."""
 
     paths: list[str] = field(metadata=UNSAVED)
     files: list[Row]
@@ -93,7 +93,7 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     names: dict[str, Path] = {}  # by real path: a mixture names its members by absolute paths
     checksums: dict[str, str] = {}
     waiting = list(paths)
-    for path in waiting:  # which grows; those that were named come first, under their names
+    for path in waiting:  # the list grows; the given paths come first, under their names
         if not path.exists():
             raise UserError(f"{path} does not exist: name runs, stores and folders of them")
         for file in [path] if path.is_file() else _below(path):
@@ -128,7 +128,7 @@ def _run_of(file: Path) -> Run | None:
 def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
     """Read a file to its end and compare its checksums; return its bytes, its condition and the damage, if any.
 
-    checksum: of the file in a run.json; None: not listed there.
+    checksum: the file's checksum in a run.json; None if it is not listed there.
     """
     size = path.stat().st_size if path.is_file() else 0
     try:
@@ -138,13 +138,13 @@ def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
                 return size, "unverified", None
         if checksum not in (None, checksum_of(path)):
             return size, "damaged", "its checksum is not the one in run.json"
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library raises exceptions of different types
         return size, "damaged", first_line(error)
     return size, "whole", None
 
 
 def _require_readable(path: Path) -> None:
-    """Raise an error of its library for a file without a checksum that is not of its format."""
+    """Raise the error of the library that reads a file without a checksum if its format is invalid."""
     match path.suffix:
         case ".json":
             read_json(path, "make it again")

@@ -142,8 +142,11 @@ Array = npt.NDArray[Any]
 class Lattices(NamedTuple):
     """The substrings of words that are pieces (arcs), sorted by word, end and start.
 
-    first: int64 `[W + 1]`, where the arcs of each word begin. start, end: int32 `[A]`, in symbols of the word. piece:
-    int32 `[A]`. counts: float64 `[W]`, of the words. longest: symbols of a word.
+    first: int64 `[W + 1]`, where the arcs of each word begin.
+    start, end: int32 `[A]`, in symbols of the word.
+    piece: int32 `[A]`.
+    counts: float64 `[W]`, of the words.
+    longest: symbols of a word.
     """
 
     first: IntArray

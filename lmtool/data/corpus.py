@@ -79,16 +79,19 @@ class Corpus(Store):
         train, valid, test: sentences in any iterable, which is read once. A sentence is a string, cut into words at
         ASCII white space as a line of a file is, or a list of words. valid, needed only by what reads it, may be a
         share, such as 0.1, cut from the end of train, and test then too, from behind valid: by sentences, or by words
-        where `sentences` is False. name: of the data set and, with a hash, of the store's file. sentences: False for
-        one stream without `</s>`, whose contexts cross the strings. unit: "word", "char" or "grapheme" for a model of
-        characters, "bpe" or "unigram" for one of pieces of words. lowercase: whether all text becomes lower case, or
-        the language by whose rules it does: "tr", "az" or "lt". normalize: the normal form of the text: "nfc", "nfd",
-        "nfkc", "ccnet" or "none". spaces: "unicode" if its white space separates words, too. min_count: words with
-        fewer occurrences in train become `<unk>`, or no pieces are learned from them. size: maximum number of words,
-        the most frequent; None for no limit; the number of pieces, None for 8000. words: the whole vocabulary instead.
+        where `sentences` is False.
+        name: of the data set and, with a hash, of the store's file.
+        sentences: False for one stream without `</s>`, whose contexts cross the strings.
+        unit: "word", "char" or "grapheme" for a model of characters, "bpe" or "unigram" for one of pieces of words.
+        lowercase: whether all text becomes lower case, or the language by whose rules it does: "tr", "az" or "lt".
+        normalize: the normal form of the text: "nfc", "nfd", "nfkc", "ccnet" or "none".
+        spaces: "unicode" if its white space separates words, too.
+        min_count: words with fewer occurrences in train become `<unk>`, or no pieces are learned from them.
+        size: maximum number of words, the most frequent; None for no limit; the number of pieces, None for 8000.
+        words: the whole vocabulary instead.
         on_error: "skip" leaves out, with a note, what is not a sentence or has `<s>` or `</s>` in it. Text of more than
-        some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
-        if the store cannot be written.
+        some 32 MB goes through a temporary file.
+        Raises UserError for what is not text, for `<s>` and `</s>` in it, and if the store cannot be written.
         """
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts

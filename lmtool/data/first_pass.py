@@ -40,8 +40,11 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 class Provisional:
     """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: by provisional id. empty_lines: number of those skipped.
-    changed_words: number of those that were not in the normal form. inserted_spaces: those of a segmenter, by split.
+    ids: int32 `[N]` of each split, on disk.
+    types: by provisional id.
+    empty_lines: number of those skipped.
+    changed_words: number of those that were not in the normal form.
+    inserted_spaces: those of a segmenter, by split.
     sources: where the ids of each source of train end, if there are several.
     """
 

@@ -41,11 +41,14 @@ def read_blocks(
 ) -> Iterator[bytes]:
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
-    column: name of the text column in files of documents; None for lines of text. setting: what the user calls it.
-    at_once: characters of documents per block; 0 makes each a block. tables: whether files may be tables. names: paths
-    and addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
-    its files, in the order of their names. faults: gets those of lines, documents and the rest of a damaged file, which
-    are left out. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
+    column: name of the text column in files of documents; None for lines of text.
+    setting: what the user calls it.
+    at_once: characters of documents per block; 0 makes each a block.
+    tables: whether files may be tables.
+    names: paths and addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path
+    alone for all its files, in the order of their names.
+    faults: gets those of lines, documents and the rest of a damaged file, which are left out.
+    Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
     """
 
     def blocks() -> Iterator[bytes]:

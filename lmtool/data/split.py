@@ -85,12 +85,15 @@ class Split:
     """The predicted tokens of one split, N of them in S sentences.
 
     ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after each
-    sentence. offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences. oov_positions: int64,
-    the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: number in its words, with
-    one between two words and one per line; 0 if unknown. bos: the id of `<s>`. independent_sentences: whether sentences
-    are independent of each other, instead of running text. documents: int64, where texts begin that are independent of
-    each other, and N; None for one running text. words: number of words and sentence ends, whatever the tokens are;
-    None if unknown. oov_words: the words at oov_positions; None if unknown, as in a store.
+    sentence.
+    offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences.
+    oov_positions: int64, the positions of words outside the vocabulary, whose id is that of `<unk>`.
+    characters: number in its words, with one between two words and one per line; 0 if unknown.
+    bos: the id of `<s>`.
+    independent_sentences: whether sentences are independent of each other, instead of running text.
+    documents: int64, where texts begin that are independent of each other, and N; None for one running text.
+    words: number of words and sentence ends, whatever the tokens are; None if unknown.
+    oov_words: the words at oov_positions; None if unknown, as in a store.
     """
 
     ids: Array

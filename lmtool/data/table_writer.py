@@ -61,9 +61,12 @@ def write_table(
 ) -> None:
     """Write a table completely or not at all, with nothing for None and nan.
 
-    columns: the first rows; they may be empty. parts: more rows with the same columns. names: of the fields that come
-    before the columns; JSON Lines and Parquet have all fields of a part. of_standard: as in table_form. decimals: of
-    arrays in text, if not DECIMALS; integers have none. bom: as in require_table.
+    columns: the first rows; they may be empty.
+    parts: more rows with the same columns.
+    names: of the fields that come before the columns; JSON Lines and Parquet have all fields of a part.
+    of_standard: as in table_form.
+    decimals: of arrays in text, if not DECIMALS; integers have none.
+    bom: as in require_table.
     """
     form = table_form(name, of_standard)
     every = chain([(None, columns)], parts)

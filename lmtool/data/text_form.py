@@ -40,9 +40,11 @@ from lmtool.system.terminal import close_words, note_once
 class TextForm:
     """The rules by which a data set's text becomes words.
 
-    unit: of the tokens. rules: by which text is written before it is cut. tags: whether words are word/tag, and the tag
-    is dropped. subwords: cuts words into the pieces of the vocabulary; None if it has words or characters. blank_lines:
-    whether a line of a file without words is a sentence.
+    unit: of the tokens.
+    rules: by which text is written before it is cut.
+    tags: whether words are word/tag, and the tag is dropped.
+    subwords: cuts words into the pieces of the vocabulary; None if it has words or characters.
+    blank_lines: whether a line of a file without words is a sentence.
     """
 
     vocabulary: Vocabulary

@@ -19,8 +19,11 @@ SHOWN = 4  # number of scripts that are named
 class TextProfile:
     """Counts of a text.
 
-    size: its bytes. words: of each type. several_sentences: lines with the end of a sentence before their last word.
-    repeated: lines that occurred before. longest: words of the longest line, and its number.
+    size: its bytes.
+    words: of each type.
+    several_sentences: lines with the end of a sentence before their last word.
+    repeated: lines that occurred before.
+    longest: words of the longest line, and its number.
     """
 
     size: int = 0

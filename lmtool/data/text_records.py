@@ -45,10 +45,14 @@ STANDARD = "-"  # instead of a file's name: standard input or output
 class RecordBlock:
     """Consecutive records of a file: its lines, its objects of JSON, or its rows of Parquet.
 
-    name: of the file, for errors. column: of the text; None if each line is a text. others: further columns that
-    records must have. first: number of the first line or row. content: whole lines. rows: a pyarrow.RecordBatch; None
-    for lines. setting: that names the column, for errors. fault: of a record that could not be read, such as the rest
-    of a damaged file, which is all that the block has.
+    name: of the file, for errors.
+    column: of the text; None if each line is a text.
+    others: further columns that records must have.
+    first: number of the first line or row.
+    content: whole lines.
+    rows: a pyarrow.RecordBatch; None for lines.
+    setting: that names the column, for errors.
+    fault: of a record that could not be read, such as the rest of a damaged file, which is all that the block has.
     """
 
     name: str
@@ -153,12 +157,13 @@ def record_blocks(
 ) -> Iterator[RecordBlock]:
     """Yield the records of files, one file after the other, in blocks.
 
-    names: `-` is standard input. column: of the text in records; None: a line is a text. others: further columns that
-    records must have; None: none, and rows of Parquet come with all columns. setting: its name for errors. passed:
-    whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too. by_line: as in
-    standard_input.
-    Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file and line,
-    if one cannot be read.
+    names: `-` is standard input.
+    column: of the text in records; None: a line is a text.
+    others: further columns that records must have; None: none, and rows of Parquet come with all columns.
+    setting: its name for errors.
+    passed: whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too.
+    by_line: as in standard_input. Empty lines are empty texts, except in JSON Lines, where they are skipped.
+    Raises UserError, naming file and line, if one cannot be read.
     """
     for name in names:
         path, _, member = name.partition(MEMBER)

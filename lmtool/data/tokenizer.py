@@ -175,12 +175,14 @@ def _tokenize(
 class Tokenizer(ABC):
     """The rules by which lines become ids, and what was counted so far.
 
-    sentences: whether `</s>` follows each sentence. rules: by which text is written before it is cut. graphemes:
-    whether characters are grapheme clusters. tags: whether words are word/tag, and the tag is dropped. blank_lines:
-    whether lines without words are sentences, too. marks: what the words `<s>` and `</s>` are in the text: REFUSED or
-    OOV, whose provisional id is BOS_ID. vocabulary: whose ids are given; None for provisional ids, of which RESERVED
-    are the first; only these are counted: empty_lines that were skipped, changed_words that were not in the normal
-    form, and inserted_spaces of a segmenter.
+    sentences: whether `</s>` follows each sentence.
+    rules: by which text is written before it is cut.
+    graphemes: whether characters are grapheme clusters.
+    tags: whether words are word/tag, and the tag is dropped.
+    blank_lines: whether lines without words are sentences, too.
+    marks: what the words `<s>` and `</s>` are in the text: REFUSED or OOV, whose provisional id is BOS_ID.
+    vocabulary: whose ids are given; None for provisional ids, of which RESERVED are the first; only these are counted:
+    empty_lines that were skipped, changed_words that were not in the normal form, and inserted_spaces of a segmenter.
     """
 
     sentences: bool

@@ -33,12 +33,16 @@ SPACED = re.compile(r"([ \t-\r]*)([^ \t-\r]+)([ \t-\r]*\Z)?")  # a word, and the
 class WordRows:
     """W words in S sentences of items, which are texts such as stories.
 
-    name: of the table or text, for errors. columns: those of the table, in their order, then item, sentence and
-    position (in the sentence, from 1), as far as the table lacks them. starts: int64 `[S + 1]`, the first row of each
-    sentence, and W. item_starts: likewise of each item. warnings: of items that look like several texts, and of
-    sentences that may not have been found. notes: how they were found. cells: the columns of a table of text as they
-    are written. errors: of the rows whose faults were passed over. spaces: of text, the white space before each word
-    in its line, and behind it if it is the last; None for a table.
+    name: of the table or text, for errors.
+    columns: those of the table, in their order, then item, sentence and position (in the sentence, from 1), as far as
+    the table lacks them.
+    starts: int64 `[S + 1]`, the first row of each sentence, and W.
+    item_starts: likewise of each item.
+    warnings: of items that look like several texts, and of sentences that may not have been found.
+    notes: how they were found.
+    cells: the columns of a table of text as they are written.
+    errors: of the rows whose faults were passed over.
+    spaces: of text, the white space before each word in its line, and behind it if it is the last; None for a table.
     """
 
     name: str

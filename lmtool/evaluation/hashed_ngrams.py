@@ -1,10 +1,10 @@
 """Importance weights of texts by hashed n-grams: DSIR (Xie et al. 2023).
 
 A text is a bag of n-grams, its words in lower case and its pairs of neighboring words, each hashed to one of 10,000
-buckets. The target's text and the pool's each give a distribution over the buckets, and a text x the log weight
-log p_target(x) - log p_pool(x), both of them sums over its n-grams. As in the authors' package, a word is a sequence of
-letters, marks, digits and underscores, or of other characters but white space, and 1e-8 is added to each probability;
-that package has another hash function, so that other n-grams share a bucket.
+buckets. The target's text and the pool's each give a distribution over the buckets, and a text x the log weight log
+p_target(x) - log p_pool(x), both of them sums over its n-grams. As in the authors' package, a word is a sequence of
+letters, marks, digits and underscores, or of other characters except white space, and 1e-8 is added to each
+probability; that package uses a different hash function, so that different n-grams share a bucket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lmtool.evaluation.text_scores import BAG, Rows, TextsScorer
 from lmtool.system.arrays import IntArray
 
 BUCKETS, FLOOR = 10_000, 1e-8
-BASIS, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a's, here of code points
+BASIS, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # constants of FNV-1a, here over code points
 WHITE = ord(" ")
 
 
@@ -67,10 +67,12 @@ def hashed_ngrams(block: TextBlock) -> tuple[IntArray, IntArray]:
 
 
 class NgramWeights(TextsScorer):
-    """A scorer of blocks of texts by the n-grams of a target and of the pool. sizes: their numbers of n-grams."""
+    """A scorer of blocks of texts by the n-grams of a target and of the pool. sizes: number of n-grams of the target
+    and of the pool.
+    """
 
     def __init__(self, *corpora: Iterable[TextBlock]) -> None:
-        """corpora: the texts of the target, and of the pool, each of which is read once."""
+        """corpora: the texts of the target and of the pool; each is read once."""
         self.dtype, self.one_text, self.across_sentences, self.unknown = BAG, False, None, []
         zeros = np.zeros(BUCKETS, dtype=np.int64)
         counts = [sum((np.bincount(hashed_ngrams(b)[0], minlength=BUCKETS) for b in each), zeros) for each in corpora]

@@ -33,7 +33,9 @@ DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it w
 
 
 def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
-    """Raise UserError if a model of sentences cannot read on from one to the next. eos: the id of `</s>`, if any."""
+    """Raise UserError if a model of sentences cannot continue from one sentence to the next. eos: the id of `</s>`, if
+    any.
+    """
     if eos is not None and not model.across_sentences:
         raise UserError(
             f"across_sentences=true: {name} reads single sentences; leave it out, or take a network that was trained "
@@ -42,7 +44,7 @@ def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
 
 
 def require_no_cache(model: LanguageModel, name: str) -> None:
-    """Raise UserError for a model with a cache, by which the scores of texts depend on their order."""
+    """Raise UserError for a model with a cache, because the scores of texts would depend on their order."""
     if model.dynamic:
         raise UserError(
             f"{name} has a cache, which learns from the texts before: their scores would depend on their order; take "
@@ -83,7 +85,7 @@ def scores_by(
     progress: bool = False,
     log_prob: FloatArray | None = None,
 ) -> TokenScores:
-    """Return a model's scores of a text with all that is known of them. log_prob: if they are known already."""
+    """Return a model's scores of a text and their properties. log_prob: the scores, if they are already known."""
     log_prob = model.score_text(split, progress=progress) if log_prob is None else log_prob
     about = model.normalized, split.characters, split.words, fitted, bool(reads_across(model, split)), model.dynamic
     return TokenScores(log_prob, tokens, name, *about)
@@ -129,7 +131,8 @@ def score_questions(
 ) -> dict[str, float] | None:
     """Score the questions of a split, if any, write the competition's CSV, and return a report if answers are known.
 
-    It has the entries of cloze_report, the number of candidates that share p(<unk>), and of those that are the answer.
+    The report has the entries of cloze_report, the number of candidates that share p(<unk>), and the number of answers
+    among them.
     """
     questions = corpus.cloze(split)
     if questions is None:
@@ -168,7 +171,7 @@ def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
 
 def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArray, IntArray]:
     """Return log-probabilities `[M, Q, K]` with p(<unk>) only at the first candidate outside the vocabulary, and the
-    places of the answers `[Q]`, which are that one for all such candidates.
+    positions of the answers `[Q]`; an answer outside the vocabulary has the position of that first candidate.
 
     The answers' log-probabilities differ from the shared ones by constants: weights fitted on either are the same.
     """
@@ -182,8 +185,8 @@ def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArr
 def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     """Return the number of questions, the perplexity of the answers, and the share of them that are most likely.
 
-    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates, or -1. A candidate that is listed
-    several times counts each time, as in the course's scoring.
+    log_prob: `[Q, K]`. answers: `[Q]`, the position of the answer among the candidates, or -1. A candidate that is
+    listed several times counts each time, as in the course's scoring.
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
@@ -196,7 +199,7 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
 
 
 def log_softmax(log_prob: FloatArray) -> FloatArray:
-    """Normalize scores `[Q, K]` over the K columns, in logarithms; uniform if all of a row are -inf."""
+    """Normalize scores `[Q, K]` over the K columns, in logarithms; a row of which all are -inf becomes uniform."""
     largest = log_prob.max(axis=1, keepdims=True)
     shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
     renormalized: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

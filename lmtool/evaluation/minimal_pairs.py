@@ -1,5 +1,6 @@
-"""Minimal pairs, of which one sentence is acceptable and one is not: the share in which a model prefers the acceptable
-one, by paradigm, phenomenon and field, as in BLiMP (Warstadt et al. 2020), with bootstrap intervals.
+"""Accuracy on minimal pairs, each an acceptable and an unacceptable sentence: the share of pairs in which a model
+prefers the acceptable one, by paradigm, phenomenon and field, as in BLiMP (Warstadt et al. 2020), with bootstrap
+intervals.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ DOWNLOAD = DownloadConfig(
     "sha256:172a1a714d72e72a89e8384dd531483f3d0f8a9aee3d33dccaf7992d8cecbb73",
 )
 TIE = 1e-5  # nats; sums of the same log-probabilities differ by less, through float32 networks and the order of adding
-LEVEL = 0.95  # of the intervals
-Pair = dict[str, Any]  # a record, whose GOOD, BAD and PARADIGM are text
+LEVEL = 0.95  # confidence level of the intervals
+Pair = dict[str, Any]  # a record; its GOOD, BAD and PARADIGM are text
 
 
 def pair_files(name: str, *, progress: bool) -> list[str]:
-    """Return the files of text=: those of BLiMP, downloaded unless they are here, or files as in text_files."""
+    """Return the files of text=: the files of BLiMP, downloaded unless they exist, or files as in text_files."""
     if name != BLIMP:
         return text_files(name, "text")
     note_places([BLIMP_FILE])
@@ -45,13 +46,13 @@ def read_pairs(
 ) -> tuple[list[Pair], list[str]]:
     """Return the records of files of JSON Lines or Parquet, and the file and line of each.
 
-    A record without a paradigm has the name of its file, and of its phenomenon, if it has one. faults: gets those of
-    records, which are left out. taken: names that they may not have.
+    The paradigm of a record without one is the name of its file and of its phenomenon, if any. faults: collects the
+    faults of records, which are left out. taken: names that paradigms may not have.
     """
     pairs: list[Pair] = []
     places: list[str] = []
     first: dict[str, Pair] = {}
-    named: dict[str, str] = {}  # files by their paradigms, where these are not given
+    named: dict[str, str] = {}  # files by their paradigms, if these are not given
     for block in record_blocks(names, GOOD, passed=faults.on_error != STOP):
         file = PurePosixPath(block.name.rpartition("::")[2]).name.partition(".")[0]
         for where, value in _records(block):
@@ -109,7 +110,7 @@ def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:
 
 class Groups(NamedTuple):
     """The rows of a table of accuracies. of_pairs: the paradigm of each pair, int64 `[N]`. names: level and name of
-    each of G groups. weights: float64 `[G, P]`, with which the accuracy of a group is a mean over paradigms.
+    each of G groups. weights: float64 `[G, P]`; the accuracy of a group is the mean over paradigms with these weights.
     """
 
     of_pairs: IntArray
@@ -141,7 +142,7 @@ def group_pairs(pairs: Sequence[Pair]) -> Groups:
 def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int) -> dict[str, list[float]]:
     """Return the accuracy of each group, given the outcomes `[N]`, and the limits of its interval by the bootstrap.
 
-    The pairs of each paradigm are drawn with replacement: how many are won, tied and lost is multinomial.
+    The pairs of each paradigm are drawn with replacement: the numbers of wins, ties and losses are multinomial.
     """
     rng, points = np.random.default_rng(seed), np.array([1.0, 0.5, 0.0])
     counts = np.stack([np.bincount(groups.of_pairs, outcome == value) for value in points], axis=1)  # [P, 3]

@@ -33,8 +33,8 @@ from lmtool.system.files import atomic_write
 
 BAR = "|||"
 NUMBER = re.compile("[0-9]+")  # no other digits of Unicode, such as \u00b2
-MAX_DIGITS = 18  # in the number of a list
-LINES = 64  # searched around the origin, half of all; and points from which the search goes on
+MAX_DIGITS = 18  # digits in the number of a list
+LINES = 64  # lines searched around the origin, half of all; and points from which the search continues
 WHITE = " \t\n\v\f\r"  # separates words: only ASCII white space, as in training
 
 
@@ -45,8 +45,11 @@ Point = tuple[float, float]  # a weight and a word penalty
 class NBest:
     """H hypotheses in L lists, in the order of their lines.
 
-    lists: the id of each list. offsets: int64 `[L + 1]`, where lists begin, and H. texts: the words of each hypothesis.
-    total: float64 `[H]`, the scores in the file, higher is better. fields: the fields of each line, for writing.
+    lists: the id of each list.
+    offsets: int64 `[L + 1]`, where lists begin, and H.
+    texts: the words of each hypothesis.
+    total: float64 `[H]`, the scores in the file, higher is better.
+    fields: the fields of each line, for writing.
     """
 
     path: str
@@ -65,7 +68,7 @@ def read_nbest(path: str, costs: str | None) -> NBest:
     if moses and costs is not None:
         raise UserError(f"nbest_costs={costs}: {path} has its scores in its own lines")
     cost_of = {} if costs is None else _read_costs(costs)
-    names: list[str] = []  # of the list of each hypothesis
+    names: list[str] = []  # id of the list of each hypothesis
     total: list[float] = []
     all_fields: list[list[str]] = []
     for number, line in enumerate(lines, start=1):
@@ -119,7 +122,9 @@ def _number(text: str, where: str) -> float:
 
 
 def read_references(path: str, nbest: NBest) -> list[str]:
-    """Return the reference of each list: the line of that number, from 0, if all ids are numbers; else `id words`."""
+    """Return the reference of each list. If all ids are numbers, it is the line of that number, from 0; else the line
+    `id words`.
+    """
     lines = read_text(path).rstrip("\n").split("\n")
     if nbest.moses and all(NUMBER.fullmatch(name) for name in nbest.lists):
         missing = [name for name in nbest.lists if len(name) > MAX_DIGITS or int(name) >= len(lines)]
@@ -136,7 +141,9 @@ def read_references(path: str, nbest: NBest) -> list[str]:
 def hypothesis_log_prob(
     nbest: NBest, score: Callable[[list[str]], list[FloatArray]], floor: float = -math.inf
 ) -> FloatArray:
-    """Return log p `[H]`, natural, of each hypothesis as a sentence. floor: log p of tokens of probability 0."""
+    """Return the natural log p `[H]` of each hypothesis as a sentence. floor: log p assigned to tokens of probability
+    0.
+    """
     distinct = list(dict.fromkeys(nbest.texts))
     with named(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
@@ -145,14 +152,16 @@ def hypothesis_log_prob(
 
 
 def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
-    """Return the hypotheses `[H]`, list by list, best first; equally good ones in their order in the file."""
+    """Return the hypotheses `[H]`, list by list, best first; hypotheses with equal totals stay in the order of the
+    file.
+    """
     orders = [np.argsort(-new_total[a:b], kind="stable") + a for a, b in itertools.pairwise(nbest.offsets.tolist())]
     return np.concatenate(orders)
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first; the best of each as best.txt, the lists' ids in the same
-    order as best-ids.txt; return the paths. log_prob: `[H]`, natural, of the language model.
+    """Write the lists with their new totals `[H]`, best first, the best hypothesis of each to best.txt, and the lists'
+    ids in the same order to best-ids.txt; return the paths. log_prob: natural log p by the language model, `[H]`.
     """
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
@@ -184,7 +193,7 @@ def word_errors(hypothesis: str, reference: str) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _distance(a: Any, b: Any) -> Any:
-    # Levenshtein's table, of which one row is kept. Compiled, as lists have hundreds of hypotheses per sentence.
+    # Levenshtein's table, of which one row is kept. Compiled for lists of hundreds of hypotheses.
     row = np.arange(len(b) + 1)
     for i in range(len(a)):
         diagonal = row[0]
@@ -197,7 +206,7 @@ def _distance(a: Any, b: Any) -> Any:
 
 
 def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: float) -> IntArray:
-    """Return the best hypothesis of each list, `[L]`, by total + weight * log_prob; of equally good ones the first."""
+    """Return the best hypothesis of each list, `[L]`, by total + weight * log_prob; among equals, the first."""
     new = total + weight * log_prob
     return np.array([a + int(new[a:b].argmax()) for a, b in itertools.pairwise(offsets.tolist())])
 
@@ -205,7 +214,7 @@ def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: f
 def best_weight(
     total: FloatArray, feature: FloatArray, errors: IntArray, offsets: IntArray, least: float = 0.0
 ) -> tuple[float, int]:
-    """Return the weight of a feature, `least` or more, with the fewest errors, and these: exact (Och 2003).
+    """Return the weight of a feature, `least` or more, with the fewest errors, and their number: exact (Och 2003).
 
     total, feature and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
     list's best hypothesis changes only where two lines cross; all crossings are visited. The weight is the middle of
@@ -231,7 +240,9 @@ def best_weight(
 
 @numba.njit(cache=True, nogil=True)
 def _crossings(y: Any, slope: Any, errors: Any, offsets: Any, least: Any, at: Any, change: Any) -> Any:
-    """Fill in where the best of a list changes, and the change of errors; return errors at `least`, and how many."""
+    """Fill in the weights at which the best hypothesis of a list changes, and the change of errors there; return the
+    errors at `least` and the number of changes.
+    """
     start = count = 0
     for k in range(len(offsets) - 1):
         lines, here = range(offsets[k], offsets[k + 1]), offsets[k]
@@ -269,13 +280,14 @@ def tuned_weights(
 ) -> tuple[float, float]:
     """Return the weight and penalty of total + weight log_prob - penalty words, tuned if None, for few errors.
 
-    words: `[H]`, number in each hypothesis; the other arrays: as in best_weight, which tunes a single one. Tuning both
-    in turn ends in local optima. So lines of many angles and weights are searched exactly (Och 2003), and from the best
-    points of LINES of them further lines, while errors decrease. A penalty that brings no gain is 0.
+    words: `[H]`, number of words in each hypothesis; the other arrays: as in best_weight, which tunes one weight.
+    Tuning the two in turn ends in local optima. Therefore lines of many angles and weights are searched exactly (Och
+    2003), and then further lines from the best points of LINES of them, while errors decrease. A penalty that brings no
+    gain is 0.
     """
 
     def along(start: Point, w: float, p: float) -> tuple[int, Point]:
-        """Return the fewest errors on a line of weights and penalties, and where: from a start in a direction."""
+        """Return the fewest errors on a line of weights and penalties, from a start in a direction, and the point."""
         feature, least = w * log_prob - p * words, -start[0] / w if w else -np.inf
         t = best_weight(total + start[0] * log_prob - start[1] * words, feature, errors, offsets, least)[0]
         point = max(start[0] + t * w, 0.0), start[1] + t * p

@@ -2,10 +2,10 @@
 
 - KenLM: the output of `query -v word MODEL < TEXT`, with or without the lines of sentences and the summary.
 - SRILM: the output of `ngram -ppl TEXT -debug 2`, which `lmtool eval detail=true` prints too.
-- TSV or CSV: a first line with the names of the columns, of which `word`, one of `log10p`, `lnp` and `p`, and `sum` are
-  read, if there is one: the sum of the probabilities of all words at the position of this token.
+- TSV or CSV: a first line with the names of the columns. The columns `word`, one of `log10p`, `lnp` and `p`, and
+  optionally `sum` are read; `sum` is the sum of the probabilities of all words at the position of this token.
 
-Each may be compressed (.gz, .xz, .bz2).
+Each file may be compressed (.gz, .xz, .bz2).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from lmtool.system.arrays import LN10, Array, FloatArray, IntArray, decimal
 
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
-ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context
+ARROW = re.compile(r"\) *\t?= ")  # in SRILM's lines, after the context
 SCALES: dict[str, float | None] = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "p": None}
 SCALES |= {"log_prob": 1.0, "log_prob_nats": 1.0}
 FORMATS = (
     "use the output of KenLM's query -v word or SRILM's -debug 2, or a table with the columns word and log10p, lnp or p"
 )
-Part = tuple[Tokens, FloatArray, IntArray | None, IntArray]  # of a text, for detail_lines
-SUM_SLACK = 1e-3  # by which a sum may miss 1, for probabilities with few digits
+Part = tuple[Tokens, FloatArray, IntArray | None, IntArray]  # part of a text, for detail_lines
+SUM_SLACK = 1e-3  # maximum difference of a sum from 1, for probabilities with few digits
 SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
 
 
 @dataclass(frozen=True, slots=True)
 class OtherScores:
-    """N tokens of a file: their words and natural log-probabilities `[N]`. normalized: whether the distributions sum to
-    one, by a column `sum`; None, unknown, without it.
+    """The N tokens of a file: their words and natural log-probabilities `[N]`. normalized: whether the distributions
+    sum to one, according to a column `sum`; None (unknown) without this column.
     """
 
     path: str
@@ -68,7 +68,7 @@ def read_scores(path: str) -> OtherScores:
 
 def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
     for number, line in enumerate(lines, start=1):
-        label = ""  # of a figure of the summary, which is the next field, also on a line of words
+        label = ""  # label of a summary figure; the figure is the next field, possibly on a line of words
         for field in line.split("\t"):
             item = KENLM.fullmatch(field)
             if item:
@@ -95,7 +95,7 @@ def _table(content: str, path: str) -> tuple[list[tuple[str, float]], bool | Non
     """Return words and log-probabilities, and whether all numbers of a column `sum` are 1; None if one is missing."""
     names = [name.strip().lower() for name in cells_of(content.partition("\n")[0], path)[0]]
     values = [name for name in names if name in SCALES]
-    # A column of the tokens' numbers may be called token too.
+    # A column that numbers the tokens may also be called token.
     words = [name for name in ("word", "token") if name in names]
     if not words or len(values) != 1:
         raise UserError(f"{path}: unknown format; {FORMATS}")
@@ -153,11 +153,12 @@ def tokens_of_file(scores: OtherScores) -> Tokens:
 def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int | None = None) -> Iterator[str]:
     """Yield the lines of `ngram -ppl TEXT -debug 2` for all sentences and for the whole text.
 
-    parts: of the text, each its tokens, log_prob, matched and starts. log_prob: natural, `[N]`. matched: `[N]`, the
-    length of the longest n-gram of the model for each token; None for a model without n-grams. starts: the tokens whose
-    context is empty. As in SRILM `ppl` counts the end of a sentence as a token, `ppl1` does not. Unlike in SRILM,
-    `<unk>` is an ordinary word: it has a probability, OOVs are counted but not left out, and printed as `zzz=<unk>`.
-    unk: the id of `<unk>`, to print and count OOVs as SRILM does: those that have probability 0, and no others.
+    parts: parts of the text, each with its tokens, log_prob, matched and starts. log_prob: natural log-probabilities,
+    `[N]`. matched: `[N]`, the length of the longest n-gram of the model for each token; None for a model without
+    n-grams. starts: the tokens whose context is empty. As in SRILM `ppl` counts the end of a sentence as a token,
+    `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, OOVs are counted but not left
+    out, and printed as `zzz=<unk>`. unk: the id of `<unk>`, to print and count OOVs as SRILM does: only the tokens of
+    probability 0.
     """
     count, log_probs, oovs = 0, [], []
     for tokens, log_prob, matched, starts in parts:

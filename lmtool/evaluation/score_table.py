@@ -1,4 +1,4 @@
-"""What a table has of scores, a row per text: columns, buckets and their limits, which are exact quantiles."""
+"""The columns of a table of scores with a row per text, and the buckets of texts, whose limits are exact quantiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmtool.evaluation.text_scores import BAG, TWO, Rows, criterion, differences
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import cannot_write
 
-DECIMALS = {"difference": 6}  # of columns that have another number of decimals than the table's other ones
+DECIMALS = {"difference": 6}  # number of decimals of columns that differ from the table's
 
 
 def score_columns(rows: Rows) -> dict[str, npt.NDArray[Any]]:
@@ -39,9 +39,9 @@ def score_columns(rows: Rows) -> dict[str, npt.NDArray[Any]]:
 class Buckets:
     """Buckets of texts by the criterion of selection.
 
-    names: K, the lowest bucket first. limits: K - 1, ascending: a text is in the first bucket whose limit it does not
-    exceed. max_oov: maximum share of OOVs of a text in a bucket. totals: the number of texts, tokens and OOVs of each
-    bucket, int64 `[K, 3]`.
+    names: K names, the lowest bucket first. limits: K - 1 numbers, ascending; a text is in the first bucket whose limit
+    it does not exceed. max_oov: maximum share of OOVs of a text in a bucket. totals: the number of texts, tokens and
+    OOVs of each bucket, int64 `[K, 3]`.
     """
 
     names: list[str]
@@ -53,7 +53,7 @@ class Buckets:
         self.totals = np.zeros((len(self.names), 3), dtype=np.int64)
 
     def put(self, rows: Rows) -> list[str | None]:
-        """Add texts to the totals; return the bucket of each, None without tokens or with too many OOVs."""
+        """Add texts to the totals; return the bucket of each, None for a text without tokens or with too many OOVs."""
         values = criterion(rows, self.max_oov)
         places = np.searchsorted(np.array(self.limits), values)
         some = ~np.isnan(values)
@@ -67,8 +67,8 @@ class Buckets:
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:
     """Return for each share the smallest number that at least this share of all numbers does not exceed.
 
-    parts: the numbers, of which nan are left out. folder: of the temporary file that holds them, so that memory does
-    not grow with them. Empty if there are no numbers.
+    The result is empty if there are no numbers. parts: the numbers; nan are left out. folder: the folder of the
+    temporary file that holds them, so that memory does not grow with their number.
     """
     with ExitStack() as stack:
         try:
@@ -89,10 +89,10 @@ def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) ->
 
 
 def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
-    """Return quantiles from a CSV file of percentiles, as CCNet's cutoff.csv: its first column has percentages,
-    ascending, and each of the others, under a name, the numbers that these percentages of all texts do not exceed.
+    """Return quantiles from a CSV file of percentiles, such as CCNet's cutoff.csv. Its first column has ascending
+    percentages; each other column, with a name, has the numbers that these percentages of all texts do not exceed.
 
-    A share between two percentages has a number between theirs, in proportion.
+    A share between two percentages is interpolated linearly.
     """
     header, rows, mark = cells_of(read_text(path), path)
     if column not in header[1:]:

@@ -18,11 +18,11 @@ from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 
 SIGNS_PER_CHUNK = 500  # rows of random signs drawn at once
-TOKENS_PER_UNIT = 20  # in text without sentences
+TOKENS_PER_UNIT = 20  # number of tokens per unit in text without sentences
 SUCCESSIVE_LAGS = 5  # K_N of Politis & White (2004): max(5, sqrt(log10 N)) is 5 below 10^25 sentences
 LENGTH_FACTOR = 3  # measured block lengths are multiplied by this
-MIN_UNITS = 25  # for measuring a block length
-MIN_BLOCKS = 10  # of a text; fewer tell nothing, and the exchange of 10 blocks has no p below 1/512
+MIN_UNITS = 25  # minimum number for measuring a block length
+MIN_BLOCKS = 10  # minimum per text; the exchange of 10 blocks has no p below 1/512, and fewer are uninformative
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Difference:
     perplexity: the model's minus the baseline's. interval: its 95 % confidence interval, by the percentiles of the
     bootstrap. p_bootstrap, p_randomization: two-sided p-values of the difference of mean log-probabilities, by the
     paired bootstrap and by approximate randomization, which exchanges the two models' scores of each block at random.
-    block: mean number of units per block. All but the first are None in a text of fewer than MIN_BLOCKS blocks.
+    block: mean number of units per block. All fields except perplexity are None in a text of fewer than MIN_BLOCKS
+    blocks.
     """
 
     perplexity: float
@@ -43,8 +44,8 @@ class Difference:
 
 
 def resampled_units(offsets: IntArray, block: int | str) -> tuple[IntArray, int | None, int]:
-    """Return the units of blocks for the setting `block`: their offsets, int64 `[S + 1]`; the mean number of units per
-    block, None if it is to be measured; and the number of sentences or tokens per unit.
+    """Return, for the setting `block`, the offsets of the units of blocks, int64 `[S + 1]`, the mean number of units
+    per block, None if it is to be measured, and the number of sentences or tokens per unit.
 
     offsets: `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences, where a unit is a token, or, with
     block=auto, 20 consecutive tokens. Raises UserError for block=sentence in text without sentences.
@@ -63,9 +64,9 @@ def compare(
 ) -> list[Difference | None]:
     """Compare models with the first of them, the baseline.
 
-    log_prob: natural, `[M, N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the mean number of
-    units per block; None: measured for each pair of models. Returns a Difference for each model but the first, None
-    where one of the two gives a token probability 0.
+    log_prob: natural log-probabilities, `[M, N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the
+    mean number of units per block; None: measured for each pair of models. Returns a Difference for each model except
+    the first, None if one of the two models gives a token probability 0.
 
     The paired bootstrap draws the same blocks for both models (Koehn 2004, with the blocks of Politis & Romano 1994);
     pairs with equal block lengths have the same draws. Its p-value is taken around the observed difference, as in
@@ -96,7 +97,7 @@ def _difference(
     rng = np.random.default_rng([seed, len(starts)])
     flips = exchanged(np.add.reduceat(differences, starts)[:, None], resamples, rng)[:, 0] / total
     least = 2.0 ** (1 - len(starts))
-    margin = 1e-12 * (1 + abs(observed))  # rounding of the same sentences summed in another order
+    margin = 1e-12 * (1 + abs(observed))  # rounding of the same sentences summed in a different order
     return Difference(
         float(perplexities[1] - perplexities[0]),
         (float(low), float(high)),
@@ -112,8 +113,8 @@ def perplexity_interval(
     """Return the 95 % confidence interval of a perplexity, by the percentiles of the bootstrap; None if a token has
     probability 0, and in a text of fewer than MIN_BLOCKS blocks.
 
-    log_prob: natural, `[N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the mean number of units
-    per block; None: measured.
+    log_prob: natural log-probabilities, `[N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the
+    mean number of units per block; None: measured.
     """
     sums, lengths = np.add.reduceat(log_prob, offsets[:-1]), np.diff(offsets).astype(np.float64)
     if not np.isfinite(sums).all():
@@ -132,7 +133,7 @@ def _drawn_means(sums: FloatArray, lengths: FloatArray, resamples: int, seed: in
     With b units per block the variance of the draws is too small by 2 b / S, as deviations are taken from the text's
     own mean, and is known only as well as with S / b degrees of freedom (its variance is 2 b / S: Patton et al. 2009).
     Deviations are scaled for both, which makes normal draws t-distributed: the wider critical values that long blocks
-    need (Kiefer & Vogelsang 2005; Lazarus, Lewis, Stock & Watson 2018). Of single units the variance is too small by
+    need (Kiefer & Vogelsang 2005; Lazarus, Lewis, Stock & Watson 2018). With single units, the variance is too small by
     1 / S, with S - 1 degrees of freedom, as in Student's test.
     """
     rng = np.random.default_rng(seed)
@@ -175,7 +176,7 @@ def politis_white(series: FloatArray) -> float:
     """
     count = len(series)
     spectrum = np.abs(np.fft.rfft(series - series.mean(), 2 * count)) ** 2
-    most = min(math.ceil(math.sqrt(count)) + SUCCESSIVE_LAGS, count - 1 - SUCCESSIVE_LAGS)  # of m
+    most = min(math.ceil(math.sqrt(count)) + SUCCESSIVE_LAGS, count - 1 - SUCCESSIVE_LAGS)  # maximum of m
     covariances = np.fft.irfft(spectrum, 2 * count)[: most + SUCCESSIVE_LAGS + 1] / count  # R(0), R(1), ...
     small = np.abs(covariances[1:]) <= 2 * math.sqrt(math.log10(count) / count) * covariances[0]
     runs = np.lib.stride_tricks.sliding_window_view(small, SUCCESSIVE_LAGS).all(axis=1)

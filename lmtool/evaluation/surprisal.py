@@ -1,4 +1,4 @@
-"""Surprisals of words as a reader sees them, summed over their tokens; for pieces of words and letters, p of the word.
+"""Surprisals of words as a reader sees them, summed over their tokens; for pieces and characters, p of the whole word.
 
 Tokenizers put the space before a word into its first piece, so that the product of a word's pieces is not the
 probability that the word occurs and ends. With B, the tokens that begin a word or end the text,
@@ -37,11 +37,13 @@ Mask = npt.NDArray[np.bool_]
 class WordScores:
     """The scores of W words by one model.
 
-    tokens: those of each word. oov: int64 `[W]`, how many of them are outside the vocabulary. surprisal: -log p, in
-    nats, float64 `[W]`; nan for a word without tokens. entropy: of the next token before each word, in nats. frequency:
-    log of the relative frequency in train of the rarest token, with one added to each count; None for tokens that are
-    not words and for models without counts. odd_starts: number of texts of letters that begin in the less likely
-    way, with white space or without.
+    tokens: the tokens of each word.
+    oov: int64 `[W]`, number of these tokens that are outside the vocabulary.
+    surprisal: -log p, in nats, float64 `[W]`; nan for a word without tokens.
+    entropy: entropy of the next token before each word, in nats.
+    frequency: log of the relative frequency in train of the rarest token, with one added to each count; None for tokens
+    that are not words and for models without counts.
+    odd_starts: number of texts of characters whose first token is the less likely kind (with or without white space).
     """
 
     tokens: list[list[str]]
@@ -65,10 +67,13 @@ def score_words(
 ) -> WordScores:
     """Return the scores of words.
 
-    rule: by which a word becomes tokens. keep_punctuation: whether tokens of punctuation are kept. entropy: whether it
-    is computed, from whole distributions. add_end: whether the last word of a sentence has the surprisal of `</s>`.
-    across: whether contexts continue from each sentence of an item to the next. Raises UserError for `across` if the
-    model reads single sentences, and for `<s>` and `</s>` as words, naming the row.
+    rule: the rule that turns a word into tokens.
+    keep_punctuation: whether tokens of punctuation are kept.
+    entropy: whether the entropy is computed, from whole distributions.
+    add_end: whether the last word of a sentence has the surprisal of `</s>`.
+    across: whether contexts continue from each sentence of an item to the next.
+    Raises UserError for `across` if the model reads single sentences, and for `<s>` and `</s>` as words, naming the
+    row.
     """
     model, form, name = scoring
     vocabulary, spaced = form.vocabulary, form.chars or form.subwords is not None
@@ -78,7 +83,7 @@ def score_words(
     if not any(tokens):
         raise UserError("no word has a token: set keep_punctuation=true, or another rule by words=")
     segments = rows.item_starts if across and vocabulary.eos is None else rows.starts
-    # The units of the text are its words and, after each segment, white space and </s>, or, in pieces and letters
+    # The units of the text are its words and, after each segment, white space and </s>, or, in pieces and characters
     # without sentences, a token that counts nowhere, so that there is a distribution at the end.
     units, is_end = tokens, np.zeros(len(tokens), dtype=bool)
     if vocabulary.eos is not None or spaced:
@@ -100,7 +105,7 @@ def score_words(
         found, mass = _of_distributions(model, text, places, _masks(form) if spaced else None, fresh)
         entropies = np.where(empty, np.nan, found[~is_end]) if entropy else None
         odd_starts = int((at_start & (lengths > is_end) & (mass < math.log(0.5))).sum()) if form.chars else 0
-        with np.errstate(invalid="ignore"):  # of a context after which no word can begin
+        with np.errstate(invalid="ignore"):  # for a context after which no word can begin
             log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
     surprisal = 0.0 - np.where(np.isnan(log_prob), -np.inf, log_prob)  # nan: after a text of probability 0
     of_words = np.where(empty, np.nan, surprisal[~is_end])
@@ -115,7 +120,9 @@ def score_words(
 def _text(
     form: TextForm, units: list[list[str]], is_end: Mask, segments: IntArray, items: IntArray, across: bool
 ) -> Split:
-    """Return the text of units. is_end: `[N]`, which tokens end one, in no word. segments, items: first tokens."""
+    """Return the text of units. is_end: `[N]`, whether a token ends a unit that is not a word. segments, items: their
+    first tokens.
+    """
     vocabulary = form.vocabulary
     flat = [token for unit in units for token in unit]
     ids = np.full(len(is_end), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)
@@ -141,10 +148,10 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, keep_punctuation: bo
 
 
 def _units(tokens: list[list[str]], segments: IntArray, rows: WordRows, form: TextForm) -> list[list[str]]:
-    """Return the tokens of words, and after each segment those of white space behind its last word.
+    """Return the tokens of words and, after each segment, the tokens of the white space after its last word.
 
-    Before each word of letters is put the white space of its line; a space between words in a table, and a line end
-    between sentences.
+    With characters, each word is preceded by the white space of its line; in a table, by a space between words and a
+    line end between sentences.
     """
     units, lines = [], set(rows.starts.tolist())
     spaces = rows.spaces if form.chars and form.rules.normalize is not Normalize.ccnet else None
@@ -204,5 +211,5 @@ def _of_distributions(
 def _log_frequency(form: TextForm, tokens: list[list[str]]) -> FloatArray:
     ids, counts = form.vocabulary.ids, form.vocabulary.counts
     rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
-    result: FloatArray = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last is <s>
+    result: FloatArray = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last count is of <s>
     return result

@@ -1,7 +1,8 @@
-"""Scores of many texts: for each the number of its tokens and OOVs, and log p, by one model or by two.
+"""Scores of many texts by one or two models: the number of tokens and OOVs and log p of each text.
 
-The difference of two models' cross-entropies selects text that is like the first one's (Moore & Lewis 2010). A journal
-of scores on disk, from which interrupted work is resumed, has their rows, and how many blocks of texts these cover.
+The difference of two models' cross-entropies selects text that is similar to the first model's (Moore & Lewis 2010). A
+journal of scores on disk, from which interrupted work is resumed, has their rows and the number of blocks of texts that
+these cover.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from lmtool.system.lock import folder_lock
 from lmtool.system.schemas import JOURNAL
 
 Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[Any]  # of TEXT, of TWO where there are two models, or of BAG for hashed n-grams
+Rows = npt.NDArray[Any]  # of dtype TEXT, TWO (two models) or BAG (hashed n-grams)
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
 MAX_EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words collected, and bytes of a block searched for them
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
 BAG = np.dtype([*TEXT.descr, ("log_prob_out", np.float64)])
 ROWS, ERRORS, PROGRESS = "rows", "errors", "progress.json"  # files of a journal
-FAULTY = -1  # tokens of a record with a fault
-SAVE_SECONDS = 2.0  # between two saves
+FAULTY = -1  # in place of the number of tokens, for a record with a fault
+SAVE_SECONDS = 2.0  # time between two saves
 ROWS_PER_CHUNK = 1 << 18  # rows in memory
 
 
 class ScoringModel(NamedTuple):
-    """A model and the rules by which text becomes its words. name: of the run, for messages."""
+    """A model and the rules that turn text into its words. name: name of the run, for messages."""
 
     model: LanguageModel
     form: TextForm
@@ -59,10 +60,12 @@ class ScoringModel(NamedTuple):
 class TextScore:
     """The score of one text.
 
-    tokens: number of words, and of `</s>`, one per line. oov: number of tokens outside the vocabulary. log_prob: the
-    sum over the tokens, natural. perplexity: exp(-log_prob / tokens); None without tokens. difference: the
-    cross-entropy under the first model minus that under the second, in nats per token: the lower, the more similar to
-    the first model's text; None without tokens or a second model.
+    tokens: number of words and of `</s>` (one per line).
+    oov: number of tokens outside the vocabulary.
+    log_prob: natural log-probability, summed over the tokens.
+    perplexity: exp(-log_prob / tokens); None without tokens.
+    difference: the cross-entropy under the first model minus that under the second, in nats per token: the lower, the
+    more similar to the first model's text; None without tokens or a second model.
     """
 
     tokens: int
@@ -80,8 +83,8 @@ class TextsScorer:
     """
 
     def __init__(self, *models: ScoringModel, across: bool = False, one_text: bool = False) -> None:
-        """models: one, or two, the second of general text. across: whether contexts cross the sentences of a text; if
-        not, each is read alone. one_text: whether they also cross the texts, of all blocks in their order.
+        """models: one or two; the second is of general text. across: whether contexts cross the sentences of a text; if
+        not, each sentence is read alone. one_text: whether contexts also cross the texts, over all blocks in order.
 
         Raises UserError for a model with a cache, for two models that tokenize differently, and for `across` if each
         model reads single sentences.
@@ -99,10 +102,10 @@ class TextsScorer:
         self._models, self._across, self.one_text = models, across, one_text
         self.unknown: list[str] = []
         self.across_sentences = across if able else None
-        self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
+        self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # last tokens before a block
         self._encoders = [TextEncoder(each.form) for each in models]
         self.same_words = len({frozenset(each.form.vocabulary.words) for each in models}) == 1
-        # The same ids for both: of words in the same order, which follows their counts in each model's train.
+        # Both have the same ids if their words are in the same order, which follows the counts in each model's train.
         self._shared = len({(each.form.vocabulary.fingerprint(), each.form.rules) for each in models}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
@@ -122,7 +125,7 @@ class TextsScorer:
         return rows
 
     def each(self, block: TextBlock, *, progress: bool = False) -> tuple[Rows, dict[int, str]]:
-        """Return a row for each text, and the faults of texts that the models cannot cut, by their places."""
+        """Return a row for each text, and the faults of texts that the models cannot cut into tokens, by position."""
         try:
             return self(block, progress=progress), {}
         except RecordError as error:
@@ -135,7 +138,7 @@ class TextsScorer:
             return np.append(rows, more), faults | {half + k: fault for k, fault in others.items()}
 
     def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
-        """Return log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
+        """Return the natural log p of each text under model k, `[D]`; 0 for a text without tokens."""
         (model, form, _), before = self._models[k], self._before[k]
         split = replace(texts.split, independent_sentences=not self._across)
         if not split.tokens:
@@ -167,7 +170,7 @@ def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 def perplexities(rows: Rows, log_prob: str = "log_prob") -> FloatArray:
-    """Return exp(-log p / tokens) of each text, nan for one without tokens. log_prob: the column of log p."""
+    """Return exp(-log p / tokens) of each text; nan without tokens. log_prob: name of the column of log p."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(rows["tokens"] > 0, np.exp(-rows[log_prob] / rows["tokens"]), np.nan)
 
@@ -263,7 +266,7 @@ class ScoreJournal:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def add(self, rows: Rows, faults: dict[int, str]) -> None:
-        """Add the rows of the next block. faults: of its records, by their places."""
+        """Add the rows of the next block. faults: faults of its records, by position."""
         rows[list(faults)] = 0  # also with blank_lines=sentence
         rows["tokens"][list(faults)] = FAULTY
         messages = [faults[k] for k in sorted(faults)]
@@ -276,7 +279,7 @@ class ScoreJournal:
             self.save()
 
     def finish(self) -> None:
-        """Record that all rows are there."""
+        """Record that the rows are complete."""
         self.complete = True
         self.save()
 
@@ -292,7 +295,9 @@ class ScoreJournal:
         self._saved = time.monotonic()
 
     def kept(self, rows: Rows, errors: list[str | None]) -> tuple[Mask, Rows, list[str | None]]:
-        """Return which records have a row in tables, `[M]`, and these rows and errors: with NULL all."""
+        """Return the records that have a row in tables, `[M]`, and their rows and errors; with NULL, all records have
+        one.
+        """
         faulty = rows["tokens"] == FAULTY
         chosen = ~faulty | (self.faults.on_error != SKIP)
         if not faulty.any():  # nearly all blocks: no row is copied
@@ -301,7 +306,7 @@ class ScoreJournal:
         return chosen, rows[chosen], [errors[k] for k in np.flatnonzero(chosen).tolist()]
 
     def _read(self, sizes: Iterable[int]) -> Iterator[tuple[Mask, Rows, list[str | None]]]:
-        """Yield rows in order, so many at a time, as `kept` does."""
+        """Yield rows in order, in chunks of the given sizes, as records, rows and errors (see `kept`)."""
         for file in self._files:
             file.flush()
         with (self._folder / ROWS).open("rb") as file, (self._folder / ERRORS).open("rb") as errors:

@@ -1,4 +1,4 @@
-"""Files of scores: the log-probability of each token beside the token, so that nothing else is needed to use them.
+"""Files of scores: the tokens with their log-probabilities, so that a file can be used without anything else.
 
 Two files can be compared or mixed if their tokens are the same words, from whichever store, vocabulary or tool; their
 `Tokens.fingerprint` is then equal.
@@ -39,7 +39,7 @@ class Tokens:
 
     ids: `[N]`, of an unsigned type, into `words`, the vocabulary. offsets: int64 `[S + 1]`, where sentences begin, and
     N; `[0, N]` without sentences. oov_positions: int64, positions of the tokens that are `<unk>` for a word outside the
-    vocabulary; oov_words: those words, None if they are not known, as in a file of scores.
+    vocabulary. oov_words: these words; None if they are not known, e.g. in a file of scores.
     """
 
     ids: npt.NDArray[Any]
@@ -55,7 +55,9 @@ class Tokens:
 
     @property
     def oov_known(self) -> bool:
-        """Whether words outside the vocabulary are known: a file of another program has only the words of its text."""
+        """Whether words outside the vocabulary are known: in a file of another program, the vocabulary is the words of
+        its text.
+        """
         return self.words[-1] == BOS
 
     @cached_property
@@ -91,11 +93,14 @@ def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Natural log-probabilities float64 `[N]` of tokens, with all that is said of them wherever they go.
+    """Natural log-probabilities float64 `[N]` of tokens, with the properties that are saved with them.
 
-    split: the name of the split or the text. normalized: whether the distributions sum to one; None if that is unknown.
-    characters: of the text, with spaces and newlines, 0 if unknown; words: number of its words and sentence ends.
-    fitted: what was fitted or chosen on this very text. across: whether contexts crossed sentences; None if unknown.
+    split: the name of the split or the text.
+    normalized: whether the distributions sum to one; None if that is unknown.
+    characters: number of characters of the text, with spaces and newlines; 0 if unknown.
+    words: number of its words and sentence ends.
+    fitted: the parts of the model that were fitted or chosen on this text.
+    across: whether contexts crossed sentences; None if unknown.
     dynamic: whether the model learned from the text as it read it.
     """
 
@@ -110,7 +115,9 @@ class TokenScores:
     dynamic: bool = False
 
     def mixed(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
-        """Return the scores `[N]` of a mixture of these and others, for which `fitted` was fitted on the text."""
+        """Return the scores `[N]` of a mixture of these and others. fitted: what was fitted on the text for the
+        mixture.
+        """
         each = [self, *others]
         return replace(
             self,
@@ -124,7 +131,7 @@ class TokenScores:
         )
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all. Raises UserError if it cannot be written."""
+        """Write the file, completely or not at all. Raises UserError if it cannot be written."""
         words = np.frombuffer("\0".join(self.tokens.words).encode(), dtype=np.uint8)
         parts = {
             "log_prob": self.log_prob,

@@ -41,7 +41,7 @@ class Cache(ABC):
 
     @abstractmethod
     def log_prob(self, split: Split) -> FloatArray:
-        """Return log p of each token `[N]`; -inf for a text's first, and for words that are not in the cache."""
+        """Return log p of each token `[N]`; -inf for the first of a text and for words that are not in the cache."""
 
     @abstractmethod
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
@@ -117,7 +117,7 @@ class NeuralCache(Cache):
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:
     """Return log p of each token under a neural cache, for several values of theta at once: `[len(thetas), N]`.
 
-    hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for words that are not in the cache.
+    hidden: `[N, D]`, the hidden units before each of the tokens ids `[N]`. Words that are not in the cache get -inf.
     """
     tokens = len(ids)
     p = np.zeros((len(thetas), tokens))

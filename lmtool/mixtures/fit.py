@@ -1,4 +1,4 @@
-"""Mixtures: building the one that a run folder describes; weights given by the user or fitted on held-out text."""
+"""Build the mixture that a run folder describes, with weights given by the user or fitted on held-out text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FittedMixture:
-    """Weights `[M]`, or `[M + 1]` with a cache. mixture: how to mix, as in run.json. result: entries of result.json."""
+    """The weights of a mixture, `[M]`, or `[M + 1]` with a cache. mixture: how to mix, as in run.json. result: entries
+    of result.json.
+    """
 
     weights: FloatArray
     mixture: dict[str, Any]
@@ -88,8 +90,8 @@ def fit_mixture(
 ) -> FittedMixture:
     """Return the weights of the settings, given or fitted.
 
-    log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. progress:
-    whether to show bars.
+    log_prob: log-probabilities of the models on fit_split, `[M, N]`, if they are already known. say: prints how the
+    weights were fitted. progress: whether to show bars.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
@@ -181,7 +183,7 @@ def _question_chunks(config: MixtureConfig, models: Models, corpus: Corpus) -> t
 
 
 def _encoder(models: Models) -> int:
-    """Return the place of the first model with hidden units."""
+    """Return the index of the first model with hidden units."""
     for place, model in enumerate(models):
         if model.hidden_dim is not None:
             return place
@@ -221,7 +223,7 @@ def _linear(
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:
     """Return the theta with the highest likelihood among powers of two times 1 / |h|^2, then in steps of half these."""
     scale = 1 / max(float((hidden.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-30)
-    likelihoods: dict[float, float] = {}  # by exponent
+    likelihoods: dict[float, float] = {}  # likelihoods by exponent
 
     def try_exponents(exponents: list[float]) -> None:
         log_probs = neural_cache(hidden, split.ids, size, [scale * 2**k for k in exponents])

@@ -41,15 +41,16 @@ class Fit:
 def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
     """Return the weights that maximize the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
-    log_prob: natural, `[M, N]`, of each model and token. Stops when the gap is at most `tolerance`: the mean
-    log-likelihood is concave in the weights, so no other weights exceed it by more than log max_k mean_t p_k(t)/p(t).
+    log_prob: natural log-probabilities `[M, N]` of each model and token. Stops when the gap is at most `tolerance`: the
+    mean log-likelihood is concave in the weights, so no other weights exceed it by more than log max_k mean_t
+    p_k(t)/p(t).
     """
     members, tokens = log_prob.shape
     largest = log_prob.max(axis=0)
     if np.isneginf(largest).any():
         where = int(np.isneginf(largest).argmax())
         raise UserError(f"token {where} of fit_split has probability zero under every run: no weights fit it")
-    relative = np.exp(log_prob - largest)  # [M, N], 1 for the model that gives the token most
+    relative = np.exp(log_prob - largest)  # [M, N], 1 for the model that gives the token the highest probability
     weights = np.full(members, 1 / members)
     gap, done = np.inf, 0
     while gap > tolerance and done < iterations:
@@ -76,7 +77,8 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
 def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fit:
     """Return weights `[K, M]` by EM, separately for each of K = `count` classes.
 
-    log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together.
+    log_prob: natural log-probabilities, `[M, N]`. classes: `[N]`. A class without tokens gets the weights fitted on all
+    tokens.
     """
     whole = fit_weights(log_prob)
     weights = np.tile(whole.weights, (count, 1))
@@ -98,7 +100,8 @@ def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
     """Return the part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
 
-    special_tokens: for contexts across sentences; a member that reads single ones has `<s>` for all before its own.
+    special_tokens: for contexts across sentences; a member that reads single sentences gets `<s>` in place of all words
+    before its sentence.
     """
     size, missing = member.context_size, (member.context_size or 0) - contexts.shape[1]
     if missing > 0:  # contexts of an unbounded member, all of them short
@@ -122,7 +125,7 @@ def member_dists(members: list[LanguageModel], contexts: IntArray, special_token
 
 
 def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
-    """Return weights in float64. Raises ValueError, naming `where`, if they are none."""
+    """Return weights in float64. Raises ValueError, naming `where`, if they are not valid weights."""
     array = as_array(where, weights)
     if array.shape != shape or array.dtype.kind not in "iuf":
         raise ValueError(f"{where} must be {list(shape)} numbers; got {array.dtype} {list(array.shape)}")
@@ -135,7 +138,7 @@ def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, 
 
 
 class MixedModel(LanguageModel):
-    """M language models with weights, as one model. A subclass says how log-probabilities are combined."""
+    """A model that mixes M language models with weights. A subclass defines how log-probabilities are combined."""
 
     vocabulary_size: int = 0
     context_size: int | None = None
@@ -149,7 +152,9 @@ class MixedModel(LanguageModel):
         special_tokens: SpecialTokens | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        """special_tokens: needed if some members read across sentences. shape: of the weights, by default `[M]`."""
+        """special_tokens: needed if some members read across sentences. shape: the shape of the weights, by default
+        `[M]`.
+        """
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
         where, shape = f"{type(self).__name__}: weights", shape or (len(members),)
@@ -157,13 +162,13 @@ class MixedModel(LanguageModel):
         self.weights = checked_weights(where, weights, shape, sum_to_one=self.weights_sum_to_one)
         self.vocabulary_size, self.context_size = members[0].vocabulary_size, longest_context(members)
         self.across_sentences = any(member.across_sentences for member in members)
-        # Weights that need not sum to one have a normalization over the whole vocabulary.
+        # Weights that need not sum to one require normalization over the whole vocabulary.
         self.normalized = not self.weights_sum_to_one or all(member.normalized for member in members)
         self.dynamic = any(member.dynamic for member in members)
 
     @abstractmethod
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
-        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`. progress: show a bar."""
+        """Return log p of each token of a text, `[N]`, from the members' log p, `[M, N]`. progress: show a bar."""
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`; each member computes its own in its fastest way."""
@@ -175,7 +180,7 @@ class MixedModel(LanguageModel):
         return np.stack([member.log_dist_text(text, first, last) for member in self.members])
 
     def _reading(self, contexts: IntArray) -> list[tuple[LanguageModel, IntArray]]:
-        """Return the members, each with the part of the contexts that it reads."""
+        """Yield the members, each with the part of the contexts that it reads."""
         return [(member, contexts_of(member, contexts, self.special_tokens)) for member in self.members]
 
 
@@ -199,10 +204,10 @@ class LinearMixture(MixedModel):
     def score_tokens(
         self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
     ) -> FloatArray:
-        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues where it has read to."""
+        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues from its last position."""
         if unnormalized:
             return super().score_tokens(text, first, last, unnormalized=True)
-        if self.dynamic:  # a cache has all that comes before
+        if self.dynamic:  # a cache depends on the whole text before
             return self.score_text(text, progress=progress)[first:last]
         scored = [member.score_tokens(text, first, last, progress=progress) for member in self.members]
         return mix(np.stack(scored), self._weights_in(text, first, last))

@@ -20,7 +20,7 @@ from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
 CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
-# A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
+# A function that iterates over chunks of distributions [M, n, V] and targets [n], starting from the first in each call.
 Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
@@ -71,8 +71,8 @@ def likelihood(weights: FloatArray, chunks: Chunks, members: IntArray | None = N
 
 
 def without_lone_reserves(log_dist: FloatArray) -> FloatArray:
-    """Distributions `[M, n, V]` of members, changed in place: where one of them keeps nothing for types outside the
-    vocabulary (the entry of `<s>`), none does, so that a weight of 0 equals the limit of small weights.
+    """Change the distributions `[M, n, V]` of members in place: where one of them keeps nothing for types outside the
+    vocabulary (the entry of `<s>`), no member does, so that a weight of 0 equals the limit of small weights.
     """
     none = np.isneginf(log_dist[:, :, -1]).any(axis=0)
     log_dist[:, none, -1] = -np.inf
@@ -80,7 +80,7 @@ def without_lone_reserves(log_dist: FloatArray) -> FloatArray:
 
 
 class Likelihood(NamedTuple):
-    """A mean log-likelihood in nats per token, its gradient `[M]` and Hessian `[M, M]`."""
+    """The mean log-likelihood in nats per token, its gradient `[M]` and Hessian `[M, M]`."""
 
     value: float
     gradient: FloatArray
@@ -112,7 +112,7 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE
 
 
 def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> Fit:
-    """fit_log_linear of some members from given weights `[M]`."""
+    """Run fit_log_linear for some members, starting from weights `[M]`."""
     at = likelihood(weights, chunks, members)
     done = 1
     while True:
@@ -164,7 +164,7 @@ class LogLinear(MixedModel):
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)
-        # No contexts are a chunk, too: it has the shape of their distributions.
+        # Zero contexts also form one chunk, which gives the result its shape.
         chunks = in_chunks(max(len(contexts), 1), CONTEXTS_PER_CHUNK)
         dists = (member_dists(self.members, contexts[chunk], self.special_tokens) for chunk in chunks)
         return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
@@ -181,7 +181,7 @@ class LogLinear(MixedModel):
     def score_tokens(
         self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
     ) -> FloatArray:
-        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues where it has read to."""
+        """Return log p of the tokens `first` to `last` - 1; a recurrent member continues from its last position."""
         if unnormalized or not self.in_order:
             return super().score_tokens(text, first, last, unnormalized=unnormalized, progress=progress)
         log_prob, ids = np.empty(last - first), text.ids[first:last].astype(np.int64)

@@ -1,14 +1,14 @@
-"""Static linear interpolation: n-gram models mixed into one back-off model, as in SRILM's `ngram -mix-lm`.
+"""Static linear interpolation: n-gram models are mixed into one back-off model, as in SRILM's `ngram -mix-lm`.
 
     p(w|h) = sum_m weight_m p_m(w|h)    for every n-gram hw that any member has
 
 where p_m(w|h) is the probability of hw under member m, backed off if it does not have hw. The back-off weights follow
 from these (Katz 1987, eq. 2), so that each distribution sums to one. For an n-gram that no member has, the model gives
-backoff(h) p(w|h'), and the mixture at query time the weighted mean of the backed-off probabilities of the members: only
-there the two differ.
+backoff(h) p(w|h'), whereas a mixture at query time gives the weighted mean of the members' backed-off probabilities:
+the two differ only there.
 
-A member's probabilities are found order by order. Where it has no hw, p_m(w|h) = backoff_m(h) p_m(w|h'), and p_m(w|h')
-was found with the order below, at the n-gram's suffix.
+A member's probabilities are computed order by order. If it does not have hw, p_m(w|h) = backoff_m(h) p_m(w|h'), where
+p_m(w|h') was computed with the order below, at the n-gram's suffix.
 
 Members may have other orders and other words. Words are matched by their spelling: a word that a member does not have
 is `<unk>` to it in a context, and has probability 0 after any, or a share of p(<unk>) (vocabularies.shares_of_unk).
@@ -37,9 +37,9 @@ def mix_static(
 ) -> BackoffTable:
     """Return the linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
 
-    vocabulary: has all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
+    vocabulary: must have all words of the models. union: whether a word that a model lacks has a share of its p(<unk>)
     instead of 0. The table has every n-gram of the models whose weight is not 0; if the scores of a model do not sum to
-    one, its own may not either. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    one, the table's may not either. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
     if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):
@@ -85,19 +85,20 @@ class _Member:
     """The probabilities of the mixture's n-grams under one model, one order after the other.
 
     log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`, with `<unk>` for words that the member
-    does not have. log_share: `[V]`, what log p of the mixture's words has in addition: 0 for the member's. nodes: these
-    n-grams in the member's trie; -1 for n-grams that it does not have. foreign: bool `[N]`, whether one has a word
-    that it does not have. places: the positions of the member's n-grams of that order among the mixture's.
+    does not have. log_share: `[V]`, what is added to log p of the mixture's words; 0 for the member's words. nodes:
+    these n-grams in the member's trie; -1 for n-grams that it does not have. foreign: bool `[N]`, whether an n-gram has
+    a word that the member does not have. places: the positions of the member's n-grams of that order among the
+    mixture's.
     """
 
     def __init__(self, model: NgramModel, vocabulary: Vocabulary, union: bool) -> None:
         self.table = model.table
         self._log_prob = self.table.log_prob[:]
         self._log_backoff = self.table.log_backoff[:]
-        self.ids = vocabulary.encode(model.vocabulary.words)  # of the member's words in the mixture
+        self.ids = vocabulary.encode(model.vocabulary.words)  # ids of the member's words in the mixture
         self.lacks = np.ones(len(vocabulary), dtype=bool)
         self.lacks[self.ids] = False
-        self.words, shares = shares_of_unk(model.vocabulary, vocabulary)  # the member's for the mixture's
+        self.words, shares = shares_of_unk(model.vocabulary, vocabulary)  # the member's ids of the mixture's words
         self.log_share = shares if union else np.where(self.lacks, -np.inf, 0.0)
         self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
         self.log_prob = self._log_prob[self.words].astype(np.float64)
@@ -114,8 +115,8 @@ class _Member:
     ) -> None:
         """Advance to the mixture's n-grams of order k, in the order of their nodes.
 
-        contexts: of each one, within order k-1. words: the last word. suffix: the node of its last k-1 words, -1 if the
-        trie does not have them. places: the positions of the member's n-grams among them.
+        contexts: the context of each n-gram, within order k-1. words: its last word. suffix: the node of its last k-1
+        words, -1 if the trie does not have them. places: the positions of the member's n-grams among them.
         """
         backed_off = self.log_prob[np.where(suffix >= 0, suffix - trie.first(k - 1), -1)]
         without = np.flatnonzero(suffix < 0)

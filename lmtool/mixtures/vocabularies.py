@@ -1,4 +1,4 @@
-"""Models over other words than their own, so that models of different vocabularies can be mixed and compared."""
+"""Models over a common vocabulary, so that models of different vocabularies can be mixed and compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
-    """Return the vocabulary of several models, by name: the first one, or the union of their words."""
+    """Return the vocabulary of several models, by name: the first model's, or the union of the words of all."""
     (first, known), *others = of_models.items()
     for name, vocabulary in others:
         if (vocabulary.eos is None) != (known.eos is None):
@@ -63,8 +63,8 @@ def shares_of_unk(own: Vocabulary, vocabulary: Vocabulary) -> tuple[IntArray, Fl
 
 
 class OverVocabulary(LanguageModel):
-    """A model over a vocabulary that has all of its words, and others: p(w|h) = p(<unk>|h) / K for each of the K words
-    that are `<unk>` to the model, `<unk>` itself among them. Each distribution sums to one if the model's do.
+    """A model over a larger vocabulary, which has all of the model's words: p(w|h) = p(<unk>|h) / K for each of the K
+    words that are `<unk>` to the model, `<unk>` itself among them. Each distribution sums to one if the model's do.
     """
 
     vocabulary_size: int = 0
@@ -74,7 +74,7 @@ class OverVocabulary(LanguageModel):
     across_sentences = normalized = dynamic = False
 
     def __init__(self, model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary) -> None:
-        """own: the words of the model."""
+        """own: the vocabulary of the model itself."""
         self.model, self._tokens = model, own.special_tokens
         self._ids, self._log_share = shares_of_unk(own, vocabulary)
         self._read: tuple[Split, Split] | None = None
@@ -113,7 +113,7 @@ class OverVocabulary(LanguageModel):
         return self.model.hidden_text(self._own(text), first, last)
 
     def _own(self, text: Split) -> Split:
-        """Return a text in the model's ids; the same object for the same text, whose reading a model may continue."""
+        """Return a text in the model's ids: the same object for the same text, which a model may continue reading."""
         if self._read is None or self._read[0] is not text:
             ids = self._ids[text.ids].astype(text.ids.dtype)
             self._read = text, replace(text, ids=ids, bos=self._tokens.bos)
@@ -133,7 +133,7 @@ class OverVocabulary(LanguageModel):
 
 
 def over(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
-    """Return a model over a vocabulary of its own words in any order, or, with `union`, of others too."""
+    """Return a model over a vocabulary that has the model's words in any order or, with `union`, additional words."""
     if not union and len(own) != len(vocabulary):
         raise ValueError("a member has other words than the mixture")
     return model if own.words == vocabulary.words else OverVocabulary(model, own, vocabulary)

@@ -1,4 +1,4 @@
-"""Axes: numbers as texts, scales, and the names of lines."""
+"""Axes: formatting of numbers, scales, and the names of lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lmtool.plots.style import shortened
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
 SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
-MAX = 1e250  # of an axis; beyond it margins and ticks overflow
-OUTLIER = 100.0  # times the median; larger values are drawn at the top of the picture
+MAX = 1e250  # maximum value of an axis; beyond it margins and ticks overflow
+OUTLIER = 100.0  # multiple of the median; larger values are drawn at the top of the picture
 
 
 def perplexity_text(value: float) -> str:
@@ -25,7 +25,7 @@ def perplexity_text(value: float) -> str:
 
 
 def top_of(values: Sequence[float]) -> float:
-    """Return where an axis ends: the largest value that is at most OUTLIER times the median."""
+    """Return the upper end of an axis: the largest value that is at most OUTLIER times the median."""
     limit = OUTLIER * float(np.median(values))
     return max((value for value in values if value <= limit), default=max(values))
 
@@ -56,6 +56,6 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: fl
 
 
 def name_at_right(figure: Any, drawn: Sequence[Any]) -> None:
-    """Name lines or bars, by their labels and in their colors, at the right of a figure."""
+    """Write the labels of lines or bars, in their colors, at the right of a figure."""
     names = [shortened(figure, each.get_label()) for each in drawn]
     figure.legend(drawn, names, loc="outside right center", frameon=False, handlelength=1, labelcolor="linecolor")

@@ -33,7 +33,7 @@ class Dot:
 
 
 def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figure:
-    """Draw dots, lowest value first, with their intervals. label: of the axis. zero: whether to mark 0."""
+    """Draw dots, lowest value first, with their intervals. label: label of the axis. zero: whether to mark 0."""
     ranked = sorted(dots, key=lambda dot: dot.value)
     ends = [value for dot in ranked for value in (dot.value, *(dot.interval or ()))]
     if zero:
@@ -59,7 +59,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
 
 
 def _name_rows(axes: Any, names: Sequence[str]) -> None:
-    """Name the rows of axes, the first at the top, without ticks and lines."""
+    """Label the rows of axes, the first at the top, without ticks and lines."""
     axes.set_yticks(range(len(names)), [shortened(axes.figure, name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -107,7 +107,7 @@ def loss_against_rate(
     with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [*rates, proposed], log_ratio=1)
-        # Scaled for the fall of the loss, which the rise at the end would dwarf.
+        # Scaled to show the fall of the loss, since the rise at the end is much larger.
         fall = max(max(shown[: max(1, len(shown) // 2)]) - min(shown), 0.1)
         low, high = min(shown) - fall / 2, min(min(shown) + 4 * fall, max(*losses, *shown))
         number_axis(axes, "y", [low, high])
@@ -122,13 +122,13 @@ def loss_against_rate(
 
 
 SEED = "seed"  # jobs that differ only in this setting are repetitions
-MAX_DOTS = 40  # rows of a dot plot of a sweep, the best ones
+MAX_DOTS = 40  # maximum rows of a dot plot of a sweep; the best jobs are shown
 Job = tuple[dict[str, str], float]  # varying settings, metric
 
 
 def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
-    """Return the setting whose numbers are the x of a sweep's chart, and those that have a line for each value; None if
-    no setting has numbers, or there would be too many lines, so that dots are drawn.
+    """Return the setting whose numbers are the x-axis of a sweep's chart, and the settings that have a line for each
+    value. Return None, for a dot plot, if no setting has numbers or there would be too many lines.
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
@@ -142,7 +142,9 @@ def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
 
 
 def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: its name."""
+    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: the name of the
+    metric.
+    """
     axes = line_settings(jobs)
     if axes is not None:
         return _lines(jobs, *axes, metric)

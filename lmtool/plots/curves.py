@@ -25,8 +25,8 @@ Numbers = list[float]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A training as in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
-    accuracies as shares, and learning rate. What was not measured is an empty list.
+    """A training as recorded in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training)
+    and valid, accuracies as shares, and learning rate. The list of a quantity that was not measured is empty.
     """
 
     epochs: Numbers
@@ -66,7 +66,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
-    """Draw one training: perplexity on the left; accuracy and learning rate, if measured, on the right."""
+    """Draw one training: perplexity on the left, accuracy and learning rate, if measured, on the right."""
     beside = bool(history.valid_accuracy) + bool(history.rates)
     with new_figure(WIDTH, 3.4, [title or ""]) as figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
@@ -96,7 +96,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
-    """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others gray."""
+    """Draw valid perplexities of several trainings over epochs: the best in color, with names; the others in gray."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     values = [value for _, history in named for value in history.valid]
     top = top_of(values)

@@ -42,11 +42,11 @@ LIGHT, DARK = ({name: pair[k] for name, pair in COLORS.items()} for k in (0, 1))
 INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
 SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 MARKERS = ["o", "s", "^", "D", "v", "P"]
-LTR = "\u200e"  # before a text that is not only a word: its parts stand from left to right, whatever their script
-DPI = 150  # of PNG; letters are a little narrower or wider at another one
+LTR = "\u200e"  # before a text of several parts, so that they stand from left to right, whatever their script
+DPI = 150  # of PNG; characters are slightly narrower or wider at other resolutions
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
-# Its first import reports that it lists the fonts, and where if the home folder is read-only: of no use to a user.
+# Its first import reports that it lists the fonts, and the path if the home folder is read-only: useless to a user.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 _NAMES = {value: name for name, value in LIGHT.items()}
@@ -54,7 +54,7 @@ _LOOK: dict[str, Any] = {
     "font.size": 9,
     "font.family": DEFAULT,
     "text.color": INK,
-    "text.parse_math": False,  # dollar signs in words and names begin no formulas
+    "text.parse_math": False,  # dollar signs in words and names are not formulas
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "figure.titlesize": 9,
@@ -82,15 +82,15 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph ")  # a note has said it better
+        warnings.filterwarnings("ignore", message="Glyph ")  # a note has already been printed
         yield
 
 
 @contextmanager
 def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
-    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block.
+    """Yield a figure of a size in inches, with the common colors and sizes, to draw on within the block.
 
-    texts: those drawn that may have letters of any script.
+    texts: the drawn texts that may have characters of any script.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -105,12 +105,12 @@ def new_figure(width: float, height: float, texts: Iterable[str], *, constrained
 
 
 def set_title(figure: Figure, title: str) -> None:
-    """Write a title at the top of a figure, without the end of a long one."""
+    """Write a title at the top of a figure; a long title is shortened at its end."""
     figure.suptitle(shortened(figure, title, 0.97 * figure.get_figwidth(), from_start=False), x=0.01, ha="left")
 
 
 def shortened(figure: Figure, name: str, width: float = 3.0, *, from_start: bool = True) -> str:
-    """Return a text of at most a width in inches: an ellipsis stands for the letters at its start, or end."""
+    """Return a text of at most a width in inches: an ellipsis replaces the characters at its end or start."""
     text, letters = figure.text(0, 0, name), letters_of(name)
     while letters and text.get_window_extent().width > width * figure.dpi:
         letters.pop(0 if from_start else -1)
@@ -128,7 +128,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG, whole or not at all. Raises UserError if it cannot be written."""
+    """Write a figure as a PNG, completely or not at all. Raises UserError if it cannot be written."""
     picture = as_png(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
@@ -137,7 +137,7 @@ def save_png(figure: Figure, path: Path) -> None:
 def as_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as an `<svg>` element for a page whose style sheet defines the colors (`--ink` etc.).
 
-    name: unique in the page, as ids are hashed with it. description: for screen readers.
+    name: must be unique in the page, because ids are hashed with it. description: text for screen readers.
     """
     target = io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -19,9 +19,9 @@ INNER, LEAF = SERIES[0], SERIES[1]
 
 
 def tree_figure(root: DrawnNode) -> Figure:
-    """Draw the top of a tree, as `top_of` returns it, from left to right: shares of counts, bits, frequent words."""
+    """Draw the top of a tree, the result of `top_of`, from left to right: shares of counts, bits, frequent words."""
     free = itertools.count()
-    rows: dict[str, float] = {}  # by code, counted from the top of the picture
+    rows: dict[str, float] = {}  # row of each code, counted from the top of the picture
 
     def arrange(place: DrawnNode) -> float:
         below = [arrange(child) for child in place.children]
@@ -30,7 +30,7 @@ def tree_figure(root: DrawnNode) -> Figure:
 
     arrange(root)
     ends, deepest = next(free), max(len(code) for code in rows)
-    height, step = 0.26 * ends + 0.4, 1.05  # inches: of all rows, and of a level
+    height, step = 0.26 * ends + 0.4, 1.05  # inches: height of all rows, width of a level
     labels = [place.label for place in _all_places(root)]
     with new_figure(1, height, labels, constrained=False) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
@@ -82,7 +82,7 @@ def label_corners(
     dots: `[n, 2]`, the most important first. sizes: widths and heights `[n, 2]`. area: left, bottom, right, top. All in
     the same unit, e.g. points.
     """
-    lows, highs = list(dots - DOT_RADIUS), list(dots + DOT_RADIUS)  # opposite corners of what is taken
+    lows, highs = list(dots - DOT_RADIUS), list(dots + DOT_RADIUS)  # opposite corners of the occupied areas
     places: list[FloatArray | None] = []
     for dot, size in zip(dots, sizes, strict=True):
         corners = dot + size * SHARES + DOT_GAP * DIRECTIONS  # [4, 2]
@@ -98,8 +98,8 @@ def label_corners(
 
 
 def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str] | None) -> Figure:
-    """Draw a map of words. points: `[n, 2]`, most important words first. labels: of the axes; None if only distances
-    have a meaning.
+    """Draw a map of words. points: `[n, 2]`, most important words first. labels: labels of the axes; None if only
+    distances have a meaning.
     """
     with new_figure(WIDTH, HEIGHT, words) as figure:
         axes = figure.add_subplot()
@@ -111,7 +111,7 @@ def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str]
         axes.spines[:].set_visible(False)
         if labels is not None:
             axes.set(xlabel=labels[0], ylabel=labels[1])
-        figure.draw_without_rendering()  # the layout is known after it
+        figure.draw_without_rendering()  # computes the layout
         per_point = figure.dpi / 72
         dots = axes.transData.transform(points) / per_point
         box = axes.get_window_extent()

@@ -1,4 +1,4 @@
-"""The folders that a report is made of."""
+"""Find the folders that a report shows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.run import RATES, has_state
 
-MAX_DEPTH = 3  # levels of folders that are searched
+MAX_DEPTH = 3  # maximum depth of folders in the search
 
 
 class Kind(Enum):
-    """What a folder holds."""
+    """The kind of content of a folder."""
 
-    run = "run"  # of train or ensemble
-    scores = "scores"  # of eval, or of an ensemble of scores
+    run = "run"  # written by train or ensemble
+    scores = "scores"  # written by eval, or by ensemble for scores
     sweep = "sweep"
     compare = "compare"
     tree = "tree"
@@ -26,7 +26,7 @@ class Kind(Enum):
     unfinished = "unfinished"  # training
 
 
-KINDS = {  # by a file in the folder, the first one that is there
+KINDS = {  # by a file in the folder; the first file that exists decides
     "run.json": Kind.run,
     "sweep.csv": Kind.sweep,
     RATES: Kind.rates,
@@ -38,7 +38,7 @@ KINDS = {  # by a file in the folder, the first one that is there
 
 @dataclass(frozen=True, slots=True)
 class ReportFolder:
-    """A folder with something to show. name: short and unique. sweep: the folder of the sweep that it is a job of."""
+    """A folder with something to show. name: short and unique. sweep: the folder of its sweep, if it is a job."""
 
     folder: Path
     kind: Kind
@@ -47,8 +47,8 @@ class ReportFolder:
 
 
 def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]:
-    """Return the folders with something to show in or below `paths`, including jobs of sweeps, and those of unfinished
-    trainings.
+    """Return the folders with something to show in or below `paths`, including jobs of sweeps, and the folders of
+    unfinished trainings.
     """
     found: dict[Path, ReportFolder] = {}
     for path in paths:

@@ -34,7 +34,7 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
             known = {word: vocabulary.ids.get(form.written(word)) for word in words}
             unknown -= {word for word, index in known.items() if index is not None}
             ids = list(dict.fromkeys(index for index in known.values() if index is not None))
-        else:  # words that were learned: not </s>, which is never read, <s>, or <unk> if train has none
+        else:  # learned words: not </s>, which is never an input, <s>, or <unk> if it is not in train
             seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
             ids = [index for index in seen if index != vocabulary.eos][:words]
         if len(ids) < MIN_WORDS:
@@ -80,12 +80,12 @@ def tree_tops(entries: Sequence[Entry], levels: int) -> list[tuple[str, DrawnNod
     return tops
 
 
-MAX_PERPLEXITY = 30.0  # of t-SNE, its effective number of neighbors; van der Maaten & Hinton (2008): 5 to 50
+MAX_PERPLEXITY = 30.0  # t-SNE's effective number of neighbors; van der Maaten & Hinton (2008): 5 to 50
 
 
 def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
     """Return coordinates `[n, 2]` of vectors `[n, D]` along their first two principal components, and the components'
-    shares of the variance. The entry of largest absolute value of a component is positive.
+    shares of the variance. The entry with the largest absolute value of each component is positive.
     """
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, sizes, directions = np.linalg.svd(centered, full_matrices=False)

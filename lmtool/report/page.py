@@ -48,7 +48,7 @@ def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
 
 
 def _shown(value: object) -> object:
-    """Return any text of the page except our own markup with control characters escaped."""
+    """Return a value of the page with control characters escaped, unless it is the page's own markup."""
     return for_terminal(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -59,7 +59,7 @@ def _breakable(text: str) -> Markup:
 
 @dataclass(slots=True)
 class Picture:
-    """A figure. name: of its file, without suffix. caption: below it, and for screen readers."""
+    """A figure. name: file name without suffix. caption: text below the figure, also for screen readers."""
 
     name: str
     figure: Figure
@@ -72,8 +72,8 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header. title: above the table. folded: a line that unfolds it; empty: shown at once. unnormalized:
-    rows of models whose scores do not sum to one, shown last, below a note.
+    """Rows under a header. title: above the table. folded: the line that unfolds the table; if empty, the table is
+    shown immediately. unnormalized: rows of models whose scores do not sum to one, shown last, below a note.
     """
 
     header: list[str]

@@ -26,7 +26,7 @@ REMEDY = "make it again"
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
     """How confidence intervals are computed. block: mean number of sentences (tokens in text without sentences) drawn
-    together; `auto`: as measured; `sentence`: single ones.
+    together; `auto`: measured from the text; `sentence`: single sentences.
     """
 
     resamples: int
@@ -36,10 +36,13 @@ class Bootstrap:
 
 @dataclass
 class Entry(Summary):
-    """The results of a run, or of an evaluation of one.
+    """The results of a run or of an evaluation of a run.
 
-    model: in a few words. data: name of the data set. interval: 95 % confidence interval of the perplexity. text:
-    fingerprint of the scored tokens, whose number is `tokens`.
+    model: a short description of the model.
+    data: name of the data set.
+    interval: 95 % confidence interval of the perplexity.
+    text: fingerprint of the scored tokens.
+    tokens: their number.
     """
 
     source: ReportFolder
@@ -69,7 +72,7 @@ class Entry(Summary):
 
     @property
     def texts(self) -> list[Hashable]:
-        """What identifies the text and its tokens: entries that share one of these are of the same text and tokens."""
+        """Identifiers of the text and its tokens: entries that share one of them have the same text and tokens."""
         run, found = self.run, list[Hashable]()
         if run is not None and run.store_fingerprint and self.split in SPLITS:
             found.append((run.store_fingerprint, run.vocabulary_fingerprint, self.split))
@@ -79,7 +82,7 @@ class Entry(Summary):
 
     @property
     def output(self) -> str | None:
-        """Kind of the output layer of a neural run; None for everything else."""
+        """Kind of the output layer of a neural run; None for other runs."""
         if self.run is None or self.run.kind != "train" or self.source.kind is not Kind.run:
             return None
         settings = self.run.config.get("output")
@@ -93,14 +96,14 @@ class Entry(Summary):
 
 
 def text_name(entries: Sequence[Entry]) -> str:
-    """Return the data set and the split of perplexities, and the unit of tokens that are not words: `ptb, valid`."""
+    """Return the data set, the split and, if tokens are not words, their unit, e.g. `ptb, valid`."""
     entry = next((entry for entry in entries if entry.data), entries[0])
     unit = {"word": "", "char": "characters"}.get(entry.unit, f"pieces by {entry.unit}")
     return ", ".join(filter(None, (entry.data, entry.split, unit)))
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
-    """Read a run or an evaluation. name: in the report."""
+    """Read a run or an evaluation. name: its name in the report."""
     there = (source.folder / "result.json").exists()
     entry = Entry(source, name, **vars(read_summary(source.folder, REMEDY) if there else Summary()))
     if entry.metric == "valid_perplexity":
@@ -135,9 +138,10 @@ def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> Non
 
 
 def model_name(run: Run) -> str:
-    """Return the model of a run in words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear.
+    """Return a short description of a run's model: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3,
+    log-linear.
 
-    Options have the names by which they were chosen, e.g. gru, which presets the settings of lstm.
+    Options appear under the names by which they were chosen, e.g. gru, a preset of lstm.
     """
     config = run.config
     if run.kind == "ensemble":
@@ -151,7 +155,7 @@ def model_name(run: Run) -> str:
     model = settings["model"]
     if not settings["output"]:  # count-based
         text = f"{names.get('smoother', 'n-gram')} of order {model.get('order', '?')}"
-        return text if set(model) <= {"kind", "order"} else f"{names['model']}, {text}"  # a smoother says the rest
+        return text if set(model) <= {"kind", "order"} else f"{names['model']}, {text}"  # the smoother implies the rest
     if "cell" in model and names["model"] == kinds["model"]:  # model=lstm model.cell=gru
         names["model"] = str(model["cell"])
     text = " + ".join(dict.fromkeys(names[group] for group in ("model", "output") if group in names))

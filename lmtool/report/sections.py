@@ -1,4 +1,4 @@
-"""The sections of the page, with their tables; a section with nothing to show has no parts."""
+"""The sections of the page with their tables. A section with nothing to show has no parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMPARED = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bo
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
-    """Return a table for each text as it is cut into tokens. folded: what the entries are, if tables are folded."""
+    """Return a table for each text and its tokenization. folded: the name of the entries, if tables are folded."""
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
         same = {id(groups[text]): groups[text] for text in entry.texts if text in groups}
@@ -69,7 +69,7 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
-    """Return the cells of a run or evaluation by their columns."""
+    """Return the cells of a run or evaluation by column."""
     cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
     low, high = entry.interval or (None, None)
     return {
@@ -129,7 +129,7 @@ def intervals(entries: Sequence[Entry]) -> Section:
 
 
 def comparison(source: ReportFolder) -> Section:
-    """Return a comparison: its table, and the differences from the first model as dots."""
+    """Return the section of a comparison: its table, and the differences from the first model as dots."""
     result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, split = Section(f"Comparison: {source.name}"), result["split"]
     members = [of_json(Compared, member) for member in result["members"]]
@@ -156,8 +156,8 @@ def comparison(source: ReportFolder) -> Section:
 
 
 def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
-    """Return a sweep: a chart of its metric by its settings for each split, and its table. Not drawn are jobs without a
-    finite metric, and those of models whose scores do not sum to one, unless there are no others.
+    """Return the section of a sweep: a chart of its metric by its settings for each split, and its table. The chart
+    leaves out jobs without a finite metric, and, if other jobs remain, jobs of models whose scores do not sum to one.
     """
     section, metric = Section(f"Sweep: {source.name}"), metric_of(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
@@ -218,7 +218,7 @@ def curves(entries: Sequence[Entry]) -> Section:
 
 
 def weights(entries: Sequence[Entry]) -> Section:
-    """Return the weights of mixtures."""
+    """Return the section of the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
         members = short_names([Path(member["run"]) for member in entry.result["members"]])
@@ -248,7 +248,7 @@ def _place(saved: Any) -> DrawnNode:
 
 
 def range_tests(folders: Sequence[ReportFolder]) -> Section:
-    """Return losses by learning rate."""
+    """Return the section of learning-rate range tests: losses by learning rate."""
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOT_COMPARABLE = "do not compare this perplexity with others"
 SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its probabilities sum to one"
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
-UNSAVED = {"saved": False}  # metadata of a field that is not in result.json
+UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
 T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
@@ -34,9 +34,9 @@ def figure(heading: str) -> dict[str, str]:
 
 
 def as_json(value: Any) -> Any:
-    """Return what result.json has of a value: of a Result its `as_json`; of a dataclass its fields, except those that
-    are not set, that are None, True or False by default, or nan, without the _ of names such as from_; of a path its
-    text.
+    """Return a value as it is written to result.json: for a Result, its `as_json`; for a path, its text; for a
+    dataclass, its fields without the _ of names such as from_, except fields that are not set, equal a default of None,
+    True or False, or are nan.
     """
     if isinstance(value, Path):
         return str(value)
@@ -60,7 +60,7 @@ def _entries(value: Any) -> dict[str, Any]:
 
 
 def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
-    """Return a dataclass with the values that `as_json` saved, and others; a number's null is inf.
+    """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf.
 
     Raises TypeError if one of its fields is missing, has no default, and is not among the others.
     """
@@ -70,8 +70,8 @@ def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
 
 
 def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
-    """Return the header and the lines of rows, which are dataclasses of one type: of their fields with headings, or of
-    all of them under their names if none has one.
+    """Return the header and the lines of rows, dataclasses of one type. The columns are the fields with headings or, if
+    no field has a heading, all fields under their names.
     """
     columns = {each.name: str(each.metadata.get("heading", "")) for each in fields(rows[0])} if rows else {}
     columns = {name: heading for name, heading in columns.items() if heading} or {name: name for name in columns}
@@ -82,8 +82,8 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
 class Result:
     """A result with a heading, a table and notes.
 
-    title: format of the heading. measure: name of the field that is the metric. listed: name of the field that has the
-    rows of the table, dataclasses whose fields with a heading are its columns.
+    title: format of the heading. measure: name of the field that is the metric. listed: name of the field with the rows
+    of the table, dataclasses whose fields with a heading are the columns.
     """
 
     title: ClassVar[str] = ""
@@ -151,12 +151,12 @@ class Figures(Result):
     name_width = 20
 
     def _figures(self) -> list[tuple[str, Cell]]:
-        """Return the names and values that are printed: of the fields that have a heading and are not None."""
+        """Return the names and values of the printed fields: those that have a heading and are not None."""
         declared = [(each.metadata.get("heading"), self._cell(each.name)) for each in fields(self)]
         return [(name, value) for name, value in declared if name is not None and value is not None]
 
     def _cell(self, name: str) -> Cell:
-        """Return the value of a field as it is printed; None if it is not."""
+        """Return the value of a field as it is printed; None if it is not printed."""
         value: Cell = vars(self).get(name)
         return value
 

@@ -42,14 +42,21 @@ class RunResult(Result):
 class TrainedRun(RunResult):
     """The result of `train` and `distill`; its fields are the keys of result.json.
 
-    valid_perplexity: perplexity of the saved model on valid; nan without a valid split. parameters: number of weights,
-    or of n-grams of all orders. ngrams: number of n-grams by order; None for a neural model. examples: number of
-    predicted tokens of train used in all epochs. seconds: duration of the whole call. options: the option chosen in
-    each group. normalized: whether the distributions sum to one. Those of count-based models or of networks alone are
-    None for others: tuned_parameters, for each order its `order` and by name the parameters that tuning found;
-    source_weights, discounts of count merging; steps of the optimizer; training_seconds, without evaluations; precision
-    of the matrix products, bf16 or fp32; forms, names of the fast ones that were used; tied, whether the output vectors
-    are the embeddings.
+    valid_perplexity: perplexity of the saved model on valid; nan without a valid split.
+    parameters: number of weights, or of n-grams of all orders.
+    ngrams: number of n-grams by order; None for a neural model.
+    examples: number of predicted tokens of train used in all epochs.
+    seconds: duration of the whole call.
+    options: the option chosen in each group.
+    normalized: whether the distributions sum to one.
+    tuned_parameters: for each order, `order` and by name the parameters that tuning found.
+    source_weights, discounts: of count merging.
+    steps: number of optimizer steps.
+    training_seconds: duration without evaluations.
+    precision: bf16 or fp32, of the matrix products.
+    forms: names of the fast kernels that were used.
+    tied: whether the output vectors are the embeddings. Fields that apply only to networks, or only to count-based
+    models, are None for other models.
     """
 
     measure = "valid_perplexity"
@@ -128,8 +135,8 @@ class RateTest(RangeTest, Result):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a mixture. perplexity: on the scored split; None if it is unknown. unknown: whether it is unknown
-    that its scores sum to one.
+    """A member of a mixture. perplexity: on the scored split; None if it is unknown. unknown: whether it is unknown if
+    its scores sum to one.
     """
 
     run: str = field(metadata=figure("run"))
@@ -142,10 +149,16 @@ class Member:
 class MixedRun(RunResult):
     """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
-    folder: the run folder. members: the last one may be a cache. weights: of the members. evaluation: of the mixture
-    on the scored split. method: linear, classes or log_linear; None for a mixture of scores. fit: how the weights were
-    found. class_weights: by class of context. theta: fitted for a cache. vocabulary: union if it is one, of a number of
-    words. models: of a mixture of scores, the run or ARPA file of each member.
+    folder: the run folder.
+    members: the last one may be a cache.
+    weights: the weights of the members.
+    evaluation: the mixture's scores of the split.
+    method: linear, classes or log_linear; None for a mixture of scores.
+    fit: the method and data by which the weights were fitted.
+    class_weights: the weights by class of context.
+    theta: the fitted parameter of a cache.
+    vocabulary: the kind (union, if it is the union of the members' words) and number of words.
+    models: for a mixture of scores, the run or ARPA file of each member.
     """
 
     title = "mixture {0.folder} on {0.evaluation.split}"

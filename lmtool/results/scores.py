@@ -1,4 +1,4 @@
-"""Results of `eval`, `compare` and `score`: of one text, and of many."""
+"""Results of `eval`, `compare` and `score`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,26 @@ def perplexity_of(log_prob: float, count: int) -> float:
 class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
-    run: the run folder or ARPA file. split: the name of the text. normalized: whether the scores sum to one, None if
-    unknown. scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of
-    tokens then raise UserError. tokens: N, the number of predicted tokens. oov: number of tokens that are `<unk>` for a
-    word outside the vocabulary. perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over
-    those in the vocabulary. bits_per_token: the base-2 logarithm of the perplexity. perplexity_per_word, bits_per_word:
-    exp and log2 of -log_prob / words_and_ends, the number of words and sentence ends, to compare models with different
-    tokens. bits_per_character: per character of the words, with one between two words and one per line. log_prob: sum
-    of the log-probabilities, in nats. accuracy: share of tokens that are the most likely word. seconds,
-    tokens_per_second: time and speed of scoring. cloze: results of the split's questions, named as in result.json.
-    log_z: mean and standard deviation of the log of the scores' sum. across_sentences: whether contexts crossed the
-    sentences of the text; None for a model that reads single sentences. dynamic: whether the model learned from the
-    text as it read it. Unknown figures are None.
+    run: the run folder or ARPA file.
+    split: the name of the text.
+    normalized: whether the scores sum to one, None if unknown.
+    scores: log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens
+    then raise UserError.
+    tokens: N, the number of predicted tokens.
+    oov: number of tokens that are `<unk>` for a word outside the vocabulary.
+    perplexity: exp(-mean log p) over all predicted tokens.
+    perplexity_without_oov: the same over the tokens in the vocabulary.
+    bits_per_token: the base-2 logarithm of the perplexity.
+    perplexity_per_word, bits_per_word: exp of -log_prob / words_and_ends, and its base-2 logarithm, to compare models
+    with different tokens; words_and_ends is the number of words and sentence ends.
+    bits_per_character: bits per character of the words, counting one character between two words and one per line.
+    log_prob: sum of the log-probabilities, in nats.
+    accuracy: share of tokens that are the most likely word.
+    seconds, tokens_per_second: time and speed of scoring.
+    cloze: results of the split's questions, named as in result.json.
+    log_z: mean and standard deviation of the log of the scores' sum over the vocabulary.
+    across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
+    dynamic: whether the model learned from the text as it read it. Unknown figures are None.
     """
 
     title = "run {0.run} on {0.split}"
@@ -76,7 +84,9 @@ class Evaluation(Figures):
     def of(
         cls, run: str, scores: TokenScores, *, seconds: float = 0.0, characters: int | None = None, **known: Any
     ) -> Evaluation:
-        """Return the evaluation of scores. characters: of the text; None: as the scores say. known: other fields."""
+        """Return the evaluation of scores. characters: number of characters of the text; None: as saved with the
+        scores. known: values of other fields.
+        """
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
@@ -100,7 +110,7 @@ class Evaluation(Figures):
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse figures of tokens if there are none. Raises UserError for these, and AttributeError."""
+        """Raise UserError for a figure of tokens if no tokens were scored, else AttributeError."""
         if name in type(self).__dataclass_fields__:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
         raise AttributeError(name)
@@ -184,8 +194,9 @@ class Evaluation(Figures):
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of `compare`: a model; the first one has no difference. from_, to: the 95 % confidence interval of the
-    difference. block: mean number of units drawn together. fitted: what was fitted or chosen on the text.
+    """A row of `compare`: one model; the first row has no difference. from_, to: the 95 % confidence interval of the
+    difference. block: mean number of units drawn together. fitted: the parameters that were fitted or chosen on the
+    text.
     """
 
     run: str = field(metadata=figure("run"))
@@ -205,7 +216,7 @@ class Compared:
 
     @property
     def label(self) -> str:
-        """The name, and what is special about the scores."""
+        """The model's name, and remarks on its scores."""
         return self.run + ", dynamic" * self.dynamic + ", sum unknown" * (self.normalized is None)
 
 
@@ -213,12 +224,18 @@ class Compared:
 class ScoredTexts(Figures):
     """The result of `score`: totals of many texts.
 
-    empty: number of texts without a token. faulty: number of faulty records, passed over. tokens, oov, log_prob: totals
-    of all texts. run_out: the second run, if any. resumed: number of texts whose scores already existed;
-    tokens_per_second: speed for all other texts, None if there were none. buckets: name, limit (None for the last),
-    number of texts and share of OOVs of each. kept: number of texts written by filter=. max_perplexity,
-    min_perplexity, max_oov: the limits that they passed. across_sentences: as in Evaluation. target: that of hashed
-    n-grams. to, filter: the written files.
+    empty: number of texts without a token.
+    faulty: number of faulty records, which were skipped.
+    tokens, oov, log_prob: totals over all texts.
+    run_out: the second run, if any.
+    resumed: number of texts whose scores already existed.
+    tokens_per_second: speed for all other texts; None if no other text was scored.
+    buckets: name, limit (None for the last bucket), number of texts and share of OOVs of each bucket.
+    kept: number of texts written by filter=.
+    max_perplexity, min_perplexity, max_oov: the limits that the kept texts satisfy.
+    across_sentences: as in Evaluation.
+    target: the target text of hashed n-grams.
+    to, filter: the written files.
     """
 
     measure = "perplexity"

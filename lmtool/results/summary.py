@@ -1,4 +1,4 @@
-"""What a result.json says of a model, as reports, sweeps and mixtures read it again."""
+"""The entries of a result.json that describe a model, read by reports, sweeps and mixtures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT
 
 METRICS = ("valid_perplexity", "perplexity")
-CLOZE_METRIC = "cloze_perplexity"  # metric if there is no text to score
+CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored
 
 
 @dataclass(kw_only=True)
 class Summary:
     """The entries of a result.json that say how good a model is, with inf where JSON has null.
 
-    metric: name of the figure by which models are compared, None if it has none of METRICS and CLOZE_METRIC.
-    perplexity: on valid for a training. cloze: results of questions. normalized: whether the scores sum to one, None if
-    unknown. tied: whether a network's output vectors are its embeddings. result: all entries, as
-    they are saved.
+    metric: name of the figure by which models are compared; None if result.json has none of METRICS and CLOZE_METRIC.
+    perplexity: perplexity on the scored split; on valid for a training.
+    cloze: results of the cloze questions.
+    normalized: whether the scores sum to one, None if unknown.
+    tied: whether a network's output vectors are its embeddings.
+    result: all entries, as they are saved.
     """
 
     metric: str | None = None

@@ -1,8 +1,8 @@
 """Save and load the corpus of a run: the vocabulary as a text file, the tokenizer if it has one, and its store.
 
-Without its store, a model needs only the first two. The vocabulary has one line per word, in the order of the ids:
-the word, a tab, its count in train. In a word that has a tab or line end, or a backslash before t, n, r or a
-backslash, these letters and backslashes are written \\t, \\n, \\r and \\\\; other words stand as they are.
+To use a model without its store, the first two are enough. The vocabulary has one line per word, in the order of the
+ids: the word, a tab, its count in train. In a word that has a tab or line end, or a backslash before t, n, r or a
+backslash, these characters are written \\t, \\n, \\r and \\\\; other words stand as they are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:
-    """Return the store of a data set that `counts` prepares, or else the ordinary one."""
+    """Return the store of a data set that `counts` prepares, or the ordinary store."""
     prepared = counts.prepare(data, store_dir, progress=progress) if counts is not None else None
     return prepared or preprocess(data, store_dir, progress=progress)
 
@@ -98,7 +98,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
         with also_below(run.started_in):
             store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
     corpus, words = Corpus(store), run.folder / VOCABULARY
-    if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
+    if corpus.fingerprint != run.store_fingerprint and words.is_file():  # the run may have limit_vocabulary
         corpus = limited(corpus, load_vocabulary(words).words)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()

@@ -18,7 +18,7 @@ HUB, CARD = "hub:", "README.md"
 ABOUT = (CARD, "run.json", "result.json", VOCABULARY, TOKENIZER, METRICS, "curves.png")  # files beside the model's
 COMMIT = re.compile("[0-9a-f]{40}")
 LOG_IN = "log in by hf auth login, or set HF_TOKEN"
-REASONS = {  # by the names of errors of huggingface_hub, the first one that fits
+REASONS = {  # by the names of huggingface_hub's exceptions; the first match is used
     "HFValidationError": "must be hub:OWNER/NAME, or hub:OWNER/NAME@REVISION",
     "RevisionNotFoundError": "the Hub has no such revision of it",
     "RepositoryNotFoundError": f"not on the Hub, or private: check the name; for a private one {LOG_IN}",
@@ -28,9 +28,10 @@ REASONS = {  # by the names of errors of huggingface_hub, the first one that fit
 
 
 def local_run(name: str) -> str:
-    """Return a run's folder: for hub:NAME that of its copy, into which new files are downloaded, else the name.
+    """Return a run's folder: for hub:NAME, the folder of its copy, into which new files are downloaded; else the name
+    itself.
 
-    Only the files of a run are downloaded, and the checksums that its run.json has of them are verified.
+    Only the files of a run are downloaded, and verified by the checksums in its run.json.
     """
     if not name.startswith(HUB):
         return name
@@ -75,14 +76,14 @@ def _client(name: str) -> Iterator[Any]:
         import huggingface_hub.errors
     except ImportError:
         raise UserError(f'{name}: needs huggingface_hub: pip install "lmtool[hub]"') from None
-    for library in ("httpx", "httpx2"):  # which log each request
+    for library in ("httpx", "httpx2"):  # both log each request
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
         with hub_bars():
             yield huggingface_hub
     except UserError:
         raise
-    except Exception as error:  # of the package, or of those below it
+    except Exception as error:  # raised by the package or its dependencies
         kinds = [kind.__name__ for kind in type(error).__mro__]
         cannot = f"the Hub cannot be reached, or answers strangely ({first_line(error)}): check the network"
         raise UserError(f"{name}: {next((REASONS[kind] for kind in kinds if kind in REASONS), cannot)}") from error

@@ -41,9 +41,9 @@ def load(
     """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of a run on
     the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
 
-    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder
-    with custom options that the run uses; its Python files are executed. Raises UserError if the run is missing,
-    unfinished or damaged, or uses an option that is not in use here.
+    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder with
+    custom options that the run uses; its Python files are executed. Raises UserError if the run is missing, unfinished
+    or damaged, or uses a custom option that is not loaded.
 
     >>> run = lmtool.train({"kind": "ngram", "order": 2}, "toy", out="kn2")
     >>> lmtool.load("kn2").perplexity("the cat sat on the mat") < 100
@@ -78,8 +78,8 @@ def load_named(run: str | None, arpa: str | None, device: str) -> TextModel:
 
 
 def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
-    """Load the models of run=, arpa= or runs=, one after the other, each with a name: the last part of its path, or, if
-    these do not differ, the path. The words of all are in lower case if the settings say so.
+    """Load the models of run=, arpa= or runs=, one after the other, each with a name: the last part of its path, or the
+    path if last parts are equal. The words of all models are in lower case if the settings require it.
     """
     short = [_short_name(path) for path in config.runs or ()]
     names = dict(zip(config.runs or (), short if len(set(short)) == len(short) else config.runs or (), strict=True))
@@ -102,7 +102,7 @@ def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
 
     Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
-    if not run.config.get("data"):  # a mixture of ARPA files
+    if not run.config.get("data"):  # the run is a mixture of ARPA files
         return TextForm(vocabulary)
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
@@ -170,7 +170,9 @@ def load_model(
 def load_member(
     name: str, known: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
 ) -> tuple[LanguageModel, Vocabulary]:
-    """Load the model of a run folder or an ARPA file with its words; known: a vocabulary that may be the run's."""
+    """Load the model of a run folder or an ARPA file with its words. known: a vocabulary that may be equal to the
+    run's.
+    """
     if Path(name).is_file():
         arpa = load_arpa(name)
         return arpa.model, arpa.vocabulary

@@ -20,12 +20,12 @@ from lmtool.system.files import read_json, write_json
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.trackers", "prune_method"),
-    *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
+    *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint stores the first
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # File of the last accepted request.
 BEGUN = "begun.json"
-REQUEST = "request.json"  # beside Hydra's files
+REQUEST = "request.json"  # in the folder of Hydra's files
 
 
 def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
@@ -34,7 +34,9 @@ def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
 
 
 def saved_request(folder: Path) -> Request:
-    """Read the last accepted request of the training in a run folder, or, if it ended before that, the only one."""
+    """Read the last accepted request of the training in a run folder; if it ended before one was accepted, the only
+    request.
+    """
     path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
     finished = (folder / "run.json").is_file() and (path is None or path.name == REQUEST)
     if finished and Run.open(folder).config.get("quantize") is not None:
@@ -48,7 +50,7 @@ def saved_request(folder: Path) -> Request:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the files of a run that a new one of another kind would not replace: records, scores, pictures, tree."""
+    """Remove the files that a new run of another kind would not replace: records, scores, pictures, tree."""
     names = ["run.json", "result.json", "scores.h5", "cloze.csv", "curves.png", "lr_range.png", "tree.safetensors"]
     board = [*folder.glob("tensorboard/events.out.tfevents.*"), folder / TRACKED]
     for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
@@ -59,11 +61,11 @@ def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) 
     """Restore the values that a training was started with, except those of given keys: YAML files may have changed.
 
     config: the settings of a training, changed in place. before: plain values of the settings it was started with.
-    Raises UserError if these are of another version, which had other settings.
+    Raises UserError if they were written by another version with different settings.
     """
     named = set(given)
     if named & {"training.epochs", "training.steps"}:
-        named.add("training.minutes")  # epochs or steps may have switched it off
+        named.add("training.minutes")  # may have been switched off by epochs or steps
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):

@@ -22,7 +22,7 @@ from lmtool.system.schemas import RUN
 
 FORMAT = 3
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
-Fits = dict[str, list[str]]  # what was fitted or chosen, by split
+Fits = dict[str, list[str]]  # names of the fitted or chosen parts of a model, by split
 ARPA_NAMES = tuple(f".{name}{end}" for name in ("arpa", "lm") for end in ("", *PACKED))
 SPLITS = ("train", "valid", "test")
 METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
@@ -35,13 +35,16 @@ REMEDY = "train it again, or name another run"
 class Run:
     """A finished run.
 
-    kind: `train` or `ensemble`. config: the composed settings as plain values. store: the path of the HDF5 store at
-    that time; any file with the same fingerprint can replace it. members, weights, mixture: for an ensemble; mixture
-    describes in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model":
-    "hsoftmax"}, whose kind is in config. origins: where external options come from, by group. checksums: checksums of
-    the files of the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that
-    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}, or on a text, by its text_key. started_in: the
-    folder to which relative paths in config["data"] refer.
+    kind: `train` or `ensemble`.
+    config: the composed settings as plain values.
+    store: the path of the HDF5 store when the run was made; any file with the same fingerprint can replace it.
+    members, weights, mixture: only for an ensemble; mixture describes in plain values how the members are mixed.
+    choices: the option chosen in each group, e.g. {"model": "hsoftmax"}, whose kind is in config.
+    origins: where external options come from, by group.
+    checksums: checksums of the files of the model and the vocabulary when run.json was written, by name.
+    fitted_on: the parts of the model that were fitted or chosen on each split, e.g. {"valid": ["discounts"]}, or on a
+    text, under its text_key.
+    started_in: the folder to which relative paths in config["data"] refer.
     """
 
     folder: Path
@@ -69,7 +72,7 @@ class Run:
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
 
-        names: the files to check, none of which may be missing; by default all that there are.
+        names: the files to check; none may be missing. By default, all files that exist.
         """
         for name in names or self.checksums:
             path = self.folder / name
@@ -87,7 +90,7 @@ class Run:
     def save(self, *, unfinished: bool = False) -> None:
         """Write run.json, which completes the folder, with checksums of the files beside it.
 
-        unfinished: without those of the model's files, which a training is about to change.
+        unfinished: whether to leave out checksums of the model's files, which a training is about to change.
         """
         model = self.files_of_model()
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *model)]
@@ -152,9 +155,10 @@ def text_key(fingerprint: str) -> str:
 
 
 def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...]:
-    """Return what a run fitted or chose on a split (None: a text that is none) or on its tokens as a text.
+    """Return the parts of a run's model that were fitted or chosen on a split or on the same tokens as a text.
 
-    path: a run folder; nothing is known of other files. fingerprint: of the tokens.
+    path: a run folder; other files give an empty result. split: its name, or None for free text. fingerprint: the
+    fingerprint of the tokens.
     """
     if not (path / "run.json").is_file():
         return ()
@@ -163,7 +167,9 @@ def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...
 
 
 def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
-    """Return the note on models that a split favors, if any. found: the parts fitted or chosen on it, by model."""
+    """Return a note if a split favors some models, else nothing. found: the parts fitted or chosen on the split, by
+    model.
+    """
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
     other = "valid" if split == "test" else "test"
     remedy = f"use a split that was not, e.g. split={other}" if split in SPLITS else "use a text that was not"
@@ -209,9 +215,14 @@ def start_of(rates: list[float]) -> int:
 
 @dataclass(repr=False)
 class RangeTest:
-    """The content of lr_range.json. rates: learning rates tried, ascending. losses: nats at each rate, before its step.
-    smoothed: running mean of the losses. proposed: a tenth of the rate with the lowest running mean after the first 20
-    steps, at least the lowest rate (many may diverge even if one does not). doubt: why it is unreliable, or empty.
+    """The content of lr_range.json.
+
+    rates: the learning rates that were tried, ascending.
+    losses: the loss in nats at each rate, before its step.
+    smoothed: running mean of the losses.
+    proposed: a tenth of the rate with the lowest running mean after the first 20 steps, at least the lowest rate (many
+    may diverge even if one does not).
+    doubt: why the proposed rate is unreliable, or empty.
     """
 
     rates: list[float]

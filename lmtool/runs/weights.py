@@ -26,8 +26,8 @@ from lmtool.trees.tree import Tree
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
 TIED = "tied"  # metadata key: map from tied to stored tensors
-LARGEST = 1e10  # weights; products of larger ones overflow
-SCALE = ".row_scale"  # suffix of the names of scales
+LARGEST = 1e10  # maximum absolute weight; products of larger ones overflow
+SCALE = ".row_scale"  # suffix of the names of row scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
@@ -83,7 +83,7 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
 
 def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Undo `quantized`: return float32 tensors; others as they are."""
+    """Undo `quantized`: return float32 tensors; other tensors stay unchanged."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
@@ -131,7 +131,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 
 @contextmanager
 def _whole(what: str, path: Path) -> Iterator[None]:
-    """Raise UserError if a file that is read in the block is missing or damaged. what: its content."""
+    """Raise UserError if a file that is read in the block is missing or damaged. what: the content of the file."""
     if not path.is_file():
         raise UserError(f"the {what} {path} is missing: {REMEDY}")
     try:
@@ -152,7 +152,7 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     try:
         model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
         return notes
-    except (RuntimeError, ValueError) as error:  # other shapes, or another tree
+    except (RuntimeError, ValueError) as error:  # different shapes or a different tree
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 
 

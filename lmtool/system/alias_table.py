@@ -21,7 +21,8 @@ def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64
 
 @njit(cache=True, nogil=True)
 def _fill(scaled: Any, alias: Any) -> None:
-    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; the rest up to 1 of each place goes to its alias.
+    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; the remainder of each place, up to 1, goes to its
+    alias.
 
     Two stacks, of places below 1 and of others: each step fills one place for good, so W steps suffice. The plain form
     looks for the smallest and the largest place in each step, W^2 in all.
@@ -67,7 +68,7 @@ def _draw(bits: Any, threshold: Any, alias: Any, outcomes: Any) -> None:
 
 
 class AliasTable:
-    """A distribution over W outcomes to draw from by integer arithmetic.
+    """A distribution over W outcomes, sampled by integer arithmetic.
 
     drawn: `[W]`, uint64, the number of the 2^63 values of the random bits that give each outcome: its exact
     probability. Its relative difference from the requested one is up to W / 2^32, as a place has a whole number of the
@@ -83,8 +84,8 @@ class AliasTable:
             raise ValueError("probabilities must be finite, 0 or more, and not all 0")
         size = len(probability)
         heights, self._alias = alias_table(probability * (size / probability.sum()))
-        self._threshold = np.ceil(heights * (1 << 31)).astype(np.int64)  # the number of heights below it
-        first = -((np.arange(size + 1) << 32) // -size)  # of the upper numbers, that of each place
+        self._threshold = np.ceil(heights * (1 << 31)).astype(np.int64)  # number of heights below the threshold
+        first = -((np.arange(size + 1) << 32) // -size)  # the first of the upper numbers for each place
         each, own = np.diff(first).astype(np.uint64), self._threshold.astype(np.uint64)
         self.drawn = each * own
         np.add.at(self.drawn, self._alias, each * ((1 << 31) - own))

@@ -1,4 +1,4 @@
-"""Arguments as arrays, converted if nothing is lost, else refused in one line; arrays in chunks, also of files."""
+"""Validation of arguments as arrays, converted only if nothing is lost; arrays, also in files, in chunks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-Size = int | str  # of a dimension; a letter stands for any size
+Size = int | str  # size of a dimension; a letter stands for any size
 
 MAX_COUNT_SUM = 3 << 59  # builders of trees add up to four times as much in an int64
-NUMBERS_AT_ONCE = 1 << 23  # of distributions over words: 64 MiB in float64
+NUMBERS_AT_ONCE = 1 << 23  # maximum numbers of distributions over words in memory: 64 MiB in float64
 LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT = 1e-3, 1e6  # p = 1 may have been rounded up
-NUMBERS_PER_PIECE = 1 << 22  # checked at once
+NUMBERS_PER_PIECE = 1 << 22  # numbers checked at once
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
 
 
@@ -29,7 +29,9 @@ def in_chunks(count: int, size: int) -> Iterator[slice]:
 
 
 def rows_at_once(width: int, most: int) -> int:
-    """Return how many rows of `width` numbers may exist at once: `most`, or those of NUMBERS_AT_ONCE if fewer."""
+    """Return the number of rows of `width` numbers that may exist at once: `most`, or as many as NUMBERS_AT_ONCE
+    allows.
+    """
     return max(1, min(most, NUMBERS_AT_ONCE // max(1, width)))
 
 
@@ -37,7 +39,7 @@ def as_array(where: str, value: object) -> npt.NDArray[Any]:
     """Return a list, an array or a tensor on the CPU as an array. Raises ValueError, naming `where`, for others."""
     try:
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # a ragged list, a tensor on a GPU, one with gradients
+    except (TypeError, ValueError, RuntimeError) as error:  # a ragged list, a tensor on a GPU or with gradients
         raise ValueError(f"{where} cannot be read as an array: {str(error).splitlines()[0]}") from None
 
 
@@ -53,14 +55,14 @@ def described(value: Any) -> str:
 
 
 def fits(found: Sequence[int], shape: Sequence[Size]) -> bool:
-    """Return whether the shape of an array or tensor is a given one, in which a letter stands for any size."""
+    """Return whether an array or tensor has a given shape, in which a letter stands for any size."""
     return len(found) == len(shape) and all(
         size == want or isinstance(want, str) for size, want in zip(found, shape, strict=True)
     )
 
 
 def out_of_range(low: int, high: int) -> str:
-    """Describe the end of some numbers that is out of range if they must be 0 or more, for messages."""
+    """Describe for messages which extreme is out of range, given the extremes of numbers that must be 0 or more."""
     return f"a minimum of {low:,}" if low < 0 else f"a maximum of {high:,}"
 
 
@@ -78,7 +80,7 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     if not (integers and fits(array.shape, shape)):
         raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {described(array)}")
     limit = (1 << 63) if below is None else below
-    # Negative numbers are the largest without their sign: one pass for both ends.
+    # As unsigned numbers, negative ones are the largest: one pass checks both bounds.
     if array.size and not (array.dtype == np.int64 and array.view(np.uint64).max() < limit):
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= limit:
@@ -98,8 +100,8 @@ def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:
 
 
 def logs(where: str, value: Array, most: float = LARGEST_LOG_PROB) -> Array:
-    """Return logarithms, float `[N]`, which may be -inf and are at most `most`. Raises ValueError, with the first wrong
-    one, for another shape or type, for nan and for larger ones.
+    """Return logarithms, float `[N]`, which may be -inf and are at most `most`. Raises ValueError for another shape or
+    type, and, naming the first wrong value, for nan and for larger values.
     """
     if value.ndim != 1 or value.dtype.kind != "f":
         raise ValueError(f"{where} must be floating-point [N]; got {described(value)}")

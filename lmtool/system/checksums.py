@@ -1,4 +1,4 @@
-"""The checksum that each file of lmtool carries, verified before another library parses it or a number of it is used.
+"""The checksum in each file of lmtool, verified before another library parses the file or any of its numbers is used.
 
 It is written as `"checksum": "xxxxxxxx"`: as the first entry of JSON, in the user block of HDF5 (HEAD bytes that other
 programs skip), or in the header of safetensors. It is the CRC-32, in hexadecimal, of the CRC-32s (uint32,
@@ -17,9 +17,9 @@ from lmtool.system import parallel
 KEY, ZEROS = "checksum", "00000000"
 HEAD = 512  # bytes; the smallest user block of HDF5
 BLOCK = 1 << 22
-MAX_HEADER = 100_000_000  # bytes; of safetensors, which reads no longer one
+MAX_HEADER = 100_000_000  # bytes; safetensors reads no longer header
 _DIGITS = re.compile(rb'"checksum": ?"([^"]{8})"')
-_known: dict[tuple[int, ...], tuple[str, bool]] = {}  # of large files that this process, or its parent, has read
+_known: dict[tuple[int, ...], tuple[str, bool]] = {}  # of large files that were read
 
 
 class DamagedFile(OSError):
@@ -27,7 +27,7 @@ class DamagedFile(OSError):
 
 
 def seal(path: Path) -> None:
-    """Write a file's checksum over ZEROS, which it must carry. Raises OSError if it cannot be written."""
+    """Write a file's checksum over ZEROS, which the file must contain. Raises OSError if it cannot be written."""
     place, _ = _carried(path)
     digits = _computed(path, place)
     with path.open("r+b") as file:
@@ -64,7 +64,7 @@ def _verified(path: Path) -> tuple[str, bool]:
 
 
 def _carried(path: Path) -> tuple[int, str]:
-    """Return the place of the checksum that a file carries, and its digits; if it carries none, its size and ""."""
+    """Return the position and digits of the checksum in a file; without one, the file's size and ""."""
     with path.open("rb") as file:
         head = file.read(HEAD)
         if head[8:9] == b"{":  # safetensors: the length of the header, and the header
@@ -74,7 +74,7 @@ def _carried(path: Path) -> tuple[int, str]:
 
 
 def _computed(path: Path, place: int) -> str:
-    """Return the checksum of a file that carries its digits at a place, or none."""
+    """Compute the checksum of a file, with zeros for the digits at a position, if it has them."""
     blocks = parallel.run((_of_block, path, first, place) for first in range(0, path.stat().st_size, BLOCK))
     return f"{zlib.crc32(struct.pack(f'<{len(blocks)}I', *blocks)):08x}"
 
@@ -84,6 +84,6 @@ def _of_block(path: Path, first: int, place: int) -> int:
         file.seek(first)
         block = file.read(BLOCK)
     start, end = max(place - first, 0), min(place - first + len(ZEROS), len(block))
-    if start < end:  # the digits, or a part of them
+    if start < end:  # the block has the digits or a part of them
         block = block[:start] + ZEROS[: end - start].encode() + block[end:]
     return zlib.crc32(block)

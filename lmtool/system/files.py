@@ -22,15 +22,15 @@ from lmtool.system.checksums import KEY, ZEROS, DamagedFile, seal, verify
 from lmtool.system.schemas import OBJECT, parsed, require_kind
 
 NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz")  # suffixes of packed files
-NOT_FINITE = "not_finite"  # key of what null stands for
-_MASK = os.umask(0)  # it cannot be read without being set
+NOT_FINITE = "not_finite"  # key of the values that null stands for
+_MASK = os.umask(0)  # the mask cannot be read without setting it
 os.umask(_MASK)
-_TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
+_TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # groups: host and process of a temporary file
 
 
 def process_tag() -> str:
     """Return HOST.NUMBER, which identifies this process among all machines, for the names of its temporary files."""
-    import socket  # a help page would wait for it, and for the modules below
+    import socket  # slow to import, like the modules below, which would delay help pages
 
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
@@ -44,18 +44,18 @@ def unique_tag() -> str:
 def remove_stale(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files in a folder that killed processes of this machine have left.
 
-    name: of the file that they were to become; None for all.
+    name: the final name of the file; None for all files.
     """
     here = process_tag().partition(".")[0]
     for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
         mark = _TEMPORARY.fullmatch(path.name)
         if mark is not None and mark[1] == here and not _alive(int(mark[2])):
-            with suppress(OSError):  # of a folder that can only be read
+            with suppress(OSError):  # raised for a read-only folder
                 path.unlink()
 
 
 def _alive(process: int) -> bool:
-    if sys.platform == "win32":  # where os.kill(process, 0) sends Ctrl-C
+    if sys.platform == "win32":  # os.kill(process, 0) would send Ctrl-C
         return True
     try:
         os.kill(process, 0)
@@ -119,7 +119,7 @@ def _sync_above(folder: Path) -> None:
 def _sync_folder(folder: Path) -> None:
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # of a folder above, which may be used and not listed
+    except PermissionError:  # raised for a folder above that may be used but not listed
         return
     try:
         os.fsync(handle)
@@ -132,9 +132,9 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
-    """Open a file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all.
+    """Open a file to write, compressed according to the suffix of a name: .gz, .xz, .bz2, .zst, or none of these.
 
-    .gz has no time in it, so that the same text gives the same bytes.
+    .gz files have no timestamp, so that the same text gives the same bytes.
     """
     match PurePosixPath(name).suffix:
         case ".gz":
@@ -178,7 +178,7 @@ def make_folder(path: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write an object as indented JSON, completely or not at all, with a checksum as its first entry.
 
-    JSON has no inf and nan: null takes their place, and an entry `not_finite` says which it is, e.g. {"perplexity":
+    JSON has no inf and nan: they are written as null, and an entry `not_finite` has their values, e.g. {"perplexity":
     "inf"}.
     """
     replaced: dict[str, str] = {}
@@ -190,7 +190,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
-    """Return a value with None instead of inf and nan, whose places are added to `replaced`."""
+    """Return a value with None instead of inf and nan, whose positions are added to `replaced`."""
     if isinstance(value, dict):
         return {key: _finite(entry, f"{place}.{key}" if place else str(key), replaced) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -202,8 +202,8 @@ def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
 
 
 def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None = None) -> Any:
-    """Read JSON and verify its checksum, which is left out. kind: what it must hold, as in lmtool.system.schemas.
-    version: what its entry `format` must be.
+    """Read JSON and verify its checksum, which is left out of the result. kind: the schema, as in
+    lmtool.system.schemas. version: the required value of the entry `format`.
 
     Raises UserError, ending with `remedy`, if the file is missing or damaged, the checksum differs, or it holds
     something else.

@@ -20,7 +20,7 @@ from lmtool.system.checksums import HEAD, KEY, ZEROS, DamagedFile, seal, verify
 from lmtool.system.files import atomic_write
 from lmtool.system.schemas import require_kind
 
-VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
+VERSION = h5py.version.hdf5_version  # of the HDF5 library; it cannot read all files of later versions
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files of other programs
 USER_BLOCK = f'lmtool\n"{KEY}": "{ZEROS}"\n'.ljust(HEAD, "\n").encode()
 # Aligned arrays, in the format of HDF5 1.10, whose objects have no times: the same numbers give the same bytes.
@@ -68,7 +68,7 @@ def attributes(item: h5py.Group | h5py.Dataset, kinds: dict[Any, Any]) -> dict[s
 
 BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # filters without a plugin
 MAX_DEFLATION = 1100  # maximum ratio of bytes to deflated bytes, which reaches 1,032
-UNWRITTEN = 1 << 20  # bytes that an array may have more than are stored: zeros at its end are not
+UNWRITTEN = 1 << 20  # maximum bytes of an array that are not stored: zeros at its end
 NUMBERS = "biuf"  # numpy's kinds of the types that lmtool stores
 
 
@@ -76,7 +76,7 @@ def require_own_content(file: h5py.File, path: object) -> None:
     """Raise UserError, naming `path` and the part, unless a file itself holds all of its arrays, of numbers."""
 
     def refused(name: str, link: object) -> str | None:
-        try:  # HDF5 lets no exception pass, but a result
+        try:  # HDF5 does not propagate exceptions, but returns results
             reason = f"{type(link).__name__} to something else" if not isinstance(link, h5py.HardLink) else None
             reason = reason or _reason(file[name])
         except (KeyError, OSError, TypeError, ValueError, RuntimeError) as error:

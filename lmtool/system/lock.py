@@ -35,7 +35,7 @@ def folder_lock(folder: Path, name: str = ".lock") -> AbstractContextManager[Non
 
 
 def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Lock a file, by another one beside it, until the block ends, as soon as it is free.
+    """Lock a file, through a lock file beside it, as soon as it is free, until the block ends.
 
     waiting: called once, with the holder's name, if it is not free immediately.
     """
@@ -44,23 +44,23 @@ def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> AbstractContext
 
 @contextmanager
 def _held(lock: Path, busy: Callable[[str], None]) -> Iterator[None]:
-    """Lock a file until the block ends, and remove it then. busy: called once, with the holder, if it is locked."""
+    """Lock a lock file until the block ends, then remove it. busy: called once, with the holder, if it is locked."""
     told = False
     while True:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            handle = lock.open("a+", encoding="utf-8")  # which keeps the holder's name
+            handle = lock.open("a+", encoding="utf-8")  # "a" keeps the holder's name
         except OSError as error:
             raise cannot_write(lock, error) from error
         with handle:
             if _take(handle.fileno()):
-                if not _is_at(lock, handle.fileno()):  # its last holder has removed it; two could hold this name
+                if not _is_at(lock, handle.fileno()):  # the last holder has removed it; two could hold this name
                     continue
                 _name_holder(handle.fileno())
                 try:
                     yield
                 finally:
-                    with suppress(PermissionError):  # Windows removes no open file
+                    with suppress(PermissionError):  # Windows cannot remove an open file
                         lock.unlink(missing_ok=True)
                 return
             if not told:
@@ -93,5 +93,5 @@ def _name_holder(handle: int) -> None:
 
     with suppress(OSError):  # on a full disk the lock works, without the holder's name
         os.ftruncate(handle, 0)
-        # Not by Python's buffer, which would be written once more when the file is closed, and fail there.
+        # Without Python's buffer, which would be written again when the file is closed, and fail there.
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())

@@ -22,17 +22,17 @@ Call = tuple[Any, ...]  # a function and its arguments
 # Seconds between two looks at the load: shorter intervals would follow each program that starts and ends. At the start,
 # the time of the imports is enough; a look that is too old says nothing of the load now.
 LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
-_threads = 0  # in use by the thread that chose last, and so by threads that have not chosen; 0 = not chosen yet
+_threads = 0  # number chosen last, used by threads that have not chosen; 0 = not chosen yet
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _is_fork = False  # whether this process was forked from one that may have had threads
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Here(threading.local):
-    """What belongs to one thread: calls in several threads of a program may use other numbers of threads."""
+    """State of one thread: calls in several threads of a program may use different numbers of threads."""
 
-    threads = max_threads = 0  # in use; to which follow_load returns when the cores are free (0: it changes nothing)
-    lowered = working = False  # by follow_load; on a share of `run`
+    threads = max_threads = 0  # in use; the number follow_load returns to when cores are free (0: no-op)
+    lowered = working = False  # by follow_load; while this thread works on a share of `run`
     torch_threads: int | None = None  # torch's number before set_torch_threads
 
 
@@ -55,8 +55,8 @@ def follow_load(after: float | None = None) -> None:
     """Use only as many threads as other processes leave cores for; to be called between steps of long work.
 
     Threads that wait for one another advance at the pace of the slowest: if another process takes its core, each
-    operation may take a time slice of the scheduler (milliseconds). Looks if the last look is `after` seconds ago
-    (None: LOOK_EVERY), on Linux; does nothing unless `use` was called with follow.
+    operation may take a time slice of the scheduler (milliseconds). Measures the load if the last measurement is
+    `after` seconds ago (None: LOOK_EVERY), on Linux; no-op unless `use` was called with follow.
     """
     global _threads, _seen
     if not _here.max_threads or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
@@ -78,9 +78,9 @@ def was_lowered() -> bool:
 
 
 def _times() -> tuple[float, float, float]:
-    """Return the time now and the seconds that processes of ordinary priority, and this process, have used the cores.
+    """Return the current time and the core seconds used by processes of ordinary priority and by this process.
 
-    Processes of lower priority (nice) give way by themselves and are not counted. Both are 0 without /proc/stat.
+    Processes of lower priority (nice) yield by themselves and are not counted. Both numbers are 0 without /proc/stat.
     """
     now, used = time.monotonic(), 0
     try:
@@ -122,7 +122,7 @@ def restore_threads() -> Iterator[None]:
     """Restore the numbers of threads, torch's too, when the block ends: they belong to the user's program."""
     global _threads
     before = _here.threads, _here.max_threads, _here.torch_threads
-    _here.torch_threads = None  # of this block; each thread has its own number in torch
+    _here.torch_threads = None  # for this block; torch has a number per thread
     try:
         yield
     finally:
@@ -170,7 +170,7 @@ def run(calls: Iterable[Call]) -> list[Any]:
 
 
 def _has_team() -> bool:
-    """Return whether this thread's OpenMP team is that of torch's calls: each thread that calls OpenMP has its own."""
+    """Return whether this thread's OpenMP team is that of torch's calls: each thread that calls OpenMP has one."""
     return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
 
 
@@ -194,7 +194,7 @@ def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | Ba
             outcomes[place] = _results(shares[place])
 
     team.GOMP_parallel(_WORK(work), None, len(shares), 0)
-    if any(outcome is None for outcome in outcomes):  # raised between two calls, where ctypes drops it
+    if any(outcome is None for outcome in outcomes):  # an exception between two calls, which ctypes drops
         raise KeyboardInterrupt
     return outcomes
 
@@ -203,8 +203,8 @@ def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | Ba
 def _team() -> ctypes.CDLL | None:
     """Load the OpenMP library that torch is linked with, to be called by GCC's binary interface.
 
-    None if torch is built with another one. Symbols are looked up by torch's own library, and so found in those it
-    needs, whatever their file names.
+    None if torch is built with another one. Symbols are looked up through torch's library, which finds them in its
+    dependencies, whatever their file names.
     """
     try:
         library = ctypes.CDLL(str(Path(sys.modules["torch"].__path__[0]) / "lib" / "libtorch_cpu.so"))
@@ -215,7 +215,7 @@ def _team() -> ctypes.CDLL | None:
         return None
 
 
-_seen = _times()  # at the last look
+_seen = _times()  # at the last measurement
 
 
 def _results(calls: list[Call]) -> list[Any] | BaseException:
@@ -236,7 +236,7 @@ def _work(tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]) -> None:
 
 
 def _forked() -> None:
-    """Forget the threads in a forked child, which has none of them; OpenMP does not notice by itself."""
+    """Reset the threads in a forked child, which has none of them; OpenMP does not notice the fork."""
     global _is_fork
     _is_fork = True
     _workers.clear()
@@ -251,9 +251,10 @@ Item = TypeVar("Item")
 
 
 def read_ahead(items: Iterator[Item], *, waits: bool = True) -> Iterator[Item]:
-    """Yield items, which must not be None; a second thread makes the next one while one is in use.
+    """Yield items, which must not be None; a second thread produces the next item while one is in use.
 
-    waits: whether a loop that ends early waits for that thread; not if the next item may never come, as from a pipe.
+    waits: whether a loop that ends early waits for that thread; False if the next item may never come, e.g. from a
+    pipe.
     """
     asked, made = SimpleQueue[bool](), SimpleQueue[Any]()
 

@@ -28,7 +28,7 @@ def require_environment() -> None:
     """Raise UserError for an environment variable that is not the number it should be, and a deleted working folder."""
     for name, (low, high) in NUMBERS.items():
         given = os.environ.get(name, "").strip()
-        if not given:  # int("") is an error elsewhere
+        if not given:  # int("") raises an error in the libraries
             os.environ.pop(name, None)
         for text in filter(None, map(str.strip, given.split(",") if name == "OMP_NUM_THREADS" else [given])):
             if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
@@ -137,14 +137,14 @@ AGAIN = 0.05  # seconds until a swallowed SIGINT is raised again; longer than a 
 
 @dataclass(slots=True)
 class StopRequest:
-    """Number of the signal that has been received, 0 before."""
+    """The number of the received signal; 0 if none was received."""
 
     signal: int = 0
 
 
 @contextmanager
 def preserve_interrupts() -> Iterator[StopRequest]:
-    """Raise a KeyboardInterrupt that is lost in a callback or a finalizer in the block again after the callback.
+    """Raise a KeyboardInterrupt again if, within the block, it was lost in a callback or a finalizer.
 
     Python prints such an exception and continues (`sys.unraisablehook`), and the caller in C fails later, as LLVM's
     compiler does in Numba. No-op outside the main thread, and if SIGINT does not raise KeyboardInterrupt as usual.
@@ -184,10 +184,10 @@ def preserve_interrupts() -> Iterator[StopRequest]:
 def defer_signals() -> Iterator[StopRequest]:
     """Note SIGINT (Ctrl-C) and SIGTERM while the block runs; repeating the signal raises Interrupted immediately.
 
-    A different signal does not: torchrun sends SIGTERM after a SIGINT that its processes have received too.
+    A different signal does not raise it: torchrun sends SIGTERM after a SIGINT that its processes have also received.
     """
     stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():  # the only one that Python delivers signals to
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals only to the main thread
         yield stop
         return
 

@@ -1,8 +1,8 @@
-"""What lmtool's own files must hold, one table per file, against which all of their readers check them.
+"""The schemas of lmtool's own files, one table per file, which all readers validate.
 
 A kind is a type (`int` of 64 bits, `float`: any finite number, `str`: text that UTF-8 and a path can hold, `object`:
-anything), a Range, a tuple of kinds, one of which fits, [KIND], a list, or an object: {str: KIND} has any keys, {"a":
-KIND, "b?": KIND} has a, perhaps b, and any others. A text is that text.
+anything), a Range, a tuple of alternative kinds, [KIND] for a list, or an object: {str: KIND} has any keys; {"a": KIND,
+"b?": KIND} has a, optionally b, and any other keys. A string stands for exactly this text.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import sys
 from types import NoneType
 from typing import Any, NamedTuple
 
-MAX_DEPTH = 64  # of lists and objects in each other
+MAX_DEPTH = 64  # maximum nesting of lists and objects
 
 
 class Range(NamedTuple):
-    """Numbers from one to another, which may be infinite; of whole numbers if these are."""
+    """A range of numbers, whose bounds may be infinite; of whole numbers if the bounds are."""
 
     low: float
     high: float
 
 
 def each(names: str, kind: Any) -> dict[Any, Any]:
-    """Return a table of entries of one kind."""
+    """Return a table in which all names have one kind."""
     return dict.fromkeys(names.split(), kind)
 
 
-OBJECT: dict[str, Any] = {}  # of any entries
+OBJECT: dict[str, Any] = {}  # an object with any entries
 COUNT, SHARE, RATE = Range(0, (1 << 63) - 1), Range(0.0, 1.0), Range(0.0, sys.float_info.max)
 POSITIVE = Range(sys.float_info.min, sys.float_info.max)
-NUMBER, TEXT, FLAG = (float, NoneType), (str, NoneType), (bool, NoneType)  # a number's null is inf or nan
+NUMBER, TEXT, FLAG = (float, NoneType), (str, NoneType), (bool, NoneType)  # null for a number stands for inf or nan
 OPTIONS = each("model? smoother? counts? output? tree? optim? schedule?", ({"kind": str}, NoneType))
 OPTIONS |= {"training?": (OBJECT, NoneType)}
-SETTINGS = {"kind": str, "vocabulary": {"unit": str}}  # of a data set
+SETTINGS = {"kind": str, "vocabulary": {"unit": str}}  # settings of a data set
 RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
     "format": int,
     "kind": ("train", "ensemble"),
@@ -57,7 +57,7 @@ COMPARED = each("perplexity difference from to p_bootstrap p_randomization", NUM
 COMPARED |= each("run split", str) | each("dynamic fitted_on_this_text", bool) | {"block": (COUNT, NoneType)}
 COMPARED |= each("normalized across_sentences", FLAG)
 COMPARISON = {"split": str, "members": [COMPARED]}
-NODE: dict[str, Any] = {"child": int, "code": str, "share": float, "label": str}  # of a drawn tree
+NODE: dict[str, Any] = {"child": int, "code": str, "share": float, "label": str}  # node of a drawn tree
 NODE["children"] = [NODE]
 BOUNDED = Range(-1e100, 1e100)  # numbers that are drawn
 RATES = {
@@ -107,7 +107,7 @@ def parsed(text: str | bytes, kind: Any = object, place: str = "it") -> Any:
     """Return the value of a JSON text. Raises ValueError, with the place in it, unless it is of a kind."""
     try:
         level, depth = [value := json.loads(text)], 0
-    except RecursionError as error:  # of Python's parser
+    except RecursionError as error:  # raised by Python's parser
         raise ValueError(str(error)) from None
     while level := [inside for inside in level if isinstance(inside, list | dict)]:
         level = [value for inside in level for value in (inside.values() if isinstance(inside, dict) else inside)]

@@ -1,4 +1,4 @@
-"""Output for the user: tables in text, Markdown, CSV and HTML, progress bars, words like an unknown one."""
+"""Output for the user: tables in text, Markdown, CSV and HTML, progress bars, and suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lmtool.errors import UserError, for_terminal, printable
 log = logging.getLogger(__name__)
 _noted: set[tuple[str, str]] = set()
 _table_output: ContextVar[IO[bytes] | None] = ContextVar("_table_output", default=None)
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of a formula, or of white space before one
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of a formula or of the white space before it
 Cell = str | int | float | None
 
 
 @contextmanager
 def only_table(to: object) -> Iterator[None]:
-    """Print to standard error in the block if `to` is -, which leaves standard output to `table_output`."""
+    """Redirect prints in the block to standard error if `to` is -; standard output is for `table_output` then."""
     token = _table_output.set(sys.stdout.buffer if to == "-" else None)
     try:
         with redirect_stdout(sys.stderr) if to == "-" else nullcontext():
@@ -49,7 +49,7 @@ def note_once(text: str) -> None:
         log.warning("note: %s", text)
 
 
-# Columns of a terminal: none for marks, and what joins a letter or emoji before it; two for wide letters.
+# Columns of a terminal: none for marks and for what joins a character or emoji before it; two for wide characters.
 _JOINED = (
     r"(?![\xad\ufe0f])[\p{Mn}\p{Me}\p{Cf}\p{hst=V}\p{hst=T}]|(?<=\u200d)\p{Extended_Pictographic}"
     r"|\p{Emoji_Modifier}|(?<=[\p{ea=W}\p{ea=F}])\ufe0f"
@@ -58,17 +58,17 @@ _WIDE = r"[\p{ea=W}\p{ea=F}]"
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a Chinese letter, none for a combining mark."""
+    """Return the number of terminal columns of a text: two for a Chinese character, none for a combining mark."""
     if text.isascii():
         return len(text)
-    import regex  # a help page would wait for it
+    import regex  # slow to import, which would delay help pages
 
     alone = regex.sub(_JOINED, "", text)
     return len(alone) + len(regex.findall(_WIDE, alone))
 
 
 def letters_of(text: str) -> list[str]:
-    """Return the letters of a text, each with its marks: grapheme clusters, of which none begins with a mark."""
+    """Return the grapheme clusters of a text, each a character with its marks; none begins with a mark."""
     import regex
 
     return [found[0] for found in regex.finditer(r"\X\p{M}*", text)]
@@ -92,7 +92,9 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text on one line that Markdown shows as it is: no markup, HTML, link or cell of a table begins in it."""
+    """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or table
+    cells.
+    """
     return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", printable(text))
 
 
@@ -120,7 +122,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in the largest unit of which it is one or more, e.g. 49.7 KiB."""
+    """Return a number of bytes in the largest unit that gives a value of one or more, e.g. 49.7 KiB."""
     power = min(max(size.bit_length() - 1, 0) // 10, 3)
     return f"{size / 1024**power:,.{min(power, 1)}f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
@@ -168,7 +170,7 @@ def progress_bar(**options: Any) -> Any:
         from tqdm import TqdmWarning
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TqdmWarning)  # without ipywidgets tqdm.auto is text, with a warning
+            warnings.simplefilter("ignore", TqdmWarning)  # text, without ipywidgets
             from tqdm.auto import tqdm
     else:
         from tqdm import tqdm
@@ -182,7 +184,7 @@ def token_bar(total: int | None, *, shown: bool) -> Any:
 
 @contextmanager
 def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
-    """Let huggingface_hub show its progress bars in the block, or not; None: on a terminal and in notebooks."""
+    """Show or hide huggingface_hub's progress bars in the block; None: show them on a terminal and in notebooks."""
     from huggingface_hub import constants
 
     utils: Any = import_module("huggingface_hub.utils")
@@ -199,13 +201,15 @@ def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
 
 
 def write_above(bar: Any, text: str) -> None:
-    """Print a line above a bar: on standard error, which a notebook shows as an error, or there on standard output."""
+    """Print a line above a bar on standard error, or on standard output in a notebook, which shows standard error as an
+    error.
+    """
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
 
 
 @contextmanager
 def first_use_announced(*, shown: bool) -> Iterator[None]:
-    """Print a line if Numba compiles a loop in the block, because its cache does not have it yet."""
+    """Print a line if Numba compiles a loop in the block because it is not in the cache yet."""
     if not shown:
         yield
         return
@@ -228,13 +232,15 @@ def first_use_announced(*, shown: bool) -> Iterator[None]:
 
 
 def in_notebook() -> bool:
-    """Return whether this is a notebook's process; a library may have imported its packages alone."""
+    """Return whether this process belongs to a notebook; that IPython is imported is not enough."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return "ipykernel" in sys.modules and shell is not None and shell() is not None
 
 
 def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
-    """Join parts, each with its rank, in one line of at most `columns`; parts of the highest ranks are left out."""
+    """Join parts, each with a rank, in one line of at most `columns`; parts of the highest ranks are left out if
+    needed.
+    """
     kept: list[tuple[str, int]] = []
     for part in sorted(parts, key=lambda part: part[1]):
         if columns is None or len("  ".join(text for text, _ in [*kept, part])) <= columns:
@@ -263,14 +269,14 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-COMPARED = 300  # maximum number of words that difflib compares letter by letter, about 0.03 ms each
+COMPARED = 300  # maximum number of words that difflib compares character by character, about 0.03 ms each
 
 
 def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
     """Return at most `count` known words that are similar to `word`, the most similar first.
 
-    The same word in another case comes first. Among more than COMPARED words only those of about the same length with
-    the same first or last letter are compared: a million words take a few tenths of a second.
+    The same word in another case comes first. Among more than COMPARED words, only words of about the same length with
+    the same first or last character are compared: a million words take a few tenths of a second.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
     compared: Iterable[str] = known

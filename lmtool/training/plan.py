@@ -47,10 +47,15 @@ class Trained:
 
 @dataclass(slots=True)
 class Progress:
-    """The state of a training. since: steps since the last evaluation, whose losses sum to loss_sum, in nats. clock:
-    seconds of training without evaluations. best: the lowest loss on valid. waited: evaluations since then. drops:
-    number of times that the schedule has lowered the rate. rate: of the last step. losses: on valid, of each
-    evaluation.
+    """The state of a training.
+
+    since: steps since the last evaluation, whose losses sum to loss_sum, in nats.
+    clock: seconds of training without evaluations.
+    best: the lowest loss on valid.
+    waited: evaluations since then.
+    drops: number of times that the schedule has lowered the rate.
+    rate: of the last step.
+    losses: on valid, of each evaluation.
     """
 
     step: int = 0

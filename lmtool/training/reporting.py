@@ -95,9 +95,12 @@ class Reporter:
     def step(self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0) -> None:
         """Report on the training so far.
 
-        done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.
-        clock: seconds of training. share: of the steps between two evaluations; the loss before makes up the rest, so
-        that what is shown is always a mean over as many steps.
+        done: used share of the budget.
+        loss: the mean since the last evaluation, in nats.
+        speed: examples per second.
+        clock: seconds of training.
+        share: of the steps between two evaluations; the loss before makes up the rest, so that what is shown is always
+        a mean over as many steps.
         """
         self._last_report = time.perf_counter()
         before = loss if self._loss_before is None else self._loss_before

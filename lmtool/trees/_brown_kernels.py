@@ -25,7 +25,7 @@ import numpy as np
 
 compiled = numba.njit(cache=True, nogil=True)
 
-TABLE = 1 << 18  # F is looked up for counts below this
+TABLE = 1 << 18  # F is tabulated for counts below this
 
 
 def f_table() -> Any:
@@ -215,11 +215,12 @@ def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
 
 @compiled
 def merge_words(after: Any, before: Any, clusters: int, table: Any) -> tuple[Any, Any, Any]:
-    """Add the words in their order, each as a cluster; whenever there are more than `clusters`, two merge.
+    """Add the words in order, each as a cluster; whenever there are more than `clusters` clusters, merge two.
 
-    At the end all merge, two by two. after: starts `[W + 1]` of the words that follow each word, and these with counts
-    `[E, 2]`. before: likewise the words before it. Returns the cluster of each word `[W]`, named by one of its words,
-    and for every merging the two clusters, the one that keeps its name first, `[W - 1, 2]`, and the loss `[W - 1]`.
+    At the end, all clusters are merged, two at a time. after: starts `[W + 1]` of the words that follow each word, and
+    these with counts `[E, 2]`. before: likewise the words before it. Returns the cluster of each word `[W]`, named by
+    one of its words, and for every merging the two clusters, the one that keeps its name first, `[W - 1, 2]`, and the
+    loss `[W - 1]`.
     """
     words = len(after[0]) - 1
     size = min(clusters, words) + 1

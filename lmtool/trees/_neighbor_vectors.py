@@ -20,11 +20,11 @@ from torch import Tensor
 
 from lmtool.system.arrays import IntArray
 
-PLACES = (-2, -1, 1)  # of the neighbors, relative to the word
-FREQUENT = 2000  # most frequent words that count as neighbors; the others count as one
-PRIOR = 20.0  # occurrences with the unigrams' neighbors that are added to each word
-EXTRA = 10  # components that are computed beside the wanted ones, for precision (Halko et al. 2011)
-ROUNDS = 4  # of subspace iteration
+PLACES = (-2, -1, 1)  # positions of the neighbors, relative to the word
+FREQUENT = 2000  # number of most frequent words that are separate neighbors; the others count as one
+PRIOR = 20.0  # pseudo-occurrences of each word, with neighbors distributed as the unigrams
+EXTRA = 10  # additional components that are computed for precision (Halko et al. 2011)
+ROUNDS = 4  # rounds of subspace iteration
 Floats = npt.NDArray[np.float64]
 
 

@@ -14,17 +14,21 @@ from lmtool.system.terminal import letters_of
 from lmtool.trees.codes import code_strings
 from lmtool.trees.tree import Tree, require_tree, require_words
 
-WORDS_PER_LABEL = 4  # most frequent words shown for a node
-MAX_WORD_LENGTH = 16  # letters of a word in a label
+WORDS_PER_LABEL = 4  # number of most frequent words shown for a node
+MAX_WORD_LENGTH = 16  # maximum characters of a word in a label
 
 
 @dataclass(frozen=True, slots=True)
 class TreeAnalysis:
     """Depths of a tree, in decisions from the root to a leaf; for a word with several codes, their mean.
 
-    words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, i.e.
-    decisions per prediction; over words if nothing occurs. entropy: of the words' shares in train, in bits, a lower
-    bound of weighted_mean_depth for trees with one code per word. depths: number of leaves at each depth, from 0 on.
+    words, leaves, nodes: number of words W, leaves L and inner nodes N.
+    mean_depth: mean over words.
+    weighted_mean_depth: mean over the occurrences in train, i.e. decisions per prediction; over words if nothing
+    occurs.
+    entropy: entropy of the words' shares in train, in bits; a lower bound of weighted_mean_depth for trees with one
+    code per word.
+    depths: number of leaves at each depth, from 0 on.
 
     >>> from lmtool.trees import analyze, huffman_tree
     >>> found = analyze(huffman_tree([4, 2, 1, 1]), [4, 2, 1, 1])
@@ -61,9 +65,10 @@ class PathRow:
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A node or leaf of the drawn part. child: as in Tree.children; 0 for the root. code: the path to it, as bits.
+    """A node or leaf of the drawn part. child: number as in Tree.children; 0 for the root. code: the path to the node,
+    as bits.
 
-    share: share of all counts below it. label: words below it, if no children are drawn. children: those drawn.
+    share: share of all counts below it. label: words below it, if no children are drawn. children: the drawn children.
 
     >>> from lmtool.trees import huffman_tree, top_of
     >>> [child.label for child in top_of(huffman_tree([5, 2, 1]), ["the", "cat", "sat"], [5, 2, 1], 1).children]

@@ -1,7 +1,7 @@
 """Brown clusters and their tree: Brown et al. (1992), "Class-based n-gram models of natural language".
 
-The algorithm for large vocabularies: the C most frequent words are clusters; each next word is added as one more, and
-the two clusters merge whose merging loses the least average mutual information.
+The algorithm for large vocabularies: the C most frequent words are the first clusters. Each next word is added as
+another cluster, and then the two clusters are merged that lose the least average mutual information.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def tree_of_split(
 ) -> Tree:
     """Build the tree of a split: its `max_words` most frequent words are clustered, the others in a Huffman tree.
 
-    counts: int64 `[W]`. max_tokens: of the split to learn from. None for all.
+    counts: int64 `[W]`. max_tokens: maximum number of tokens of the split to learn from. None stands for all words or
+    tokens.
     """
     tokens = min(max_tokens or split.tokens, split.tokens)
     ids, offsets = split.ids[:tokens], np.append(split.offsets[split.offsets < tokens], tokens)
@@ -67,8 +68,8 @@ def _tree(pairs: Bigrams, counts: IntArray, clusters: int) -> Tree:
     cluster_of, merges, _ = clustered(pairs, counts, clusters)
     names, group_of = np.unique(cluster_of, return_inverse=True)  # [G], [W]
     members = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
-    weight = dict(enumerate(np.bincount(group_of, weights=counts).tolist()))  # of nodes: leaves, then mergings
-    node_of = {int(name): group for group, name in enumerate(names)}  # by the name of the cluster
+    weight = dict(enumerate(np.bincount(group_of, weights=counts).tolist()))  # weights of nodes: leaves, then mergings
+    node_of = {int(name): group for group, name in enumerate(names)}  # node by the name of the cluster
     groups = len(names)
     children = []
     for node, (name, merged) in enumerate(merges[len(merges) - (groups - 1) :].tolist(), start=groups):
@@ -106,7 +107,7 @@ def neighbors(of: IntArray, other: IntArray, counts: IntArray, words: int) -> tu
 
 
 def clustered(pairs: Bigrams, counts: IntArray, clusters: int) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
-    """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]`, as merge_words does.
+    """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]` (see merge_words).
 
     Words are added most frequent first; a cluster's name is the id of one of its words.
     """

@@ -25,7 +25,7 @@ def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
         below = children[levels[-1]]
         levels.append(below[below >= 0])
     nodes, leaves = np.concatenate(levels), np.argsort(leaf_words, kind="stable")  # breadth first; by their words
-    place = np.empty(len(nodes) + len(leaves), dtype=np.int32)  # of each node and, counted from the end, of each leaf
+    place = np.empty(len(nodes) + len(leaves), dtype=np.int32)  # of each node and, from the end, each leaf
     place[nodes], place[-1 - leaves] = np.arange(len(nodes)), -1 - np.arange(len(leaves))
     return Tree(place[children[nodes]], leaf_words[leaves].astype(np.int32))
 
@@ -33,7 +33,7 @@ def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     """Replace each leaf g of `top`, a group, by the root of parts[g].
 
-    top: over G groups, one code each. words: the ids of each part's words in the whole tree.
+    top: a tree over G groups with one code each. words: the ids of each part's words in the whole tree.
     """
     nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
     leaves_at = np.cumsum([0, *(part.leaves for part in parts)])
@@ -47,7 +47,7 @@ def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
 
 
 def union(trees: list[Tree]) -> Tree:
-    """Join trees, all over the same words, as the leaves of a balanced tree."""
+    """Join trees over the same words as the leaves of a balanced tree."""
     every = np.arange(trees[0].words)
     return graft(balanced_tree(np.arange(len(trees))), trees, [every] * len(trees))
 
@@ -142,7 +142,7 @@ def _join(weights: Any, sums: Any, children: Any) -> None:
     for node in range(len(sums)):
         total = 0
         for side in range(1, -1, -1):  # the heavier of the two is child 0
-            # On a tie the leaf goes first: of all shortest codes those whose longest is shortest.
+            # On a tie, take the leaf: among the shortest codes, this minimizes the longest.
             if leaf < len(weights) and (inner >= node or weights[leaf] <= sums[inner]):
                 children[node, side] = -1 - leaf
                 total += weights[leaf]
@@ -155,7 +155,7 @@ def _join(weights: Any, sums: Any, children: Any) -> None:
 
 
 def huffman_tree(counts: IntArray) -> Tree:
-    """Build the tree over words whose sum of count times depth no prefix code undercuts (Huffman 1952).
+    """Build the tree over words that minimizes the sum of count times depth over all prefix codes (Huffman 1952).
 
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. Of words with equal counts the one with the
     higher id is joined first. The heavier child is child 0. Takes O(W log W) time. Raises ValueError if `counts` are
@@ -167,7 +167,7 @@ def huffman_tree(counts: IntArray) -> Tree:
     """
     counts = word_counts("huffman_tree: counts", counts)
     words = len(counts)
-    # Most frequent first and of equals the lower id first, then backward.
+    # Most frequent first, among equals the lower id first, then reversed.
     order = np.argsort(-counts, kind="stable")[::-1]
     children = np.empty((words - 1, 2), dtype=np.int32)
     _join(counts[order], np.empty(words - 1, dtype=np.int64), children)

@@ -1,7 +1,7 @@
 """Trees that keep words with similar vectors together: a set of words is repeatedly divided in two by their vectors.
 
 The halves are a mixture of two Gaussians or the clusters of 2-means. A tree has W - 1 mostly small mixtures: in numpy,
-the overhead of calls would dominate, so the division is compiled. No piece is copied except its word ids.
+the overhead of calls would dominate, so the division is compiled. Of a piece, only the word ids are copied.
 tests/trees/test_two_means.py compares a division with EM in numpy. Legend: W words, D dimensions, M words of the piece
 that is divided.
 """
@@ -24,9 +24,9 @@ from lmtool.trees.tree import Tree
 
 compiled = numba.njit(cache=True, nogil=True)
 
-MAX_CODES = 8  # per word
-ROUNDS = 10  # of EM or 2-means
-MIN_OVERLAPPING = 4  # words of a piece that may have a word in both halves
+MAX_CODES = 8  # maximum number of codes per word
+ROUNDS = 10  # maximum rounds of EM or 2-means
+MIN_OVERLAPPING = 4  # minimum words of a piece whose halves may overlap
 
 
 def clusters_tree(
@@ -34,15 +34,18 @@ def clusters_tree(
 ) -> Tree:
     """Build the tree over words `[W]` by their vectors, float `[W, D]` (Mnih & Hinton 2009).
 
-    counts: int64 `[W]`; the half with more of them is child 0. method: "kmeans", 2-means, or "gaussians", a mixture of
-    two Gaussians (one variance for both and all dimensions) fitted by EM. split: "balanced" sorts the words by their
-    log odds and cuts in the middle; "adaptive" puts each word into the likelier component. epsilon: with adaptive
-    Gaussians, a word whose responsibilities are within epsilon of 0.5 goes to both halves and gets several codes; 0 for
-    one code per word. seed: chooses the words at which the two means start.
+    counts: int64 `[W]`; the half with the larger sum of counts is child 0.
+    method: "kmeans", 2-means, or "gaussians", a mixture of two Gaussians (one variance for both and all dimensions)
+    fitted by EM.
+    split: "balanced" sorts the words by their log odds and cuts in the middle; "adaptive" puts each word into the
+    likelier component.
+    epsilon: with adaptive Gaussians, a word whose responsibilities are within epsilon of 0.5 goes to both halves and
+    gets several codes; 0 for one code per word.
+    seed: chooses the words at which the two means start.
 
-    The paper's rule would let sets grow forever; therefore no word gets more than 8 codes, and neither sets of 3 words
-    or fewer overlap, nor a set of which one half would be as large as the whole. From depth 3 log2 W on all cuts are
-    balanced, which bounds the codes of outliers that are split off one at a time. Equal vectors are halved.
+    With the paper's rule, sets could grow forever. Therefore no word gets more than 8 codes, and the halves do not
+    overlap in sets of 3 words or fewer or if one half would be as large as the whole set. From depth 3 log2 W on all
+    cuts are balanced, which bounds the codes of outliers that are split off one at a time. Equal vectors are halved.
 
     Raises UserError for an unknown split or method, an epsilon below 0, of 0.5 or more, or without adaptive Gaussians,
     a seed below 0, and vectors that are not finite; ValueError if `counts` are not counts, or vectors have another type
@@ -67,7 +70,7 @@ def clusters_tree(
         centered = np.ascontiguousarray(vectors - mean, dtype=np.float32)
     if not np.isfinite(centered).all():
         raise UserError("the word vectors are not finite: their model diverged; train it with a lower optim.lr")
-    margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
+    margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # as log odds
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
     children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, seed)
@@ -185,7 +188,7 @@ def _separate(piece: Any, odds: Any, margin: float, codes: Any, max_codes: int, 
     for i in range(m):
         if abs(odds[i]) >= margin or codes[piece[i]] >= max_codes:
             only[int(odds[i] > 0)] += 1
-    both_allowed = m >= MIN_OVERLAPPING and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
+    both_allowed = m >= MIN_OVERLAPPING and min(only[0], only[1]) > 0  # else a half could be as large as the whole
     sizes[:] = 0
     for i in range(m):
         word = piece[i]
@@ -212,7 +215,7 @@ def divide(
     words = len(vectors)
     capacity = words * max_codes if margin > 0 else words
     children, leaf_words = np.empty((capacity, 2), dtype=np.int32), np.empty(capacity, dtype=np.int64)
-    pieces = np.empty(capacity, dtype=np.int64)  # not divided yet, one after the other: the last is next
+    pieces = np.empty(capacity, dtype=np.int64)  # pieces still to divide, concatenated; the last is next
     pieces[:words] = np.arange(words)
     # Start, end, parent, side and depth of each of these pieces: one per level, and balanced cuts add at most 64.
     waiting = np.zeros((max_depth + 66, 5), dtype=np.int64)

@@ -51,7 +51,7 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
     for word, code in codes:
         if set(code) - {"0", "1"} or (not code and len(codes) > 1):
             raise UserError(f"the code {code!r} of {name(word)} must be made of 0 and 1, one or more")
-    # In the order of strings a code is followed at once by one that it begins, or by its equal, if there is one.
+    # In string order, a code is immediately followed by a code that it is a prefix of, or by its equal, if any.
     for (code, word), (following, other) in itertools.pairwise(sorted((code, word) for word, code in codes)):
         if code == following:
             raise UserError(f"{name(word)} and {name(other)} have the same code {code}: not a prefix code")
@@ -73,12 +73,12 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
 
 
 def _escaped(word: str) -> str:
-    """Return a word as the file holds it: white space (a word in text of characters) becomes \\x20 and the like."""
+    """Return a word as written to the file: white space (a word in text of characters) becomes \\x20 and the like."""
     return re.sub(r"[ \t\n\r\v\f]", lambda match: f"\\x{ord(match[0]):02x}", word)
 
 
 def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> None:
-    """Write a line for each leaf, in the order of the words `[W]`; whole or not at all.
+    """Write a line for each leaf, in the order of the words `[W]`, completely or not at all.
 
     read_tree reads the file. Raises UserError if the disk is full or the folder cannot be written to, and ValueError if
     `tree` is not a Tree or has more words than `words`.
@@ -116,10 +116,10 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     codes: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
-        fields = [field.decode("utf-8") for field in line.split()]  # of bytes: a word may hold other white space
+        fields = [field.decode("utf-8") for field in line.split()]  # as bytes: a word may contain other white space
         if not fields:
             continue
-        if len(words) == 1 and len(fields) == 1:  # its code is empty
+        if len(words) == 1 and len(fields) == 1:  # the word's code is empty
             fields.append("")
         if len(fields) != 2:
             raise UserError(f"{where}: {len(fields)} fields; write a word, a tab, and its code of 0 and 1")

@@ -30,8 +30,8 @@ MIN_GAIN = 1e-6  # nats: minimum gain to move a word, so that rounding errors ca
 
 
 class Exchanged(NamedTuple):
-    """Outcome. class_of: `[W]`. information: average mutual information of the classes of neighbors, in nats per
-    bigram. passes: over the words.
+    """The result of an exchange. class_of: the class of each word, `[W]`. information: average mutual information of
+    the classes of neighbors, in nats per bigram. passes: number of passes over the words.
     """
 
     class_of: IntArray
@@ -44,8 +44,9 @@ def exchange(
 ) -> Exchanged:
     """Improve the classes class_of `[W]` of the words of some bigrams.
 
-    classes: C. movable: the words that may move, in the order in which they are tried; closed: bool `[C]`, the classes
-    that no word may join or leave. passes: maximum number of passes. The last word of a class stays in it.
+    classes: number of classes, C. movable: the words that may move, in the order in which they are tried. closed: bool
+    `[C]`, the classes that no word may join or leave. passes: maximum number of passes. The last word of a class stays
+    in it.
     """
     words = len(class_of)
     total = int(bigrams.counts.sum())
@@ -72,15 +73,15 @@ def _exchange(
 ) -> int:
     """Move words, in class_of `[W]`, until a pass moves none; return the number of passes.
 
-    after: the other words that follow each word, as of `neighbors`. before: likewise the words before it. twice: how
-    often a word follows itself, `[W]`.
+    after: the other words that follow each word, in the form that `neighbors` returns. before: likewise the words
+    before it. twice: number of times that a word follows itself, `[W]`.
     """
     classes = len(closed)
     size = np.zeros(classes, np.int64)
     for c in class_of:
         size[c] += 1
-    count = np.zeros((2, classes), np.int64)  # of the classes after the word, and before it
-    near = np.empty((2, classes), np.int64)  # those with a count, `used` of each side
+    count = np.zeros((2, classes), np.int64)  # counts of the classes after and before the word
+    near = np.empty((2, classes), np.int64)  # classes with a count, `used` on each side
     used = np.zeros(2, np.int64)
     total = np.zeros(2, np.int64)
     gain = np.empty(classes)

@@ -16,7 +16,7 @@ from lmtool.trees.division import Division, Method, require_division
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
 
-MAX_UNION = 16  # trees of tree=union
+MAX_UNION = 16  # maximum number of trees of tree=union
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class HuffmanTree(TreeConfig):
 
 @dataclass(slots=True)
 class ClassesTree(TreeConfig):
-    r"""Two levels: classes of words by frequency, then the words of each.
+    r"""Two levels: classes of words by frequency, then the words of each class.
 
     .. math::
 
@@ -136,9 +136,9 @@ class BrownTree(TreeConfig):
         I = \sum_{c, c'} p(c, c') \log \frac{p(c, c')}{p(c)\,p(c')}
 
     I is the average mutual information of the clusters of neighboring words. The C most frequent words are clusters;
-    each next word is added as one more, and the two clusters merge whose merging loses the least of I. At the end the C
-    clusters merge until one is left: that is the upper tree. The words of each cluster have a Huffman tree. The
-    function `brown_tree` builds it from any text.
+    each next word is added as another cluster, and the two clusters are merged that lose the least of I. At the end the
+    C clusters are merged until one is left, which gives the upper tree. The words of each cluster have a Huffman tree.
+    The function `brown_tree` builds it from any text.
 
     Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
         Computational Linguistics 18, the algorithm for large vocabularies.
@@ -208,7 +208,7 @@ class ClustersTree(TreeConfig):
 
     def build(self, words: TreeWords) -> Tree:
         if self.run is None:
-            from lmtool.trees._neighbor_vectors import neighbor_vectors  # with torch, which other trees do without
+            from lmtool.trees._neighbor_vectors import neighbor_vectors  # imports torch, which other trees do not need
 
             vectors = neighbor_vectors(words.train().ids[: self.max_tokens], words.counts, self.dimensions)
         else:

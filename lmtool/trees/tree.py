@@ -150,10 +150,10 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class TreeWords:
-    """The O words that can be predicted, and what is known of them.
+    """The O words that can be predicted, with the data from which trees are built.
 
-    words: by id, without `<s>`. counts: int64 `[O]`, in train. train: reads the train split. run_vectors: the vectors
-    `[O, D]` of the words in the run folder of a neural model, given its path and whether a word's vector is to be the
+    words: by id, without `<s>`. counts: int64 `[O]`, in train. train: reads the train split. run_vectors: returns the
+    vectors `[O, D]` of the words in the run folder of a neural model, given its path and whether a word's vector is the
     mean prediction in its contexts in train (True) or its embedding (False).
     """
 

@@ -63,7 +63,7 @@ def _reader(folder: Path) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="lmtool-wordnet-") as temporary, ExitStack() as opened:
 
         class Reader(reader.WordNetCorpusReader):  # type: ignore[misc, name-defined]
-            def open(self, file: str) -> Any:  # NLTK never closes some of them
+            def open(self, file: str) -> Any:  # NLTK never closes some files
                 return opened.enter_context(super().open(file))
 
         copied = Path(temporary) / "corpora" / "wordnet"
@@ -105,7 +105,7 @@ def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], IntAr
     Groups are the synsets of the words and those above them, each below its first hypernym (for a name, the synset that
     it is an instance of). Words that WordNet does not know as noun or verb are in group OTHERS.
     """
-    parents = [-1, -1, -1]  # of others, nouns and verbs
+    parents = [-1, -1, -1]  # parents of the groups of others, nouns and verbs
     group_of = np.full(len(words), OTHERS, dtype=np.int64)
     numbers: dict[str, int] = {}
     with _reader(folder) as reader:
@@ -121,7 +121,7 @@ def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], IntAr
                     parents[lower] = number
                 if known:
                     break
-                # At the top until its hypernym is found; verbs that are their own hypernyms, in circles, stay there.
+                # At the top until its hypernym is found; verbs in cycles of hypernyms stay there.
                 parents.append(VERBS if synset.pos() == "v" else NOUNS)
                 lower = number
                 above = synset.hypernyms() or synset.instance_hypernyms()
@@ -179,9 +179,9 @@ def wordnet_tree(words: Sequence[str], counts: IntArray, folder: Path | None) ->
     """Build the tree over words `[W]`, with counts int64 `[W]`, that follows WordNet's nouns and verbs.
 
     A word is placed at its first, most frequent sense, looked up in lower case and by its base form. Other words
-    (function words, names, numbers, `<unk>`) have a separate Huffman tree beside nouns and verbs. folder: of WordNet's
-    files; None for the usual places. Raises UserError if WordNet or NLTK is missing, and ValueError for counts of
-    another number of words.
+    (function words, names, numbers, `<unk>`) have a separate Huffman tree beside nouns and verbs. folder: the folder of
+    WordNet's files; None for the usual places. Raises UserError if WordNet or NLTK is missing, and ValueError for
+    counts of another number of words.
 
     >>> from lmtool.trees import wordnet_tree
     >>> wordnet_tree(["dog", "cat", "run"], [3, 2, 1], None).depths.tolist()  # doctest: +SKIP

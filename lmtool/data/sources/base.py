@@ -79,15 +79,20 @@ class Source:
     """The text of a data set, not read yet.
 
     splits: for each, a function that starts reading its blocks: UTF-8, whole lines; an empty test split is left out.
-    stamp: plain values, cheap to find, that differ whenever the text may have changed. identity: computes plain values
-    that differ only where it has changed. parts: if train is to be cut by tokens, the sizes of train and valid, as in
-    cut_points; a sentence at a cut stays whole in the earlier split. sources: if train is the concatenation of several
-    sources, the blocks of each by its name. word_list: the path of a list of the vocabulary's words, or the words
-    themselves; None if train decides. cloze: the paths of a split's questions and, if there are any, of their answers.
-    drawn: ids of words instead of splits. counted: counts train where it is stored, which is not in splits then. uncut:
-    starts reading the text that splits were cut from by lines, in blocks that know their file. label: distinguishes
-    the store's name from that of the whole text. cut: whether splits are parts of one text. notes: what the user should
-    know. faults: those of the records that are left out of splits, once they are read.
+    stamp: plain values, cheap to find, that differ whenever the text may have changed.
+    identity: computes plain values that differ only where it has changed.
+    parts: if train is to be cut by tokens, the sizes of train and valid, as in cut_points; a sentence at a cut stays
+    whole in the earlier split.
+    sources: if train is the concatenation of several sources, the blocks of each by its name.
+    word_list: the path of a list of the vocabulary's words, or the words themselves; None if train decides.
+    cloze: the paths of a split's questions and, if there are any, of their answers.
+    drawn: ids of words instead of splits.
+    counted: counts train where it is stored, which is not in splits then.
+    uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
+    label: distinguishes the store's name from that of the whole text.
+    cut: whether splits are parts of one text.
+    notes: what the user should know.
+    faults: those of the records that are left out of splits, once they are read.
     """
 
     splits: Mapping[str, Callable[[], Blocks]]

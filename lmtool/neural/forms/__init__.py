@@ -35,10 +35,12 @@ class Form:
     """A fast form of one method of a class of layers.
 
     serves: given the layer and the method's first argument, returns whether this form computes the same, and faster.
-    run: given the layer and all arguments. calls: other methods of the layer that the plain one calls, which a subclass
-    must not override either. measured: the speed relative to the plain method, or the memory saved, with machine and
-    date. tolerance: maximum difference from the plain method's loss and gradients in float32, relative to the largest
-    number of each. bf16: whether some of its products are in bfloat16.
+    run: given the layer and all arguments.
+    calls: other methods of the layer that the plain one calls, which a subclass must not override either.
+    measured: the speed relative to the plain method, or the memory saved, with machine and date.
+    tolerance: maximum difference from the plain method's loss and gradients in float32, relative to the largest number
+    of each.
+    bf16: whether some of its products are in bfloat16.
     """
 
     name: str

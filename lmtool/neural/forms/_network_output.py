@@ -41,7 +41,12 @@ class FactoredGradients:
     """
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory for B O scores."""
+        """output: U `[O, D]`.
+        bias: b `[O]`.
+        h: `[B, D]`.
+        targets: `[B]`, int64.
+        scores: memory for B O scores.
+        """
         self._h = h
         self._delta = torch.mm(output, h.T, out=scores.view(len(output), len(h)))
         words, delta = targets.numpy(), self._delta.numpy()

@@ -47,10 +47,12 @@ MAX_SCORES = 1 << 20  # of a batch: with more, the time of building a graph does
 class NetworkStep:
     """Steps of one network, and the memory that they need.
 
-    weights: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`. direct: whether there are direct
-    connections. bf16: whether the products with U are in bfloat16 (forms.softmax_bf16); all weights are float32 then.
-    layer: the hierarchical softmax or NCE that has U, of its nodes or words, and b; None for the full softmax. decay:
-    of the weights. max_norm: of the gradients; None for no limit.
+    weights: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
+    direct: whether there are direct connections.
+    bf16: whether the products with U are in bfloat16 (forms.softmax_bf16); all weights are float32 then.
+    layer: the hierarchical softmax or NCE that has U, of its nodes or words, and b; None for the full softmax.
+    decay: of the weights.
+    max_norm: of the gradients; None for no limit.
     """
 
     name = "network_step"

@@ -122,7 +122,12 @@ class Bf16Softmax:
         self._h[:] = 1  # its last column remains, for the gradient of b
 
     def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
-        """Compute the loss and grad_h. weight: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. All float32. y: targets, `[B]`.
+        """Compute the loss and grad_h.
+
+        weight: U `[O, D]`.
+        bias: b `[O]`.
+        h: `[B, D]`. All float32.
+        y: targets, `[B]`.
         batch: its size.
         """
         h_, weight_, bias_, words = as_arrays(h, weight, bias, y)

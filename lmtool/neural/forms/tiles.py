@@ -216,9 +216,13 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
     """Compute 2^(s + bias - reference) of a block of scores `[32 words, 32 examples]`, in bfloat16, and sums over
     words.
 
-    All arguments are addresses. scores: float32. bias: `[32]`, of the words. reference: `[32]`, of the examples. total:
-    `[32]`, the sums are added to it. rows: the block as two tiles of a left matrix, `[32 words, 32 examples]`. pairs:
-    the same as two tiles of a right one, `[2, 16 pairs of words, 16 examples, 2]`.
+    All arguments are addresses.
+    scores: float32.
+    bias: `[32]`, of the words.
+    reference: `[32]`, of the examples.
+    total: `[32]`, the sums are added to it.
+    rows: the block as two tiles of a left matrix, `[32 words, 32 examples]`.
+    pairs: the same as two tiles of a right one, `[2, 16 pairs of words, 16 examples, 2]`.
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -265,9 +269,12 @@ def add_dots(
     """Add the product of 8 rows of the left matrix and 32 columns of the right one to sums in float32, by dot products
     of pairs, of which AVX-512 adds 16 to 16 sums in one instruction.
 
-    All arguments are int64. sums, left, right: addresses. sums_row, left_row: bytes from one row to the next.
-    left_pair, left_tile: bytes to the next pair of terms and to the next 16 pairs. right: two tiles side by side for
-    each 16 pairs. pairs: number of pairs of terms.
+    All arguments are int64.
+    sums, left, right: addresses.
+    sums_row, left_row: bytes from one row to the next.
+    left_pair, left_tile: bytes to the next pair of terms and to the next 16 pairs.
+    right: two tiles side by side for each 16 pairs.
+    pairs: number of pairs of terms.
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

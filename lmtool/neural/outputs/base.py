@@ -85,13 +85,16 @@ class OutputLayer(Formed, ABC):
     are called by forward, log_dist, log_prob, top and sample, which check the arguments first. Log-probabilities are
     natural, in float64 and without gradients. Hidden states may also be sequences `[B, T, D]`, with words `[B, T]`.
 
-    tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
-    reaches every parameter with a dense gradient. self_normalized: whether training brings the sum of exp(score) over
-    all words near 1, so that the layer has unnormalized_log_prob and log_partition. precision: of the large products of
-    a training step, for layers that have some; evaluation is in the precision of the weights. autocasts: whether the
-    training loss follows torch.autocast in bfloat16. loss_is_log_prob: whether `loss` is the mean of -log p, so that
-    it serves in eval mode too; if not, forward computes exact_loss there. input_dim: D, and word_count: O, which the
-    constructor sets; None disables their check.
+    tree: the tree that the layer is built over, None for a layer without one.
+    uses_all_parameters: whether each batch reaches every parameter with a dense gradient.
+    self_normalized: whether training brings the sum of exp(score) over all words near 1, so that the layer has
+    unnormalized_log_prob and log_partition.
+    precision: of the large products of a training step, for layers that have some; evaluation is in the precision of
+    the weights.
+    autocasts: whether the training loss follows torch.autocast in bfloat16.
+    loss_is_log_prob: whether `loss` is the mean of -log p, so that it serves in eval mode too; if not, forward computes
+    exact_loss there.
+    input_dim: D, and word_count: O, which the constructor sets; None disables their check.
 
     Raises ValueError, with the method, its argument, what it must be and what it is, for hidden states that are not a
     floating-point tensor `[B, D]`, and for words that are not integers `[B]` on the same device, on a CPU also for

@@ -144,10 +144,12 @@ class NCELoss(DrawnWords):
     ) -> None:
         """dim: D. counts: `[O]` of the words in train, for b and q.
 
-        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. noise: k.
-        shared: whether the whole batch shares its noise words, instead of k for each example. power: of the unigram
-        distribution that noise is drawn from. sparse: whether the gradients of u and b are sparse. Raises ValueError
-        for k below 1 or above O, and for counts and vectors that do not fit.
+        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself.
+        noise: k.
+        shared: whether the whole batch shares its noise words, instead of k for each example.
+        power: of the unigram distribution that noise is drawn from.
+        sparse: whether the gradients of u and b are sparse.
+        Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
         """
         super().__init__(dim, counts, vectors, name="noise", number=noise, power=power, sparse=sparse)
         self.noise, self.shared = noise, shared

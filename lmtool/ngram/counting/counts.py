@@ -76,11 +76,13 @@ class SourceCounts:
 class Counts:
     """The n-grams of orders 1 to n of a text.
 
-    suffix: for each order k from 2 on, the last k-1 words of each n-gram, as a node within order k-1. count: for each
-    order, how often each n-gram occurs: 0 for words that are not in the text, once per sentence for `<s>`. bos, unk:
-    the ids of `<s>` and `<unk>`. newest: the words `[at most n - 1]` of the n-gram that KenLM sorts last (see
-    newest_ngram), which it counts differently (see formulas.fit_order). sources: the counts of each source of the
-    text if they are needed, else None.
+    suffix: for each order k from 2 on, the last k-1 words of each n-gram, as a node within order k-1.
+    count: for each order, how often each n-gram occurs: 0 for words that are not in the text, once per sentence for
+    `<s>`.
+    bos, unk: the ids of `<s>` and `<unk>`.
+    newest: the words `[at most n - 1]` of the n-gram that KenLM sorts last (see newest_ngram), which it counts
+    differently (see formulas.fit_order).
+    sources: the counts of each source of the text if they are needed, else None.
     """
 
     trie: Trie

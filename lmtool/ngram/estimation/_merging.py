@@ -41,10 +41,11 @@ NO_CONTRIBUTOR = np.iinfo(np.int64).max
 class OrderMasses(NamedTuple):
     """The masses of one order.
 
-    mass, off: float64 `[M]`. top: float64 `[M, NUM_TOP]`, the largest contributions, or 0 if there are fewer.
-    contributor: int64 `[M, NUM_TOP]`, their source or longer n-gram, or NO_CONTRIBUTOR. begins: int64 `[C + 1]`, where
-    the n-grams of each context begin. total, left: float64 `[C]`, the sums of mass and off over the words after each
-    context.
+    mass, off: float64 `[M]`.
+    top: float64 `[M, NUM_TOP]`, the largest contributions, or 0 if there are fewer.
+    contributor: int64 `[M, NUM_TOP]`, their source or longer n-gram, or NO_CONTRIBUTOR.
+    begins: int64 `[C + 1]`, where the n-grams of each context begin.
+    total, left: float64 `[C]`, the sums of mass and off over the words after each context.
     """
 
     mass: FloatArray

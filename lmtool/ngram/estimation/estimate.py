@@ -76,9 +76,11 @@ def estimate(
     """Estimate the model of all orders.
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
-    the shorter context. listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's
-    --limit_vocab_file. selection: the n-grams that stay, instead of both; words that are not listed have probability 0.
-    fit: whether to estimate the smoother's parameters first. storage: memory to use, unlimited if None.
+    the shorter context.
+    listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's --limit_vocab_file.
+    selection: the n-grams that stay, instead of both; words that are not listed have probability 0.
+    fit: whether to estimate the smoother's parameters first.
+    storage: memory to use, unlimited if None.
     """
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)

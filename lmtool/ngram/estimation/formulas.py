@@ -116,9 +116,11 @@ def estimate_contexts(
 ) -> tuple[FloatArray, FloatArray]:
     """Return p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
 
-    a: adjusted counts `[N]`, those of a context from begins[c] to before begins[c + 1], by ascending words; begins:
-    `[C + 1]`. lower: p(w|h') `[N]`. kept: bool `[N]`, False for n-grams that are left out, whose mass goes to the
-    shorter context; None keeps all. predicted: the number of words that can be predicted.
+    a: adjusted counts `[N]`, those of a context from begins[c] to before begins[c + 1], by ascending words;
+    begins: `[C + 1]`.
+    lower: p(w|h') `[N]`.
+    kept: bool `[N]`, False for n-grams that are left out, whose mass goes to the shorter context; None keeps all.
+    predicted: the number of words that can be predicted.
     """
     context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # of each n-gram
     h = contexts_of(a, begins)

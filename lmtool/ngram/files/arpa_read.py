@@ -49,9 +49,12 @@ DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 class Arpa:
     """The content of an ARPA file, with words numbered in the order of the 1-grams.
 
-    words: of the 1-grams. grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities
-    float32 `[M]` and log back-off weights float32 `[M]` in nats. begins: the line after each order's title. blank: the
-    blank lines, ascending. unseen, missing: as in BackoffTable.
+    words: of the 1-grams.
+    grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities float32 `[M]` and log
+    back-off weights float32 `[M]` in nats.
+    begins: the line after each order's title.
+    blank: the blank lines, ascending.
+    unseen, missing: as in BackoffTable.
     """
 
     path: str
