@@ -187,16 +187,18 @@ def _estimate(
 def _tune(
     counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; return the weights of sources and discounts of a TrainedRun, if any."""
+    """Tune the smoother on a split; return the entries of a TrainedRun on the parameters that were found."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)
     session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
-    for k, row in enumerate(smoother.values.tolist(), start=1):
-        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    found = smoother.values_by_name()
+    for row in found:
+        values = ", ".join(f"{key} = {value:.6g}" for key, value in row.items() if key != "order")
+        session.say(f"  order {row['order']}: {values}")
     if smoother.weights is None:
-        return {}
+        return {"tuned_parameters": found}
     weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
-    return {"source_weights": weights, "discounts": smoother.values.tolist()}
+    return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}

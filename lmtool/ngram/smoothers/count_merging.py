@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
@@ -65,7 +66,8 @@ class MergingSmoother(Smoother):
     counting = Counting.tables
     unknown = True
     by_source = True
-    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # D1 always leaves something to unseen words
+    # D1 always leaves something to unseen words.
+    bounds = MappingProxyType({"D1": (0.01, 1.0), "D2": (0.0, 1.0), "D3": (0.0, 1.0), "D4": (0.0, 1.0)})
 
     def __init__(self, order: int, fixed_weights: dict[str, float] | None = None) -> None:
         """order: n. fixed_weights: of the sources by name, scaled to sum 1; None to tune them.

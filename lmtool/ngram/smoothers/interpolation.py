@@ -54,7 +54,9 @@ class JelinekMercer(Smoother):
 
     def __init__(self, order: int, *, classes: int, lambdas: Any = TUNED) -> None:
         """lambdas: of orders 1 to n, the same for all buckets; TUNED for 1/2, where tuning starts."""
-        self.low, self.high = (0.0,) * classes, (1.0,) * classes
+        least = [2**b for b in range(classes)]  # how often the contexts of each bucket were seen
+        seen = ["1" if c == 1 else f"{c}-{2 * c - 1}" for c in least[:-1]] + [f"{least[-1]}+"]
+        self.bounds = {f"lambda[{times}]": (0.0, 1.0) for times in seen}
         Smoother.__init__(self, order)
         for k, weight in enumerate(of_each_order("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
             self.values[k] = weight
@@ -72,7 +74,7 @@ class JelinekMercer(Smoother):
 
         # The exponent of a float64 is the power of two exactly; a logarithm would be rounded.
         bucket = np.frexp(np.asarray(h.total))[1].astype(np.int64) - 1  # floor(log2 c(h.))
-        return self.values[k - 1][np.clip(bucket, 0, len(self.low) - 1)]
+        return self.values[k - 1][np.clip(bucket, 0, len(self.bounds) - 1)]
 
 
 @dataclass(slots=True)
