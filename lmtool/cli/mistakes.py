@@ -78,8 +78,8 @@ def explain_sweep_error(error: Exception, request: Request) -> UserError | None:
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             return explain_folder_error(cause)
-    is_hydras_own = isinstance(error, UserError | HydraException | OmegaConfBaseException)
-    return explain_compose_error(error, request) if is_hydras_own else None
+    is_hydra_error = isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    return explain_compose_error(error, request) if is_hydra_error else None
 
 
 def explain_values_error(error: Exception, composition: Composition) -> UserError | None:
