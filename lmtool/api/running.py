@@ -31,15 +31,8 @@ from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
-MODEL_SETTINGS = {
-    "run",
-    "runs",
-    "run_out",
-    "arpa",
-    "ngrams_from",
-    "paths",
-    "resume",
-}  # settings that name runs and models
+# Settings that name runs and models.
+MODEL_SETTINGS = {"run", "runs", "run_out", "arpa", "ngrams_from", "paths", "resume"}
 Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
@@ -76,9 +69,8 @@ def run_verb(
     with restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         request = Request.from_arguments(verb, normalize_arguments(verb, settings))
-        if if_run_exists != "resume" and (
-            resumed := request.values.get(RESUME)
-        ):  # else a cell that is run again names all
+        resumed = request.values.get(RESUME)
+        if resumed and if_run_exists != "resume":  # else a cell that is run again names all
             request = resume_training_request(Path(resumed), request).updated(request)
         composition, composed_settings = compose_request(request)
         named_folder = out if out is not None else request.values.get(OUT)
@@ -91,13 +83,18 @@ def run_verb(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lmtool-")))
         make_folder(folder)
         warning_texts: list[str] = []
-        session_arguments: dict[str, Any] = {
-            "progress": shows_progress(progress),
-            "on_evaluation": callback,
-            "if_run_exists": if_run_exists,
-        }
-        session_arguments |= {"quiet": True, "keeps_output": is_kept, "warnings": warning_texts}
-        result = run_composed_command(composition, composed_settings, folder, command=command, **session_arguments)
+        result = run_composed_command(
+            composition,
+            composed_settings,
+            folder,
+            command=command,
+            progress=shows_progress(progress),
+            on_evaluation=callback,
+            if_run_exists=if_run_exists,
+            quiet=True,
+            keeps_output=is_kept,
+            warnings=warning_texts,
+        )
         warn_once(warning_texts, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
 

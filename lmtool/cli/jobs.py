@@ -32,19 +32,19 @@ def compose_options(request: Request) -> Composition:
         raise user_error from error
 
 
-def compose_jobs(request: Request, optional: Collection[str] = ()) -> list[Composition]:
+def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[Composition]:
     """Compose as many of a sweep's jobs as it takes to have each option that any of its jobs uses; the first job first.
 
-    A choice of a group that a job does not use is left out of it. optional: groups that no job needs to have. Raises
-    UserError for options that do not go together, and for a group that no job uses.
+    A choice of a group that a job does not use is left out of it. optional_keys: groups that no job needs to have.
+    Raises UserError for options that do not go together, and for a group that no job uses.
     """
     experiment = f"+{EXPERIMENT}"
     names = sweep_values(EXPERIMENT, request.choices.get(experiment, ""), request.folders) or []
     requests = [replace(request, choices=request.choices | {experiment: name}) for name in names] or [request]
-    may_leave_out = bool(names or optional)
+    may_leave_out = bool(names or optional_keys)
     jobs = [job for each in requests for job in _compose_job_of_each_option(each, may_leave_out)]
     for group in request.choices:
-        if not (re.search(r"[/@+]", group) or group in optional or any(group in job.groups for job in jobs)):
+        if not (re.search(r"[/@+]", group) or group in optional_keys or any(group in job.groups for job in jobs)):
             raise UserError(describe_unused_group(group, request.choices[group], jobs[0]))
     return jobs
 

@@ -90,13 +90,11 @@ def describe_unknown_key(key: str, value: str, jobs: Sequence[Composition], *, p
     known = [*job.keys(), *job.groups]
     other = _intended_key(key, known)
     if close := [other] if other in known else _keys_of_same_name(key, known):
-        chosen = job.request.choices
-        suggestions = [
-            _format_argument(name, value, chosen.get(name.partition(".")[0]))
-            if python
-            else _add_value(name, value, job)
-            for name in close
-        ]
+        if python:
+            choices = job.request.choices
+            suggestions = [_format_argument(name, value, choices.get(name.partition(".")[0])) for name in close]
+        else:
+            suggestions = [_add_value(name, value, job) for name in close]
         return f"no key {key!r}; did you mean {' or '.join(suggestions)}?"
     elsewhere = _suggest_other_option(other, value, job, python=python) or _suggest_other_verb(key)
     return f"no key {key!r}; {elsewhere}" if elsewhere else f"no key {key!r}{_suggest_spelling(key, job)}"

@@ -170,14 +170,14 @@ def _restrict_saved_request(earlier: Request, folder: str, given_keys: Collectio
 
 def _read_setting(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[str, Any]:
     """Return the key and the value that a word sets. Raises UserError for an unknown key or a wrong form."""
-    key, hydras = word.key, is_hydra_key(word.key)
+    key, is_hydra_setting = word.key, is_hydra_key(word.key)
     if any(key == f"{group}.kind" for job in jobs for group in job.groups):
         raise UserError(f"{word.written}: choose an option by {key.removesuffix('.kind')}={word.text}")
     type_ = next((job_type for job in jobs if (job_type := job.type_of(key)) is not None), None)
     if type_ is None:
         raise UserError(describe_unknown_key(key, word.text, jobs))
-    name = "+" * bool(word.mark and hydras) + key
-    return name, read_sweep(word, type_) if is_sweep and not hydras else read_value(word, type_)
+    name = "+" * bool(word.mark and is_hydra_setting) + key
+    return name, read_sweep(word, type_) if is_sweep and not is_hydra_setting else read_value(word, type_)
 
 
 def is_group(key: str, verb_types: Mapping[str, Any], folders: list[Path]) -> bool:

@@ -43,7 +43,7 @@ class Composition:
 
     def __init__(self, request: Request, verb_types: Mapping[str, SettingType]) -> None:
         self.request, self.verb_types = request, verb_types
-        self.options = _compose_options(request)
+        self.options = _compose_choices(request)
 
     @cached_property
     def groups(self) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _set_value(settings: DictConfig, key: str, value: Any) -> None:
         OmegaConf.update(settings, key, value, merge=False)
 
 
-def _compose_options(request: Request) -> DictConfig:
+def _compose_choices(request: Request) -> DictConfig:
     """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
     words = [f"{group}={option}" for group, option in request.choices.items()]
     words += [f"~{key}" for key in request.removed]
@@ -163,19 +163,19 @@ def _search_path(request: Request) -> list[str]:
     return [*(f"file://{each.absolute()}" for each in folders), *(value if isinstance(value, list) else [value])]
 
 
-def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
-    """Return a request as overrides for Hydra's own application, but the output folder of a sweep. optional: keys that
-    some jobs of a sweep lack.
+def hydra_words(request: Request, optional_keys: Collection[str] = ()) -> list[str]:
+    """Return a request as overrides for Hydra's own application, but the output folder of a sweep.
+    optional_keys: keys that some jobs of a sweep lack.
     """
     words = []
     for key, value in request.items():
         if key in request.choices:
-            options = sweep_values(key.lstrip("+"), value, request.folders) if key in optional else None
-            name = f"{OPTIONAL}{key.lstrip('+')}" if key in optional else key
+            options = sweep_values(key.lstrip("+"), value, request.folders) if key in optional_keys else None
+            name = f"{OPTIONAL}{key.lstrip('+')}" if key in optional_keys else key
             words.append(f"{name}={','.join(options or [value])}")
         elif key not in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
             text = value if request.sweep and not is_hydra_key(key) else to_hydra_text(value)
-            words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
+            words.append(f"{'++' if key in optional_keys or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
         words.append(f"hydra.run.dir={to_hydra_text(request.values[OUT])}")
     search = _search_path(request)

@@ -36,9 +36,9 @@ class Rule:
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
     outside them. needs: conditions on other settings, of which one must hold if this one is given: KEY=VALUE, or
-    KEY=<WHAT> for any value but null and false; excludes: conditions that must not hold. why: the reason of both, in the
-    message. prose: whether a text is one to read; all others are names and paths (require_text). bare: whether a word
-    of the command line without a key is its value, one of several if it is a list.
+    KEY=<WHAT> for any value but null and false; excludes: conditions that must not hold. why: the reason of both, in
+    the message. prose: whether a text is one to read; all others are names and paths (require_text). bare: whether a
+    word of the command line without a key is its value, one of several if it is a list.
     """
 
     low: float = -math.inf
