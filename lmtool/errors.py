@@ -25,7 +25,7 @@ class UserError(Exception):
     """
 
     def __str__(self) -> str:
-        message, half = printable(str(self.args[0]) if self.args else ""), MAX_MESSAGE // 2
+        message, half = escape_unprintable(str(self.args[0]) if self.args else ""), MAX_MESSAGE // 2
         return message if len(message) <= MAX_MESSAGE else f"{message[:half]} [...] {message[-half:]}"
 
 
@@ -33,7 +33,7 @@ class RecordError(UserError):
     """A fault of the data of one record, or of a file from some place on, which on_error= may pass over."""
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return a text with escapes instead of line ends, control characters and others that a terminal does not show."""
     if text.isprintable():
         return text
@@ -48,7 +48,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # wh
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def for_terminal(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return lines of text with escapes instead of control sequences, which words of a vocabulary may contain."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
@@ -59,7 +59,7 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
+def prefix_user_errors(where: str) -> Iterator[None]:
     """Put the place before the message of a UserError that the block raises."""
     try:
         yield
@@ -72,7 +72,7 @@ _PATH_ERRORS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errn
 
 
 @contextmanager
-def of_paths() -> Iterator[None]:
+def translate_path_errors() -> Iterator[None]:
     """Raise UserError instead of OSError for a path that is too long, or below a folder that may not be entered."""
     try:
         yield

@@ -21,7 +21,7 @@ from lmtool.config.rules import require
 from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import sentence_cutter
 from lmtool.data.split import Split
-from lmtool.errors import UserError, for_terminal, named
+from lmtool.errors import UserError, escape_controls, prefix_user_errors
 from lmtool.evaluation.metrics import require_no_cache
 from lmtool.runs.load import load_each
 from lmtool.system.arrays import IntArray
@@ -75,7 +75,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         sentences: list[list[str]] = []
         scored: list[tuple[int, int, int]] = []  # request, and the limits of the scored tokens in its sentence
         for number, (context, continuation) in enumerate(requests):
-            with named(f"request {number:,}, {continuation[:40]!r}"):
+            with prefix_user_errors(f"request {number:,}, {continuation[:40]!r}"):
                 for words, first, last in self._sentences(context, continuation):
                     sentences.append(words)
                     scored.append((number, first, last))
@@ -102,7 +102,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         """
         model, texts = self.text_model, []
         for number, (context, settings) in enumerate(request.args for request in requests):
-            with named(f"request {number:,}, {context[-40:]!r}"):
+            with prefix_user_errors(f"request {number:,}, {context[-40:]!r}"):
                 before = self._cut(self._last_line(context))
                 (text,) = model.generate(
                     before,
@@ -164,7 +164,7 @@ def main() -> int:
     try:
         cli_evaluate()
     except UserError as error:
-        print(for_terminal(f"lmtool: {error}"), file=sys.stderr)
+        print(escape_controls(f"lmtool: {error}"), file=sys.stderr)
         return 2
     return 0
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from lmtool.config.request import Request
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, escape_controls
 from lmtool.system.terminal import write_out
 
 # Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
@@ -25,7 +25,7 @@ from lmtool.system.terminal import write_out
 PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
 SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
 DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
-Again = Literal["overwrite", "resume"] | None
+IfRunExists = Literal["overwrite", "resume"] | None
 
 
 class HasJson(Protocol):
@@ -42,9 +42,9 @@ class Session:
     out: the output folder. request: what was asked for, from which resume= would start. choices: the option chosen in
     each group, presets by their own name: {"model": "hsoftmax", ...}. launcher: settings of the launcher of a sweep;
     None outside a sweep. progress: whether to show bars. quiet: whether `say` prints nothing, as in Python, where the
-    result is displayed instead. keeps: whether `out` is kept; pictures are drawn only then. on_evaluation: called with
-    each line of metrics.jsonl; if it returns True, the training ends. again: what to do if `out` holds a run already.
-    notes, warnings: the texts given to `note` and `warn`.
+    result is displayed instead. keeps_output: whether `out` is kept; pictures are drawn only then. on_evaluation:
+    called with each line of metrics.jsonl; if it returns True, the training ends. if_run_exists: what to do if `out`
+    holds a run already. notes, warnings: the texts given to `note` and `warn`.
     """
 
     out: Path
@@ -53,9 +53,9 @@ class Session:
     launcher: Mapping[str, Any] | None = None
     progress: bool = False
     quiet: bool = False
-    keeps: bool = True
+    keeps_output: bool = True
     on_evaluation: Callable[[dict[str, Any]], object] | None = None
-    again: Again = None
+    if_run_exists: IfRunExists = None
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Session:
         exact: print the text unchanged if standard output is not a terminal, for other programs to read.
         """
         if not self.quiet:
-            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
+            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else escape_controls(text), end="\n")
 
     def note(self, *texts: str) -> None:
         """Print and keep notes for the user."""
@@ -98,7 +98,7 @@ class Session:
         """Raise UserError for a run that would be overwritten, or, outside a sweep, an interrupted training."""
         from lmtool.runs.run import has_state
 
-        if self.again == "overwrite":
+        if self.if_run_exists == "overwrite":
             return
         python = ", or replace it with overwrite=True" if self.quiet else ""
         if (self.out / "run.json").exists():
@@ -113,7 +113,7 @@ class Session:
         """Remove the records of a run that is to be overwritten: called once all that is read has been read."""
         from lmtool.runs.resume import remove_run
 
-        if self.again == "overwrite":
+        if self.if_run_exists == "overwrite":
             remove_run(self.out)
 
     def use_threads(self, threads: int | None) -> int:
@@ -124,16 +124,16 @@ class Session:
         """
         from lmtool.system import parallel
 
-        jobs = at_once() if self.in_sweep else 1
+        jobs = parallel_jobs() if self.in_sweep else 1
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for parallel jobs.
         openmp = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of the outer level of a list
-        given = threads or (int(openmp) if here == at_once() == 1 and openmp.isdecimal() else None)
+        given = threads or (int(openmp) if here == parallel_jobs() == 1 and openmp.isdecimal() else None)
         given = given or (self.launcher or {}).get("cpus_per_task")
         share = max(1, parallel.cores() // (jobs * here))
         count = parallel.use(given or share, follow=not given and processes_started() == 1)
         parallel.set_torch_threads()
-        if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
+        if parallel_jobs() > 1:  # read by the libraries below torch and numpy when they are first imported
             os.environ.setdefault("OMP_NUM_THREADS", str(count))
         os.environ.setdefault("NUMBA_NUM_THREADS", str(count))  # read by numba when it is first imported
         return count
@@ -146,10 +146,10 @@ def processes_started() -> int:
 
 def on_terminal() -> bool:
     """Return whether to show progress bars: standard error is a terminal, and no other job writes to it."""
-    return sys.stderr is not None and sys.stderr.isatty() and at_once() == 1
+    return sys.stderr is not None and sys.stderr.isatty() and parallel_jobs() == 1
 
 
-def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:
+def launcher_parallelism(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:
     """Return the number of jobs that a launcher runs in parallel on a machine with this many cores.
 
     launcher: its Hydra settings. jobs: the number of jobs to run; None if that is not known.
@@ -165,7 +165,7 @@ def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> i
 
 
 @contextmanager
-def announced(jobs: int) -> Iterator[None]:
+def export_job_count(jobs: int) -> Iterator[None]:
     """Pass on the number of parallel jobs, and the GPUs that they share, to those that are started in this block."""
     variables = {PARALLEL_JOBS_VAR: str(jobs)}
     if jobs > 1:  # a launcher may hide the GPUs from a job (submitit does), which then cannot list them itself
@@ -184,7 +184,7 @@ def announced(jobs: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def at_once() -> int:
+def parallel_jobs() -> int:
     """Return the number of jobs that share the machine, including this one."""
     return int(os.environ.get(PARALLEL_JOBS_VAR, "1"))
 
@@ -192,7 +192,7 @@ def at_once() -> int:
 def use_own_device(job: int) -> None:
     """Restrict this process to one GPU if other jobs run in parallel; call it before CUDA is used."""
     names = os.environ.get(SHARED_DEVICES_VAR, "").split(",")
-    if at_once() > 1 and names[0]:
+    if parallel_jobs() > 1 and names[0]:
         os.environ[DEVICES_VAR] = names[job % len(names)]
 
 

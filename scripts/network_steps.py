@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.running import composed
-from lmtool.cli.words import requested
+from lmtool.cli.running import compose_request
+from lmtool.cli.words import parse_request
 from lmtool.commands.train import Settings as TrainSettings
-from lmtool.config.compose import own_part
+from lmtool.config.compose import verb_settings
 from lmtool.config.options import kinds
-from lmtool.config.settings import typed
+from lmtool.config.settings import build_settings
 from lmtool.data.corpus import Corpus
 from lmtool.neural.build import build_neural
 from lmtool.neural.forms import only_plain
@@ -62,7 +62,9 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
 
 def settings_of(*words: str) -> Any:
     """Return the settings of `lmtool train` with words, as typed."""
-    return typed(own_part(composed(requested(CommandLine("train", {}, list(words))))[1]), TrainSettings)
+    return build_settings(
+        verb_settings(compose_request(parse_request(CommandLine("train", {}, list(words))))[1]), TrainSettings
+    )
 
 
 def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:

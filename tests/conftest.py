@@ -127,11 +127,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
     """Return the composed settings of a command line, without Hydra's part."""
     from lmtool.cli.arguments import split_line
-    from lmtool.cli.running import composed
-    from lmtool.cli.words import requested
-    from lmtool.config.compose import own_part
+    from lmtool.cli.running import compose_request
+    from lmtool.cli.words import parse_request
+    from lmtool.config.compose import verb_settings
 
-    return own_part(composed(requested(split_line([verb, *flags, *words])))[1])
+    return verb_settings(compose_request(parse_request(split_line([verb, *flags, *words])))[1])
 
 
 NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.options import EXPERIMENT, HOMES, conf_dir
-from lmtool.config.yaml_files import Setting, chosen, read
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, conf_dir
+from lmtool.config.yaml_files import Setting, choose_options, read_yaml
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -43,15 +43,19 @@ def keys(settings: Iterable[Setting]) -> list[str]:
 def verb_section(verb: str) -> list[str]:
     """Return the section of a verb: what it does, examples, groups with their default option, keys."""
     bare = bare_setting(verb)
-    text = read(conf_dir() / f"{verb}.yaml")
-    groups = chosen(verb, {})
+    text = read_yaml(conf_dir() / f"{verb}.yaml")
+    groups = choose_options(verb, {})
     lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(text.title)}.", ""]
     lines += ["```sh", *text.examples, "```", "", prose(text.description), ""]
     if bare:
         lines += [f"Words without `=` are `{bare[0]}`.", ""]
     if groups:
-        rows = [(f"[`{group}=`](#group-{group})", code(option)) for group, option in groups.items() if group in HOMES]
-        rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in HOMES]
+        rows = [
+            (f"[`{group}=`](#group-{group})", code(option))
+            for group, option in groups.items()
+            if group in GROUP_MODULES
+        ]
+        rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in GROUP_MODULES]
         lines += table(("group", "default"), rows)
     return lines + keys(text.settings)
 
@@ -61,18 +65,18 @@ def commands() -> str:
     lines: list[str] = []
     for verb in verbs():
         lines += verb_section(verb)
-    lines += ["### Keys of every verb", "", *keys(read(conf_dir() / "common.yaml").settings)]
+    lines += ["### Keys of every verb", "", *keys(read_yaml(conf_dir() / "common.yaml").settings)]
     return "\n".join(lines)
 
 
 def groups() -> str:
     """Return the options of each group, as Markdown."""
     lines: list[str] = []
-    for group in [*HOMES, EXPERIMENT]:
-        given = group if group in HOMES else f"+{group}"
+    for group in [*GROUP_MODULES, EXPERIMENT]:
+        given = group if group in GROUP_MODULES else f"+{group}"
         lines += [f"(group-{group})=", f"### {given}=", ""]
         lines += table(
-            ("option", "what"), [(code(name), prose(what)) for name, what in help_pages.options_of(group).items()]
+            ("option", "what"), [(code(name), prose(what)) for name, what in help_pages.describe_options(group).items()]
         )
     return "\n".join(lines)
 

@@ -24,8 +24,8 @@ from option_text import (
     settings,
 )
 
-from lmtool.cli.help_pages import options_of
-from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class, yaml_files
+from lmtool.cli.help_pages import describe_options
+from lmtool.config.options import GROUP_MODULES, conf_dir, find_python_file, kinds, settings_class, yaml_files
 from lmtool.config.rules import MISSING
 from lmtool.config.yaml_files import YamlFile
 
@@ -160,7 +160,7 @@ def page(group: str, name: str) -> str:
     """Return the page of an option or preset, in MyST Markdown, without the parts that it does not have."""
     said = file_of(group, name, own=True)
     kind = kind_of(group, name)
-    path = python_file(group, kind)
+    path = find_python_file(group, kind)
     text = option_text(docstring(group, kind))
     parts = [f"# `{group}={name}`\n", plain(said.description) + "\n"]
     if said.title:
@@ -192,7 +192,7 @@ def _preset(group: str, name: str, said: YamlFile) -> str:
 
 def group_page(group: str, names: list[str]) -> str:
     """Return the list of a group's options."""
-    about, measured = options_of(group), {name: figures(group, name) for name in names}
+    about, measured = describe_options(group), {name: figures(group, name) for name in names}
     compared = [of for of in measured.values() if of.compared is not None]
     rows = [[f"[`{name}`]({name}.md)", plain(about[name], cell=True)] for name in names]
     heads = [f"`{group}=`", "what it is"]
@@ -218,7 +218,7 @@ def own_names(group: str) -> list[str]:
 
 def pages() -> dict[str, str]:
     """Return all pages, by their path below the folder of generated ones."""
-    assert set(GROUPS) == set(HOMES), "a new group needs a name here"
+    assert set(GROUPS) == set(GROUP_MODULES), "a new group needs a name here"
     made = {}
     for group in GROUPS:
         names = own_names(group)

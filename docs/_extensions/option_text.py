@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmtool.config.options import HOMES, conf_dir, settings_class, yaml_files
-from lmtool.config.types import SettingType, types_of
-from lmtool.config.yaml_files import YamlFile, option_file, read
+from lmtool.config.options import GROUP_MODULES, conf_dir, settings_class, yaml_files
+from lmtool.config.types import SettingType, field_types
+from lmtool.config.yaml_files import YamlFile, read_option, read_yaml
 
 ROOT = conf_dir().parent
 FIGURES = ROOT / "scripts" / "results" / "options.toml"
@@ -80,7 +80,7 @@ def docstring(group: str, kind: str) -> str:
     of_class = inspect.getdoc(settings_class(group, kind)) or ""
     if FIELD.search(of_class):
         return of_class
-    for home in HOMES[group]:
+    for home in GROUP_MODULES[group]:
         path = ROOT.joinpath(*home.split("."), f"{kind}.py")
         if path.is_file():
             return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -98,13 +98,13 @@ def option_text(docstring: str) -> OptionText:
 
 def file_of(group: str, name: str, *, own: bool = False) -> YamlFile:
     """Return the YAML file of an option or preset, with the settings that it starts from unless `own`."""
-    return read(yaml_files(group)[name]) if own else option_file(group, name)
+    return read_yaml(yaml_files(group)[name]) if own else read_option(group, name)
 
 
 def settings(group: str, name: str, *, own: bool = False) -> list[Row]:
     """Return the settings of an option, or with `own` those that a preset changes, with what each may be."""
     whole = file_of(group, name)
-    types = SettingType(fields=types_of(settings_class(group, whole.kind or name)))
+    types = SettingType(fields=field_types(settings_class(group, whole.kind or name)))
     meanings = {setting.path: setting.meaning for setting in whole.settings}
     parents = {setting.path[:-1] for setting in whole.settings}
     free = {path for path in parents if path and _type_of(types, path).names == {"dict"}}

@@ -12,29 +12,29 @@ from lmtool.api.running import (
     Callback,
     Option,
     RunLike,
-    call,
-    logging_restored,
-    model_of,
+    load_model,
     new_folder,
+    normalize_arguments,
     output_folder,
-    plain,
+    restore_logging,
+    run_verb,
     shows_progress,
     warn_once,
 )
-from lmtool.api.verbs import function_of
+from lmtool.api.verbs import verb_function
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
 from lmtool.commands.eval import Rescored
 from lmtool.config.compose import hydra_state
-from lmtool.config.grammar import as_text, escaped
-from lmtool.config.options import EXPERIMENT, HOMES, folder_in_use
-from lmtool.config.request import OUT, Request, plain_value
+from lmtool.config.grammar import escape_interpolation, to_hydra_text
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
+from lmtool.config.request import OUT, Request, to_plain_value
 from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
 from lmtool.results import Evaluation, RateTest, SweepTable, TrainedRun, Written
 from lmtool.runs.resume import BEGUN
-from lmtool.session import Again, Session
+from lmtool.session import IfRunExists, Session
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -111,7 +111,7 @@ def train(
     (1.3176, 'cat')
     """
     require_flags(overwrite=overwrite)
-    again: Again = "overwrite" if overwrite else "resume" if resume is True else None
+    if_run_exists: IfRunExists = "overwrite" if overwrite else "resume" if resume is True else None
     if resume and overwrite:
         raise UserError(
             f"overwrite=True: resume={resume} continues a run, which would be replaced: remove one of the two"
@@ -124,13 +124,14 @@ def train(
         raise UserError("resume='': must be a run folder, or True for the training in out=")
     if resume is True:
         resume = out if (Path(str(out)) / BEGUN).is_file() else None
-    named = {
+    named_settings = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
         **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
         **{"seed": seed, "device": device, "resume": resume or None, "lr_range": lr_range or None},
     }
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
-    return call(kind, "train", named | settings, out, progress, callback=callback, again=again)
+    settings = named_settings | settings
+    return run_verb(kind, "train", settings, out, progress, callback=callback, if_run_exists=if_run_exists)
 
 
 def evaluate(
@@ -164,15 +165,15 @@ def evaluate(
     if text is not None and split is not None:
         raise UserError(f"split={split}: text= is scored instead; remove one of the two")
     if text is None or isinstance(text, PathLike):
-        given = {"split": split, "text": None if text is None else str(text)}
-        return call(Evaluation, "eval", {"run": run, **given, **settings}, out, progress)
+        source = {"split": split, "text": None if text is None else str(text)}
+        return run_verb(Evaluation, "eval", {"run": run, **source, **settings}, out, progress)
     from lmtool.commands._eval_scores import evaluate_split
 
-    loaded = model_of(run, settings.pop("device", "auto"), settings.pop("options", None))
+    loaded = load_model(run, settings.pop("device", "auto"), settings.pop("options", None))
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
-    known = {"accuracy", "unnormalized"}
-    if settings.keys() - known:
-        raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
+    usable = {"accuracy", "unnormalized"}
+    if settings.keys() - usable:
+        raise UserError(f"{', '.join(settings.keys() - usable)}: cannot be used with text that is given as a list")
     require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
@@ -196,7 +197,7 @@ def rescore(
     >>> Path("rescored/best.txt").read_text().strip()
     'the dog sat'
     """
-    return call(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
+    return run_verb(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
 
 
 def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **settings: Any) -> Written:
@@ -212,7 +213,7 @@ def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **set
     >>> lmtool.load("merged").predict("the", 1)[0][0]
     'cat'
     """
-    merged: Written = function_of("convert", "convert")(runs=runs, weights=weights, **settings)
+    merged: Written = verb_function("convert", "convert")(runs=runs, weights=weights, **settings)
     return merged
 
 
@@ -236,15 +237,15 @@ def tree(
     """
     from lmtool.data.corpus import Corpus
 
-    named: dict[str, Any] = {"tree": tree, "data": data}
+    named_settings: dict[str, Any] = {"tree": tree, "data": data}
     for value in given:
-        key = "data" if isinstance(value, Corpus) or named["tree"] is not None else "tree"
-        if named[key] is not None:
+        key = "data" if isinstance(value, Corpus) or named_settings["tree"] is not None else "tree"
+        if named_settings[key] is not None:
             raise UserError(
                 f"{key}={value!r}: {key} is given twice; pass one tree and one data set, as ('huffman', data)"
             )
-        named[key] = value
-    return call(_tree.Result, "tree", named | settings, out, progress)
+        named_settings[key] = value
+    return run_verb(_tree.Result, "tree", named_settings | settings, out, progress)
 
 
 def sweep(
@@ -269,7 +270,7 @@ def sweep(
     ([2, 1], 2)
     """
     from lmtool.cli.running import run_sweep
-    from lmtool.sweeps.result_table import Table, jobs_table, metric_of, rows_of, seeds_table
+    from lmtool.sweeps.result_table import Table, common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
@@ -277,28 +278,28 @@ def sweep(
         raise UserError(f"resume={resume!r}: a sweep with the same out= is resumed by itself: remove resume=")
     require(verb in verbs(), "verb", verb, f"one of {', '.join(verbs())}")
     folder = output_folder(out) or new_folder("multirun", verb)
-    shared = Request.of_arguments(verb, plain(verb, settings))
+    shared = Request.from_arguments(verb, normalize_arguments(verb, settings))
     choices = shared.choices | ({} if launcher is None else {"hydra/launcher": launcher})
-    texts = {key: as_text(value) for key, value in shared.values.items()}
+    values_in_grammar = {key: to_hydra_text(value) for key, value in shared.values.items()}
     for key, values in over.items():
         require(isinstance(key, str), "over", f"{key!r:.40}", "the values of each key, e.g. {'seed': [1, 2]}")
         listed = [] if isinstance(values, str) or not isinstance(values, Iterable) else [*values]
         if not listed:
             raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
-        if key in (*HOMES, TRAINING, EXPERIMENT):
+        if key in (*GROUP_MODULES, TRAINING, EXPERIMENT):
             choices[f"{'+' * (key == EXPERIMENT)}{key}"] = ",".join(map(str, listed))
         else:
-            texts[key] = ",".join(as_text(plain_value(value, key)) for value in listed)
-    quiet = {"hydra/hydra_logging": "none"}
-    of_hydra = {OUT: escaped(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
-    request = replace(shared, choices=choices | quiet, values=texts | of_hydra, sweep=True)
+            values_in_grammar[key] = ",".join(to_hydra_text(to_plain_value(value, key)) for value in listed)
+    hydra_choices = {"hydra/hydra_logging": "none"}
+    hydra_values = {OUT: escape_interpolation(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
+    request = replace(shared, choices=choices | hydra_choices, values=values_in_grammar | hydra_values, sweep=True)
     # Hydra sets up logging for the whole process.
-    with folder_in_use(settings.get("options")), hydra_state(), logging_restored():
+    with folder_in_use(settings.get("options")), hydra_state(), restore_logging():
         run_sweep(request, quiet=True, progress=shows_progress(progress))
-    rows = rows_of(folder)
+    rows = read_rows(folder)
 
-    def shown(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
+    def make_table(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
         return SweepTable(folder, metric, by_seed, header=table[0], table=table[1])
 
-    seeds, metric = seeds_table(rows), metric_of(rows)
-    return shown(jobs_table(rows), metric, shown(seeds, f"mean {metric}") if seeds is not None else None)
+    seeds, metric = seeds_table(rows), common_metric(rows)
+    return make_table(jobs_table(rows), metric, make_table(seeds, f"mean {metric}") if seeds is not None else None)

@@ -14,41 +14,49 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lmtool.cli.running import composed, run_command_of
-from lmtool.cli.words import RESUME, earlier_run
-from lmtool.commands import bare_setting, own_types, settings_of
+from lmtool.cli.running import compose_request, run_composed_command
+from lmtool.cli.words import RESUME, resume_training_request
+from lmtool.commands import bare_setting, settings_of, verb_setting_types
 from lmtool.config.options import folder_in_use
 from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require, require_flags, require_path
 from lmtool.config.settings import data_settings
 from lmtool.config.types import SettingType
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import UserError, translate_path_errors
 from lmtool.results.runs import MixedRun, RunResult, TrainedRun
-from lmtool.session import Again, Session, on_terminal
+from lmtool.session import IfRunExists, Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
-MODELS = {"run", "runs", "run_out", "arpa", "ngrams_from", "paths", "resume"}  # settings that name runs and models
+MODEL_SETTINGS = {
+    "run",
+    "runs",
+    "run_out",
+    "arpa",
+    "ngrams_from",
+    "paths",
+    "resume",
+}  # settings that name runs and models
 Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
-_shown: set[tuple[str, str]] = set()
+_warnings_shown: set[tuple[str, str]] = set()
 
 
-def model_of(run: RunLike, device: str, options: Any) -> TextModel:
+def load_model(run: RunLike, device: str, options: Any) -> TextModel:
     """Return the model of a run given in any form of RunLike."""
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
 
-    return load(folder_of(run), device, options=options)
+    return load(run_folder(run), device, options=options)
 
 
-def call(
+def run_verb(
     kind: type[T],
     verb: str,
     settings: Mapping[str, Any],
@@ -56,35 +64,41 @@ def call(
     progress: bool | None,
     *,
     callback: Callback | None = None,
-    again: Again = None,
+    if_run_exists: IfRunExists = None,
     command: Callable[[Any, Session], object] | None = None,
 ) -> T:
-    """Run a verb and return its result, of a kind. out: None: a new folder if it is kept, else a temporary one. again:
-    as in Session. command: what is run instead of the verb's own command, with its settings.
+    """Run a verb and return its result, of a kind. out: None: a new folder if it is kept, else a temporary one.
+    if_run_exists: as in Session. command: what is run instead of the verb's own command, with its settings.
     """
     require_environment()
     out = output_folder(out)
     require(callback is None or callable(callback), "callback", f"{callback!r:.40}", "a function")
     with restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
-        request = Request.of_arguments(verb, plain(verb, settings))
-        if again != "resume" and (resumed := request.values.get(RESUME)):  # else a cell that is run again names all
-            request = earlier_run(Path(resumed), request).updated(request)
-        composition, composed_settings = composed(request)
-        where = out if out is not None else request.values.get(OUT)
-        keeps = where is not None or is_kept(verb, settings)
-        if where is not None:
-            folder = Path(where)
-        elif keeps:
+        request = Request.from_arguments(verb, normalize_arguments(verb, settings))
+        if if_run_exists != "resume" and (
+            resumed := request.values.get(RESUME)
+        ):  # else a cell that is run again names all
+            request = resume_training_request(Path(resumed), request).updated(request)
+        composition, composed_settings = compose_request(request)
+        named_folder = out if out is not None else request.values.get(OUT)
+        is_kept = named_folder is not None or keeps_output(verb, settings)
+        if named_folder is not None:
+            folder = Path(named_folder)
+        elif is_kept:
             folder = new_folder("outputs", verb)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lmtool-")))
         make_folder(folder)
-        warned: list[str] = []
-        of_session: dict[str, Any] = {"progress": shows_progress(progress), "on_evaluation": callback, "again": again}
-        of_session |= {"quiet": True, "keeps": keeps, "warnings": warned}
-        result = run_command_of(composition, composed_settings, folder, command=command, **of_session)
-        warn_once(warned, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
+        warning_texts: list[str] = []
+        session_arguments: dict[str, Any] = {
+            "progress": shows_progress(progress),
+            "on_evaluation": callback,
+            "if_run_exists": if_run_exists,
+        }
+        session_arguments |= {"quiet": True, "keeps_output": is_kept, "warnings": warning_texts}
+        result = run_composed_command(composition, composed_settings, folder, command=command, **session_arguments)
+        warn_once(warning_texts, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
 
 
@@ -99,35 +113,35 @@ def output_folder(out: str | PathLike[str] | None) -> Path | None:
     return path
 
 
-def is_kept(verb: str, settings: Mapping[str, Any]) -> bool:
+def keeps_output(verb: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the output folder is kept if nobody names it: it is the result, unless to= names a file."""
     return bool(settings_of(verb).makes) and settings.get("to") is None
 
 
-def warn_once(texts: Iterable[str], about: object, stacklevel: int = 4) -> None:
+def warn_once(texts: Iterable[str], subjects: object, stacklevel: int = 4) -> None:
     """Show warnings, each once a process for the same models and texts, also if a cell of a notebook is run again.
 
-    about: the models and texts.
+    subjects: the models and texts.
     """
     for text in texts:
-        if (text, str(about)) not in _shown:
+        if (text, str(subjects)) not in _warnings_shown:
             warnings.warn(text, stacklevel=stacklevel)
-            _shown.add((text, str(about)))  # not if warnings are errors
+            _warnings_shown.add((text, str(subjects)))  # not if warnings are errors
 
 
-def replacing(overwrite: bool, out: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Again:
+def overwrite_mode(overwrite: bool, out: str | PathLike[str] | None, settings: Mapping[str, Any]) -> IfRunExists:
     """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
     require_flags(overwrite=overwrite)
     if overwrite and out is not None:
-        read = [settings[key] for key in MODELS if settings.get(key) is not None]
-        sources = [each for value in read for each in (value if _is_list(value) else [value])]
-        if Path(out).resolve() in [folder_of(each).resolve() for each in sources]:
+        runs_read = [settings[key] for key in MODEL_SETTINGS if settings.get(key) is not None]
+        sources = [each for value in runs_read for each in (value if _is_list(value) else [value])]
+        if Path(out).resolve() in [run_folder(each).resolve() for each in sources]:
             raise UserError(f"out={out} is a run that is read: choose another folder to write to")
     return "overwrite" if overwrite else None
 
 
 @contextmanager
-def logging_restored() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     """Run the block without the root logger's handlers, and restore them, as Hydra configures logging for its jobs: a
     handler of an earlier run may write into a folder that is gone.
     """
@@ -145,43 +159,43 @@ def logging_restored() -> Iterator[None]:
         logging.raiseExceptions = raising
 
 
-def plain(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are not None, with paths instead of runs and models, and data= and store_dir= instead of
     a Corpus. run= may be a list where the verb has runs=, and a file where it has arpa=.
     """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import settings_json
 
-    given = {key: value for key, value in settings.items() if value is not None}
-    own, bare, run = own_types(verb), bare_setting(verb), given.get("run")
-    if "runs" in own and _is_list(run):
-        given["runs"] = given.pop("run")
-    if bare is not None and bare[1] and isinstance(given.get(bare[0]), str | PathLike | RunResult | TextModel):
-        given[bare[0]] = [given[bare[0]]]
-    for key in (key for key in given if names_models(key, own)):
-        given[key] = str(folder_of(given[key])) if own[key].item is None else _paths(key, given[key])
-    with of_paths():
-        if "arpa" in own and "run" in given and Path(given["run"]).is_file():
-            given["arpa"] = given.pop("run")
+    values = {key: value for key, value in settings.items() if value is not None}
+    verb_types, bare, run = verb_setting_types(verb), bare_setting(verb), values.get("run")
+    if "runs" in verb_types and _is_list(run):
+        values["runs"] = values.pop("run")
+    if bare is not None and bare[1] and isinstance(values.get(bare[0]), str | PathLike | RunResult | TextModel):
+        values[bare[0]] = [values[bare[0]]]
+    for key in (key for key in values if is_model_setting(key, verb_types)):
+        values[key] = str(run_folder(values[key])) if verb_types[key].item is None else _run_paths(key, values[key])
+    with translate_path_errors():
+        if "arpa" in verb_types and "run" in values and Path(values["run"]).is_file():
+            values["arpa"] = values.pop("run")
     if isinstance(run, RunResult) and run.store_dir:
-        given.setdefault("store_dir", run.store_dir)
-    text = own.get("text", SettingType())
-    of_files = text.rule is None or not text.rule.prose
-    if of_files and not isinstance(value := given.get("text"), str | PathLike | None):
+        values.setdefault("store_dir", run.store_dir)
+    text = verb_types.get("text", SettingType())
+    reads_files = text.rule is None or not text.rule.prose
+    if reads_files and not isinstance(value := values.get("text"), str | PathLike | None):
         raise UserError(f"text={value!r:.40}: must be the path of a file; evaluate and surprisal take sentences")
-    corpus = given.get("data")
+    corpus = values.get("data")
     if isinstance(corpus, Corpus):
-        given["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
-        given["store_dir"] = str(corpus.path.parent)
-    return given
+        values["data"] = json.loads(settings_json(data_settings(corpus.provenance)))
+        values["store_dir"] = str(corpus.path.parent)
+    return values
 
 
-def names_models(key: str, own: Mapping[str, SettingType]) -> bool:
+def is_model_setting(key: str, verb_types: Mapping[str, SettingType]) -> bool:
     """Return whether a setting of a verb names a run or a model, or several."""
-    return key in MODELS and key in own and own[key].may_be_text
+    return key in MODEL_SETTINGS and key in verb_types and verb_types[key].may_be_text
 
 
-def folder_of(run: RunLike) -> Path:
+def run_folder(run: RunLike) -> Path:
     """Return the folder or file of a run given in any form of RunLike."""
     if isinstance(run, RunResult):
         return run.folder
@@ -192,10 +206,10 @@ def folder_of(run: RunLike) -> Path:
     raise UserError(f"{run!r:.40}: name a run by its folder, or pass the result of train, ensemble or load")
 
 
-def _paths(key: str, runs: Any) -> list[str]:
+def _run_paths(key: str, runs: Any) -> list[str]:
     if not _is_list(runs):
         raise UserError(f"{key}={runs!r:.40}: give a list, e.g. [{runs!r:.40}]")
-    return [str(folder_of(run)) for run in runs]
+    return [str(run_folder(run)) for run in runs]
 
 
 def _is_list(value: object) -> bool:

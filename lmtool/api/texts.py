@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lmtool.api.running import RunLike, call, model_of
+from lmtool.api.running import RunLike, load_model, run_verb
 from lmtool.commands.surprisal import Surprisals
 from lmtool.config.rules import require_flags
 from lmtool.errors import UserError
@@ -45,13 +45,13 @@ def score_texts(
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
-    given = [run] if run_out is None else [run, run_out]
-    models = [model_of(each, device, options) for each in given]
+    runs = [run] if run_out is None else [run, run_out]
+    models = [load_model(each, device, options) for each in runs]
     scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
-    return scores_of(_checked(texts), TextsScorer(*scoring, across=across_sentences))
+    return scores_of(_require_strings(texts), TextsScorer(*scoring, across=across_sentences))
 
 
-def _checked(texts: Iterable[Any]) -> Iterator[str]:
+def _require_strings(texts: Iterable[Any]) -> Iterator[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(f"texts[{number}] must be a string; got {type(text).__name__}")
@@ -93,11 +93,11 @@ def surprisal(
 
     if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
         raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
-    given: dict[str, Any] = {"run": run, **settings}
-    if isinstance(item := given.get("item_column"), str):
-        given["item_column"] = [item]
+    arguments: dict[str, Any] = {"run": run, **settings}
+    if isinstance(item := arguments.get("item_column"), str):
+        arguments["item_column"] = [item]
     if isinstance(text, PathLike):
-        return call(Surprisals, "surprisal", given | {"text": str(text)}, out, progress).to_pandas()
+        return run_verb(Surprisals, "surprisal", arguments | {"text": str(text)}, out, progress).to_pandas()
 
     spaces = None
     if isinstance(text, pandas.DataFrame):
@@ -111,12 +111,13 @@ def surprisal(
         ]  # whose error names the row
         columns, spaces = columns_of_sentences([lines], settings.get("sentences"))
 
-    def scored(config: Any, session: Any) -> Surprisals:
+    def score_columns(config: Any, session: Any) -> Surprisals:
         session.use_threads(config.threads)
-        named = config.word_column, config.item_column, config.sentence_column
-        return score_rows(config, session, [rows_of_table(columns, "text", *named, config.sentences, spaces=spaces)])
+        names = config.word_column, config.item_column, config.sentence_column
+        return score_rows(config, session, [rows_of_table(columns, "text", *names, config.sentences, spaces=spaces)])
 
-    found = call(Surprisals, "surprisal", given | {"text": "text"}, out, progress, command=scored).to_pandas()
+    arguments["text"] = "text"
+    table = run_verb(Surprisals, "surprisal", arguments, out, progress, command=score_columns).to_pandas()
     if isinstance(text, pandas.DataFrame):
-        return text.assign(**{name: found[name].array for name in found.columns if name not in columns})
-    return found
+        return text.assign(**{name: table[name].array for name in table.columns if name not in columns})
+    return table

@@ -1,11 +1,12 @@
-"""What somebody else's YAML files and saved requests may set of Hydra and of Spark.
+"""What untrusted YAML files and saved requests may set of Hydra and of Spark.
 
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
 name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
-who types such a setting runs their own code; YAML files of --config-dir and hydra.searchpath, and a run folder, may be
-somebody else's and must not run code. Composing them runs nothing. What they are composed to is compared with what
-lmtool's own files are, wherever the difference comes from, and it must be in a list of keys, each with the form of its
-values. Hydra's own application, which runs sweeps, does not read such files: it gets what has been checked, as words.
+who writes such a setting on the command line runs their own code; YAML files of --config-dir and hydra.searchpath, and
+a run folder, may come from a stranger: they are untrusted and must not run code. Composing them runs nothing. What they
+are composed to is compared with what lmtool's own files are, wherever the difference comes from, and it must be in a
+list of keys, each with the form of its values. Hydra's own application, which runs sweeps, does not read such files: it
+gets what has been checked, as words.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli.help_pages import PLUGINS
 from lmtool.config.compose import Composition
-from lmtool.config.options import EXPERIMENT, HOMES
-from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydras
-from lmtool.config.rules import as_written, require_text
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES
+from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydra_key
+from lmtool.config.rules import format_value, require_text
 from lmtool.config.settings import SettingError
 from lmtool.config.types import TRAINING
 
-GUARDED = re.compile(r"(hydra|options|counts\.options|counts\.master)(\.|$)|counts$")
+RESTRICTED_KEYS = re.compile(r"(hydra|options|counts\.options|counts\.master)(\.|$)|counts$")
 # A folder below another; a time begins with digits.
 FOLDER = r"(?!/)((?!\.\.(/|$))([^/\\$]|\$\{(hydra\.job\.(name|num|id)|now:%[YmdHMSf][-%\w:.]*)\})+(/|$))+|null"
 NAME, WORDS = r"(?!\.\.?$)[^/\\$]+", r"([^$\\:]|:(?!//))*"
 NUMBER, SIZE = r"-?[\d.]+(e[-+]?\d+)?|true|false|null|auto", r"[\d.]+ *([kmgtp]?b?|[mu]?s|min|h|d)|true|false"
-# What files and resumed lines may set of these, with the form of its values; anything else is typed.
+# What untrusted files and requests may set of these, with the form of its values; the rest only the command line sets.
 ALLOWED = {
     r"hydra\.(run\.dir|sweep\.(dir|subdir)|output_subdir)": FOLDER,
     r"hydra\.(job\.name|launcher\.name|sweeper\.study_name)": NAME,
@@ -60,93 +61,94 @@ REMEDY = "YAML files and resumed lines may not set this; if it is your own, writ
 
 
 def require_allowed_settings(composition: Composition, settings: DictConfig) -> None:
-    """Raise SettingError for a value that somebody else's YAML file or saved request may not set. settings: composed of
+    """Raise SettingError for a value that an untrusted YAML file or saved request may not set. settings: composed of
     the options of `composition`, with all values.
     """
     request = composition.request
-    given = {key.lstrip("+"): value for key, value in request.values.items()}
-    mine = given if request.typed is None else {key: given[key] for key in given if key in request.typed}
-    typed = {".".join(path) for key, value in mine.items() for path, _ in _leaves(value, (key,))}
-    if OUT in typed:
-        typed |= {"hydra.run.dir", "hydra.sweep.dir"}
-    for key, value in changes(composition, settings).items():
-        if key not in typed:
+    values = {key.lstrip("+"): value for key, value in request.values.items()}
+    user_keys = values.keys() if request.user_keys is None else values.keys() & request.user_keys
+    user_leaves = {".".join(path) for key in user_keys for path, _ in _iterate_leaves(values[key], (key,))}
+    if OUT in user_leaves:
+        user_leaves |= {"hydra.run.dir", "hydra.sweep.dir"}
+    for key, value in restricted_changes(composition, settings).items():
+        if key not in user_leaves:
             require_allowed(key, value)
 
 
-def changes(composition: Composition, settings: DictConfig) -> dict[str, Any]:
-    """Return the values by whole key that are guarded and not as lmtool and Hydra's plugins have them."""
-    trusted = dict(_leaves(OmegaConf.to_container(_trusted(composition), resolve=False)))
-    found = {}
-    for path, value in _leaves(OmegaConf.to_container(settings, resolve=False)):
+def restricted_changes(composition: Composition, settings: DictConfig) -> dict[str, Any]:
+    """Return the values by whole key that are restricted and not as lmtool and Hydra's plugins have them."""
+    trusted = dict(_iterate_leaves(OmegaConf.to_container(_compose_trusted(composition), resolve=False)))
+    changes = {}
+    for path, value in _iterate_leaves(OmegaConf.to_container(settings, resolve=False)):
         key = ".".join(path)
         is_known = key.startswith(SET_BY_HYDRA) or (path in trusted and trusted[path] == value)
-        if GUARDED.match(key) and not is_known:
-            found[key] = value
-    return found
+        if RESTRICTED_KEYS.match(key) and not is_known:
+            changes[key] = value
+    return changes
 
 
-def _trusted(composition: Composition) -> DictConfig:
+def _compose_trusted(composition: Composition) -> DictConfig:
     """Compose the verb by lmtool's own files alone, with the options of Hydra's own groups that are chosen."""
-    kept: dict[str, str] = {}
+    usable: dict[str, str] = {}
     request = composition.request
-    for group, option in trusted_choices(composition).items():
+    for group, option in find_trusted_choices(composition).items():
         with suppress(HydraException, OmegaConfBaseException):
-            _plain(request, kept | {group: option})
-            kept[group] = option
-    return _plain(request, kept)
+            _compose_own_files(request, usable | {group: option})
+            usable[group] = option
+    return _compose_own_files(request, usable)
 
 
-def _plain(request: Request, choices: dict[str, str]) -> DictConfig:
+def _compose_own_files(request: Request, choices: dict[str, str]) -> DictConfig:
     """Compose the verb of a request by lmtool's own files alone, with these choices."""
     name = None if request.config_dir else request.config_name
     plain = replace(request, choices=choices, values={}, removed=[], config_dir=None, config_name=name)
     return Composition(plain, {}).options
 
 
-def trusted_choices(composition: Composition) -> dict[str, str]:
-    """Return the options of Hydra's groups that are chosen and not its defaults; for a launcher or sweeper of somebody
-    else, the installed one that it is made of.
+def find_trusted_choices(composition: Composition) -> dict[str, str]:
+    """Return the options of Hydra's groups that are chosen and not its defaults; for an untrusted launcher or sweeper,
+    the installed one that it is made of.
     """
-    request, of_hydra = composition.request, composition.options.hydra
-    usual = _plain(request, {}).hydra.runtime.choices
-    found = {
+    request, hydra_settings = composition.request, composition.options.hydra
+    defaults = _compose_own_files(request, {}).hydra.runtime.choices
+    options = {
         str(group): str(option)
-        for group, option in of_hydra.runtime.choices.items()
-        if str(group).startswith("hydra/") and usual.get(group) != option
+        for group, option in hydra_settings.runtime.choices.items()
+        if str(group).startswith("hydra/") and defaults.get(group) != option
     }
     for group, installed in PLUGINS.items():
         part = group.partition("/")[2]
-        for option in installed if group in found and found[group] not in installed else ():
+        for option in installed if group in options and options[group] not in installed else ():
             with suppress(HydraException, OmegaConfBaseException):
-                if _plain(request, {group: option}).hydra[part]["_target_"] == of_hydra[part]["_target_"]:
-                    found[group] = option
-    return found
+                trusted = _compose_own_files(request, {group: option}).hydra[part]
+                if trusted["_target_"] == hydra_settings[part]["_target_"]:
+                    options[group] = option
+    return options
 
 
-def require_allowed_request(request: Request, typed: Collection[str]) -> None:
-    """Raise UserError for a choice or value of a saved request that somebody else's may not have. typed: keys that the
-    user has given.
+def require_allowed_request(request: Request, user_keys: Collection[str]) -> None:
+    """Raise UserError for a choice or value that an untrusted saved request may not have. user_keys: keys that the user
+    has given.
     """
     for group, option in request.choices.items():
         require_text(group, option)
-        if re.fullmatch(rf"\+{EXPERIMENT}|hydra/\w+|{'|'.join([*HOMES, TRAINING])}", group) is None:
+        if re.fullmatch(rf"\+{EXPERIMENT}|hydra/\w+|{'|'.join([*GROUP_MODULES, TRAINING])}", group) is None:
             raise SettingError(f"{group}={option}: {REMEDY}", group)
     for key, value in [*request.values.items(), *((key, None) for key in request.removed)]:
         if re.fullmatch(r"\+?[\w./-]+", key) is None:
-            raise SettingError(f"{key}={as_written(value)}: {REMEDY}", key)
-        for keys, item in _leaves(value, (key.lstrip("+"),)):
-            if (name := ".".join(keys)) not in typed:
+            raise SettingError(f"{key}={format_value(value)}: {REMEDY}", key)
+        for keys, item in _iterate_leaves(value, (key.lstrip("+"),)):
+            if (name := ".".join(keys)) not in user_keys:
                 require_allowed(name, item)
 
 
 def require_allowed(key: str, value: Any) -> None:
-    """Raise UserError unless somebody else's file or request may set a key to this value."""
-    text = as_written(value)
+    """Raise UserError unless an untrusted file or request may set a key to this value."""
+    text = format_value(value)
     require_text(key, text)
     if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them
         name = key.removeprefix(PARAMETERS)  # an override of each job
-        if is_hydras(name):
+        if is_hydra_key(name):
             raise SettingError(f"{key}={text}: {REMEDY}", key)
         if name.startswith("~"):
             raise SettingError(f"{key}: a parameter is a setting, which cannot be left out", key)
@@ -154,13 +156,13 @@ def require_allowed(key: str, value: Any) -> None:
     form = next((form for keys, form in ALLOWED.items() if re.fullmatch(keys, key)), None)
     is_choice = key == "counts" and re.fullmatch(r"[\w, ]+", text) is not None
     is_allowed = is_choice or (form is not None and re.fullmatch(form, text, re.IGNORECASE) is not None)
-    if (GUARDED.match(key) or "@" in key) and not is_allowed:
+    if (RESTRICTED_KEYS.match(key) or "@" in key) and not is_allowed:
         raise SettingError(f"{key}={text}: {REMEDY}", key)
 
 
-def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _iterate_leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the values of nested dictionaries and lists with their keys; an interpolated part is one value too."""
     for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
-        yield from _leaves(value, (*path, str(key)))
+        yield from _iterate_leaves(value, (*path, str(key)))
     if not isinstance(node, dict | list):
         yield path, node

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lmtool.commands import bare_setting, top_level_keys, verbs
-from lmtool.config.grammar import key_of, quoted
+from lmtool.config.grammar import override_key, quote_text
 from lmtool.errors import UserError
 from lmtool.system.terminal import close_words, nearest
 
@@ -48,9 +48,9 @@ class CommandLine:
         """The folder of --config-dir, if there is one."""
         return [Path(folder)] if (folder := self.flags.get("--config-dir")) else []
 
-    def given(self, key: str) -> str | None:
+    def last_override(self, key: str) -> str | None:
         """Return a line's last override of a key."""
-        return next((word for word in reversed(self.overrides) if key_of(word) == key and "=" in word), None)
+        return next((word for word in reversed(self.overrides) if override_key(word) == key and "=" in word), None)
 
 
 def split_line(words: list[str]) -> CommandLine:
@@ -65,14 +65,14 @@ def split_line(words: list[str]) -> CommandLine:
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if waiting is not None:
             if is_flag(word):
-                raise UserError(f"{waiting} needs a value after it; is {word} one? write {waiting}={word}")
+                raise UserError(f"{waiting} needs a value; to pass one that starts with a dash, write {waiting}={word}")
             flags[waiting] = _flag_value(waiting, word)
             waiting = None
         elif is_flag(word):
             name, equals, value = word.partition("=")
             flag = SHORT.get(name, name)
             if flag not in FLAGS:
-                raise UserError(f"no flag {name}{_instead_of(word, after)}{_as_text(word, verb)}")
+                raise UserError(f"no flag {name}{_suggest_flag(word, after)}{_text_hint(word, verb)}")
             if flag == "--info" and not equals and after not in INFO:
                 equals, value = "=", "all"
             takes_value = FLAGS[flag] is not None
@@ -87,7 +87,7 @@ def split_line(words: list[str]) -> CommandLine:
     known = (*verbs(), "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
-    return CommandLine(verb, flags, as_settings(verb, overrides) if verb in verbs() else overrides)
+    return CommandLine(verb, flags, add_bare_key(verb, overrides) if verb in verbs() else overrides)
 
 
 def _flag_value(flag: str, value: str) -> str:
@@ -98,7 +98,7 @@ def _flag_value(flag: str, value: str) -> str:
     return os.path.expanduser(value) if flag == "--config-dir" else value
 
 
-def _instead_of(word: str, after: str) -> str:
+def _suggest_flag(word: str, after: str) -> str:
     """Suggest a flag of similar spelling for an unknown one, else a setting (for `--model ngram` of other tools)."""
     flag, _, value = word.partition("=")
     name = flag.strip("-")
@@ -110,13 +110,13 @@ def _instead_of(word: str, after: str) -> str:
     return f"; settings have no dashes: write {name.replace('-', '_')}={value}"
 
 
-def _as_text(word: str, verb: str | None) -> str:
+def _text_hint(word: str, verb: str | None) -> str:
     """Return how to write text that begins with a dash, if the verb reads it."""
     is_read = verb in verbs() and bare_setting(verb) == ("text", False)
     return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
-def as_settings(verb: str, words: list[str]) -> list[str]:
+def add_bare_key(verb: str, words: list[str]) -> list[str]:
     """Return a verb's words as overrides; a word without a key gets the key that the verb declares.
 
     If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
@@ -128,20 +128,20 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     key, several = bare
     known = top_level_keys(verb)
     settings = [word for word in words if _is_setting(word, known)]
-    free = [_as_utf8(word) for word in words if not _is_setting(word, known)]
+    free = [_decode_utf8(word) for word in words if not _is_setting(word, known)]
     if not free:
         return words
     for word in free:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python keeps bytes that it cannot decode
             raise UserError(f"{key}: {word!r} is not UTF-8 text")
     if several:
-        return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
+        return [*settings, f"{key}=[{','.join(map(quote_text, free))}]"]
     if len(free) > 1:
         raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two texts: put quotes around both together, as "a b"')
-    return [*settings, f"{key}={quoted(free[0])}"]
+    return [*settings, f"{key}={quote_text(free[0])}"]
 
 
-def _as_utf8(word: str) -> str:
+def _decode_utf8(word: str) -> str:
     """Decode text that a non-UTF-8 locale passed as bytes; return it unchanged if not UTF-8."""
     try:
         return word.encode("utf-8", "surrogateescape").decode("utf-8")

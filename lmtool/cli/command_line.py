@@ -15,7 +15,7 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
-from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
+from lmtool.errors import Interrupted, UserError, escape_controls, translate_path_errors
 from lmtool.system.process import StopRequest, preserve_interrupts
 from lmtool.system.terminal import discard_output, write_out
 
@@ -24,12 +24,12 @@ def main(arguments: list[str] | None = None, command: Callable[[list[str]], int]
     """Run one command line, of lmtool or of `command`; return its exit code: 0 done, 2 user error, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with preserve_interrupts() as interrupts:
-        return _ended(words, command or _dispatch, interrupts)
+        return _run_and_report(words, command or _dispatch, interrupts)
 
 
-def _ended(words: list[str], command: Callable[[list[str]], int], interrupts: StopRequest) -> int:
+def _run_and_report(words: list[str], command: Callable[[list[str]], int], interrupts: StopRequest) -> int:
     try:
-        with of_paths():
+        with translate_path_errors():
             code = command(words)
         write_out()
         return code
@@ -43,21 +43,21 @@ def _ended(words: list[str], command: Callable[[list[str]], int], interrupts: St
         discard_output()
         return 0
     except Interrupted as end:
-        print(f"lmtool: {for_terminal(str(end))}", file=sys.stderr)
+        print(f"lmtool: {escape_controls(str(end))}", file=sys.stderr)
         return 128 + end.signal
     except KeyboardInterrupt:
-        return _interrupted()
+        return _report_interrupt()
     except MemoryError:  # before the command, in the imports of libraries
         print("lmtool: not enough memory: end other programs, or allow this process more", file=sys.stderr)
         return 2
     except Exception:
         if interrupts.signal:  # a library's own error if its C code did not pass on the exception
-            return _interrupted()
+            return _report_interrupt()
         traceback.print_exc()
         return 1
 
 
-def _interrupted() -> int:
+def _report_interrupt() -> int:
     print("lmtool: interrupted", file=sys.stderr)
     return 130
 
@@ -77,12 +77,12 @@ def _dispatch(words: list[str]) -> int:
         else:
             raise UserError(f"no verb in {' '.join(words)!r}: choose one of {', '.join(verbs())}")
         return 0
-    options = line.given("options")
+    options = line.last_override("options")
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
         if line.verb == "help" and line.overrides:
             line = replace(line, verb=line.overrides[0], flags={**line.flags, "--help": ""})
         if line.verb == "help" or "--help" in line.flags:
-            print(for_terminal(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
+            print(escape_controls(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
             return 0
         from lmtool.cli.running import run_line
 

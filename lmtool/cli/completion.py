@@ -15,12 +15,12 @@ from contextlib import suppress
 
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import USUAL_FLAGS, CommandLine, split_line
-from lmtool.cli.help_pages import PLUGINS, chosen_groups, types_of_line
+from lmtool.cli.help_pages import PLUGINS, chosen_groups, line_types
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.options import CHOSEN, EXPERIMENT, conf_dir, folder_in_use, yaml_files
+from lmtool.config.options import EXPERIMENT, GROUP_SETTINGS, conf_dir, folder_in_use, yaml_files
 from lmtool.config.request import HYDRA_TEXTS, OUT
 from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import option_file, read
+from lmtool.config.yaml_files import read_option, read_yaml
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -90,14 +90,14 @@ def candidates(line: str) -> list[str]:
     """Return candidates in the shell's syntax for the last word of a line that begins with the program's name; none if
     the word is in quotes, which the shell's own completion handles.
     """
-    typed = _last_word(line)
+    last_word = _last_word(line)
     try:
-        words = shlex.split(line[: len(line) - len(typed)])[1:]
-        (last,) = shlex.split(typed) or [""]
+        words = shlex.split(line[: len(line) - len(last_word)])[1:]
+        (last,) = shlex.split(last_word) or [""]
     except ValueError:  # an open quote
         return []
     found = [name for name in _whole_words(words, last) if name.startswith(last)]
-    return [typed + SPECIAL.sub(r"\\\1", name[len(last) :]) for name in found]
+    return [last_word + SPECIAL.sub(r"\\\1", name[len(last) :]) for name in found]
 
 
 def _last_word(line: str) -> str:
@@ -120,7 +120,7 @@ def _whole_words(words: list[str], last: str) -> list[str]:
         line = CommandLine(next((word for word in words if word in verbs()), None), {}, [])
     if line.verb is None:
         return [*verbs(), "completion"]
-    options = (line.given("options") or "").partition("=")[2]
+    options = (line.last_override("options") or "").partition("=")[2]
     groups: dict[str, str] = {}
     with suppress(UserError), folder_in_use(options or None):
         with suppress(UserError):
@@ -135,9 +135,9 @@ def _keys(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
     names = [f"{OUT}=", *(name for group in groups for name in (f"{group}=", f"{group}."))]
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
     names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
-    files = [("", read(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
+    files = [("", read_yaml(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
     inside = [group for group in groups if last.startswith(f"{group}.")]
-    files += [(f"{group}.", option_file(group, groups[group], line.folders)) for group in inside]
+    files += [(f"{group}.", read_option(group, groups[group], line.folders)) for group in inside]
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
@@ -149,10 +149,10 @@ def _values(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
     key, _, value = last.partition("=")
     name = key.lstrip("+")
     own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
-    type_ = types_of_line(str(line.verb), own, line.folders).below(name.split(".")) or SettingType()
+    type_ = line_types(str(line.verb), own, line.folders).below(name.split(".")) or SettingType()
     several = value.startswith("[") or type_.item is not None or line.multirun
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
-    group = next((group for group, setting in CHOSEN.items() if setting == name), name)
+    group = next((group for group, setting in GROUP_SETTINGS.items() if setting == name), name)
     known = NAMES.get(name.rpartition(".")[2]) or type_.values or ("true", "false") * ("bool" in type_.names)
     found = list(PLUGINS.get(group) or yaml_files(group, line.folders) or known)
     if not found and (type_.may_be_text or name in (OUT, *HYDRA_TEXTS)):

@@ -12,10 +12,17 @@ from pathlib import Path
 
 from lmtool import __version__
 from lmtool.cli.arguments import CommandLine
-from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
-from lmtool.config.yaml_files import Setting, chosen, opening, option_file, read, text_of
+from lmtool.config.yaml_files import (
+    Setting,
+    choose_options,
+    read_opening,
+    read_option,
+    read_yaml,
+    read_yaml_text,
+)
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
@@ -34,34 +41,36 @@ PLUGINS: dict[str, dict[str, str | None]] = {
 
 
 def chosen_groups(line: CommandLine) -> dict[str, str]:
-    """Return the option of each group of a line, in a sweep the first of several. Raises UserError as `chosen`."""
+    """Return the option of each group of a line, in a sweep the first of several."""
     assert line.verb is not None, "groups are those of a verb"
-    given = dict(word.split("=", 1) for word in line.overrides if "=" in word)
-    given = {key: (value.partition(",")[0] if line.multirun else value).strip("'\"") for key, value in given.items()}
-    return chosen(line.verb, given, line.folders)
+    texts = dict(word.split("=", 1) for word in line.overrides if "=" in word)
+    choices = {key: (text.partition(",")[0] if line.multirun else text).strip("'\"") for key, text in texts.items()}
+    return choose_options(line.verb, choices, line.folders)
 
 
-def types_of_line(verb: str, groups: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
+def line_types(verb: str, groups: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
     """Return the settings of a verb, and of the options of groups, as the fields of one type."""
-    files = {group: option_file(group, option, folders) for group, option in groups.items()}
-    options = {group: option_types(group, file.kind or groups[group]) for group, file in files.items()}
-    return SettingType(fields=own_types(verb) | {group: SettingType(fields=of) for group, of in options.items()})
+    types = verb_setting_types(verb)
+    for group, option in groups.items():
+        kind = read_option(group, option, folders).kind or option
+        types[group] = SettingType(fields=option_types(group, kind))
+    return SettingType(fields=types)
 
 
-def options_of(group: str, folders: Sequence[Path] = ()) -> dict[str, str]:
+def describe_options(group: str, folders: Sequence[Path] = ()) -> dict[str, str]:
     """List a group's options, each with the first sentence of its YAML file's description."""
-    about = {name: opening(text_of(path)).description for name, path in yaml_files(group, folders).items()}
-    return {name: re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0] for name, text in about.items()}
+    openings = {name: read_opening(read_yaml_text(path)) for name, path in yaml_files(group, folders).items()}
+    return {name: re.split(r"(?<=\.) (?=[A-Z])", file.description, maxsplit=1)[0] for name, file in openings.items()}
 
 
 def overview() -> str:
     """Return the `lmtool --help` page."""
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
-    about = {verb: opening(text_of(conf_dir() / f"{verb}.yaml")) for verb in verbs()}
-    lines += [f"  {verb:<11} {about[verb].title}" for verb in verbs()]
+    openings = {verb: read_opening(read_yaml_text(conf_dir() / f"{verb}.yaml")) for verb in verbs()}
+    lines += [f"  {verb:<11} {openings[verb].title}" for verb in verbs()]
     lines += [f"  completion  {COMPLETION}", "", "Examples:"]
-    lines += [f"  {about[verb].examples[0]}" for verb in verbs()]
+    lines += [f"  {openings[verb].examples[0]}" for verb in verbs()]
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
@@ -77,13 +86,13 @@ def version_page() -> str:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    def of(package: str) -> str:
+    def describe_package(package: str) -> str:
         try:
             return f"{package} {version(package)}"
         except PackageNotFoundError:
             return f"{package} missing"
 
-    packages = ", ".join(map(of, ("torch", "numpy", "numba", "hydra-core")))
+    packages = ", ".join(map(describe_package, ("torch", "numpy", "numba", "hydra-core")))
     python = f"Python {platform.python_version()}, {platform.platform()}"
     return "\n".join([f"lmtool {__version__}", python, packages, f"{processor()}, {os.cpu_count()} cores"])
 
@@ -108,33 +117,35 @@ def verb_page(line: CommandLine) -> str:
     if verb not in verbs():
         raise UserError(f"no verb {verb!r}{nearest(verb, verbs())}")
     groups, folders = chosen_groups(line), line.folders
-    types, bare = types_of_line(verb, groups, folders), bare_setting(verb)
-    file = read(conf_dir() / f"{verb}.yaml")
+    types, bare = line_types(verb, groups, folders), bare_setting(verb)
+    file = read_yaml(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")
     lines = [f"{usage}: {file.title}", "", file.description]
     for group, option in groups.items():
-        about = options_of(group, folders).items()
+        descriptions = describe_options(group, folders).items()
         lines += ["", f"{group}= one of"]
-        lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in about]
+        lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in descriptions]
     if verb == "train":
         lines += ["", f"+{EXPERIMENT}= complete settings by name"]
-        lines += [f"    {name:<20} {text}" for name, text in options_of(EXPERIMENT, folders).items()]
+        lines += [f"    {name:<20} {text}" for name, text in describe_options(EXPERIMENT, folders).items()]
     lines += ["", "Keys (* marks the options chosen above):" if groups else "Keys:", ""]
     lines += [
-        _line(item, "", types) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings
+        _format_setting(item, "", types)
+        for name in ("common", verb)
+        for item in read_yaml(conf_dir() / f"{name}.yaml").settings
     ]
     for group, option in groups.items():
         lines += ["", f"{group}={option}"]
-        lines += [_line(item, f"{group}.", types) for item in option_file(group, option, folders).settings]
+        lines += [_format_setting(item, f"{group}.", types) for item in read_option(group, option, folders).settings]
     lines += ["", *SWEEPS, "", "Examples:", *(f"  {example}" for example in file.examples)]
     return "\n".join(lines)
 
 
-def _line(setting: Setting, prefix: str, types: SettingType) -> str:
+def _format_setting(setting: Setting, prefix: str, types: SettingType) -> str:
     depth, key = len(setting.path) - 1, prefix + ".".join(setting.path)
-    shown = "  " * depth + setting.path[-1] if depth else key
-    line = f"  {shown}:{' ' * bool(setting.value)}{setting.value}"
+    name = "  " * depth + setting.path[-1] if depth else key
+    line = f"  {name}:{' ' * bool(setting.value)}{setting.value}"
     type_ = types.below(key.split("."))
     bounds = type_.bounds if type_ is not None else ""
-    said = f"{setting.meaning} [{bounds}]" if setting.meaning and bounds else setting.meaning or bounds
-    return f"{line:<36} # {said}" if said else line
+    comment = f"{setting.meaning} [{bounds}]" if setting.meaning and bounds else setting.meaning or bounds
+    return f"{line:<36} # {comment}" if comment else line

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +21,19 @@ from yaml import MarkedYAMLError, YAMLError
 from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
-from lmtool.cli.unknown_keys import unknown_hydra_key, unknown_key, unused
-from lmtool.config.compose import Composition, UnknownKeyError
-from lmtool.config.options import EXPERIMENT, conf_dir, places, yaml_files
-from lmtool.config.request import Request, is_hydras
-from lmtool.config.settings import SettingError, error_line, whole_key
-from lmtool.config.types import SettingType
-from lmtool.config.yaml_files import line_of, option_file, read, require_bounded_aliases, require_experiment, text_of
+from lmtool.cli.unknown_keys import describe_unknown_hydra_key, describe_unknown_key, describe_unused_group
+from lmtool.commands import verb_setting_types
+from lmtool.config.compose import Composition, UnknownKeyError, compose_usable
+from lmtool.config.options import EXPERIMENT, conf_dir, option_sources, yaml_files
+from lmtool.config.request import Request, is_hydra_key
+from lmtool.config.settings import SettingError, describe_config_error, find_whole_key
+from lmtool.config.yaml_files import (
+    find_line,
+    read_option,
+    read_yaml,
+    read_yaml_text,
+    require_experiment,
+)
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest, size_text
 
@@ -39,73 +45,59 @@ NO_MEMORY = re.compile(
 )
 
 
-def composed(request: Request, own: Mapping[str, SettingType]) -> Composition:
-    """Compose the options of a request. Raises UserError for a mistake in a choice or in a YAML file."""
-    for path in user_files(request):
-        require_bounded_aliases(path)
-    try:
-        composition = Composition(request, own)
-        composition.groups  # noqa: B018  # raises for a configuration that is not made of settings
-        return composition
-    except Exception as error:
-        fault = of_composing(error, request, own)
-        if fault is None:
-            raise
-        raise fault from error
-
-
-def of_composing(error: BaseException, request: Request, own: Mapping[str, SettingType]) -> UserError | None:
+def explain_compose_error(error: BaseException, request: Request) -> UserError | None:
     """Return the one-line form of an error in composing the options of a request; None for any other error."""
-    chain = list(_chain(error))
+    chain = list(_causes(error))
     for cause in chain:
         if isinstance(cause, UserError):
             return cause
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
-            return UserError(_missing_option(cause.missing_cfg_file, list(cause.options or []), request))
+            return UserError(_explain_missing_option(cause.missing_cfg_file, list(cause.options or []), request))
         if isinstance(cause, YAMLError):
-            return UserError(_yaml_syntax(cause))
+            return UserError(_explain_yaml_syntax(cause))
     if isinstance(error, UnicodeDecodeError | OSError):
-        for path in user_files(request):
+        for path in user_yaml_files(request):
             with suppress(YAMLError):
-                value = yaml.safe_load(text_of(path))  # raises UserError for a file that is not UTF-8
+                value = yaml.safe_load(read_yaml_text(path))  # raises UserError for a file that is not UTF-8
                 if not isinstance(value, dict | None):
                     return UserError(f"{path} holds {type(value).__name__}, not settings: write lines of KEY: VALUE")
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
-        of_config = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
-        return UserError(_wrong_group(request, own) or (error_line(of_config) if of_config else _joined(chain)))
+        config_error = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
+        message = describe_config_error(config_error) if config_error else _join_messages(chain)
+        return UserError(_explain_wrong_group(request) or message)
     if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
     return None
 
 
-def of_sweep(error: Exception, request: Request, own: Mapping[str, SettingType]) -> UserError | None:
+def explain_sweep_error(error: Exception, request: Request) -> UserError | None:
     """Return the one-line form of an error in Hydra's part of a sweep; None for any other error."""
-    full = next((cause for cause in _chain(error) if isinstance(cause, OSError) and cause.errno in NO_SPACE), None)
-    if full is not None:
-        return of_folder(full)
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+            return explain_folder_error(cause)
     is_hydras_own = isinstance(error, UserError | HydraException | OmegaConfBaseException)
-    return of_composing(error, request, own) if is_hydras_own else None
+    return explain_compose_error(error, request) if is_hydras_own else None
 
 
-def of_values(error: Exception, composition: Composition) -> UserError | None:
+def explain_values_error(error: Exception, composition: Composition) -> UserError | None:
     """Return the one-line form of an error in setting a request's values; None for any other error."""
     request = composition.request
     if isinstance(error, UnknownKeyError):
         key = str(error)
-        if is_hydras(key):
-            return UserError(unknown_hydra_key(key, error.__cause__, request))
+        if is_hydra_key(key):
+            return UserError(describe_unknown_hydra_key(key, error.__cause__, request))
         value = request.values[key]
-        shown = repr(value) if request.python else str(value)
-        return UserError(unknown_key(key, shown, [composition], python=request.python))
+        value_text = repr(value) if request.python else str(value)
+        return UserError(describe_unknown_key(key, value_text, [composition], python=request.python))
     if isinstance(error, OmegaConfBaseException):
-        return UserError(placed(error_line(error), whole_key(error), composition))
+        return UserError(prefix_place(describe_config_error(error), find_whole_key(error), composition))
     return None
 
 
-def of_folder(error: OSError) -> UserError:
+def explain_folder_error(error: OSError) -> UserError:
     """Return the error for an output folder that cannot be made or written to."""
     return UserError(
         f"cannot use {error.filename or 'the output folder'}: {error.strerror}; choose another folder, e.g. out=FOLDER"
@@ -113,14 +105,14 @@ def of_folder(error: OSError) -> UserError:
 
 
 @contextmanager
-def explained(composition: Composition) -> Iterator[None]:
+def translate_errors(composition: Composition) -> Iterator[None]:
     """Raise UserError for the errors of a command: for a wrong setting, with the YAML file and line of the mistake
     unless the request has it; and if memory runs out.
     """
     try:
         yield
     except SettingError as error:
-        raise UserError(placed(str(error), error.key, composition)) from error
+        raise UserError(prefix_place(str(error), error.key, composition)) from error
     except (MemoryError, RuntimeError, ImportError) as error:  # raised by numpy and Python; by torch; by the loader
         if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
             raise
@@ -135,7 +127,7 @@ def explained(composition: Composition) -> Iterator[None]:
         ) from error
 
 
-def _missing_option(missing: str, options: list[str], request: Request) -> str:
+def _explain_missing_option(missing: str, options: list[str], request: Request) -> str:
     """Word a file that composing does not find; `missing` is its group and name."""
     chosen = next((pair for pair in request.choices.items() if "/".join(pair) == missing), None)
     group, option = chosen or missing.rpartition("/")[::2]
@@ -147,25 +139,26 @@ def _missing_option(missing: str, options: list[str], request: Request) -> str:
     message = f"no {group}={option}{nearest(option, options)}"
     if not group.startswith("hydra/"):
         try:
-            option_file(group, option, request.folders)
+            read_option(group, option, request.folders)
         except UserError as error:
             message = str(error)
-    place = None if chosen else _place_of_default(option, request)
+    place = None if chosen else _find_default_place(option, request)
     return f"{place}: {message}" if place else message
 
 
-def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None:
+def _explain_wrong_group(request: Request) -> str | None:
     """Return what is wrong with the groups of a request and of its YAML files, or None if nothing is."""
-    for path in user_files(request):
-        for group, option in read(path).groups.items():
+    for path in user_yaml_files(request):
+        for group, option in read_yaml(path).groups.items():
             if option != "..." and not group.startswith("hydra/"):
                 try:
-                    option_file(group, option, request.folders)
+                    read_option(group, option, request.folders)
                 except UserError as error:
-                    place = _place_of_default(option, request)
+                    place = _find_default_place(option, request)
                     return f"{place}: {error}" if place else str(error)
     with suppress(HydraException, OmegaConfBaseException, ValueError, RecursionError):
-        composition, left = usable(request, own)
+        verb_types = verb_setting_types(request.verb)
+        composition, unusable = compose_usable(request, verb_types)
         name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
         files = yaml_files(EXPERIMENT, request.folders)
         if name in files:
@@ -174,43 +167,26 @@ def _wrong_group(request: Request, own: Mapping[str, SettingType]) -> str | None
             except UserError as error:
                 return str(error)
         others = " ".join(f"{group}={option}" for group, option in request.choices.items() if not group.startswith("+"))
-        if f"+{EXPERIMENT}" in left and others:
+        if f"+{EXPERIMENT}" in unusable and others:
             with suppress(Exception):  # if it composes alone
-                Composition(replace(request, choices={f"+{EXPERIMENT}": name}, values={}, removed=[]), own)
+                Composition(replace(request, choices={f"+{EXPERIMENT}": name}, values={}, removed=[]), verb_types)
                 return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
-        for group, option in left.items():
+        for group, option in unusable.items():
             if group not in composition.groups and group != f"+{EXPERIMENT}":
-                return unused(group.lstrip("+"), option, composition)
+                return describe_unused_group(group.lstrip("+"), option, composition)
     return None
 
 
-def usable(request: Request, own: Mapping[str, SettingType]) -> tuple[Composition, dict[str, str]]:
-    """Return a composition of the choices that go together, and the others."""
-    kept: dict[str, str] = {}
-    left = dict(request.choices)
-    composition = Composition(replace(request, choices={}, removed=[], values={}), own)
-    while left:
-        for group, option in left.items():
-            with suppress(Exception):  # whatever it is, the choice cannot be used
-                trial = replace(request, choices=kept | {group: option}, removed=[], values={})
-                composition = Composition(trial, own)
-                break
-        else:
-            break
-        kept[group] = left.pop(group)
-    return composition, left
-
-
-def placed(message: str, key: str, composition: Composition) -> str:
+def prefix_place(message: str, key: str, composition: Composition) -> str:
     """Put before a message the file and line that set a key, unless the request does."""
-    for given in (name.lstrip("+") for name in composition.request.values):
-        if given == key or key.startswith((f"{given}.", f"{given}[")):
+    for request_key in (name.lstrip("+") for name in composition.request.values):
+        if request_key == key or key.startswith((f"{request_key}.", f"{request_key}[")):
             return message
-    place = _place_of(key, composition)
+    place = _find_place(key, composition)
     return f"{place}: {message}" if place else message
 
 
-def _place_of(key: str, composition: Composition) -> str | None:
+def _find_place(key: str, composition: Composition) -> str | None:
     """Return FILE:LINE of a setting that is taken from a YAML file, the last one merged first."""
     request, key = composition.request, key.partition("[")[0]
     folders = request.folders
@@ -218,50 +194,50 @@ def _place_of(key: str, composition: Composition) -> str | None:
     name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
     files = [(experiments[name], "")] if name in experiments else []
     for group, option in composition.groups.items():
-        of_group, names = yaml_files(group, folders), [option]
-        for each in names:  # and the files that it is based on
-            if each in of_group:
-                files.append((of_group[each], f"{group}."))
-                names += [base for base in read(of_group[each]).bases if base not in names]
+        group_files, options = yaml_files(group, folders), [option]
+        for each in options:  # and the files that it is based on
+            if each in group_files:
+                files.append((group_files[each], f"{group}."))
+                options += [base for base in read_yaml(group_files[each]).bases if base not in options]
     files += [(conf_dir() / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
     for path, prefix in files:
-        line = line_of(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
+        line = find_line(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
         if line is not None:
             return f"{path}:{line}"
     return None
 
 
-def _place_of_default(option: str, request: Request) -> str | None:
+def _find_default_place(option: str, request: Request) -> str | None:
     """Return FILE:LINE of an option in the defaults lists of the user's YAML files; None if it is not found."""
-    for path in user_files(request):
-        line = line_of(path, ["defaults", option])
+    for path in user_yaml_files(request):
+        line = find_line(path, ["defaults", option])
         if line is not None:
             return f"{path}:{line}"
     return None
 
 
-def user_files(request: Request) -> Iterator[Path]:
+def user_yaml_files(request: Request) -> Iterator[Path]:
     """Yield the YAML files of user folders."""
-    for top in [*request.folders, *(place.folder for place in places())]:
+    for top in [*request.folders, *(place.folder for place in option_sources())]:
         yield from sorted(top.rglob("*.yaml"))
 
 
-def _yaml_syntax(error: YAMLError) -> str:
+def _explain_yaml_syntax(error: YAMLError) -> str:
     """Return the message of an error in a YAML file, with file and line."""
     mark = error.problem_mark or error.context_mark if isinstance(error, MarkedYAMLError) else None
     if mark is None or not isinstance(error, MarkedYAMLError):
         file = os.path.relpath(error.name) if isinstance(error, ReaderError) else "a YAML file"
-        return f"{file}: {_joined([error])}: correct this YAML file"
+        return f"{file}: {_join_messages([error])}: correct this YAML file"
     reason = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
     return f"{os.path.relpath(mark.name)}:{mark.line + 1}: {reason}: correct this YAML file"
 
 
-def _joined(chain: list[BaseException]) -> str:
+def _join_messages(chain: list[BaseException]) -> str:
     """Join a chain of errors in one line."""
     return "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes."""
     seen: BaseException | None = error
     while seen is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep
 
-from lmtool.config.grammar import escaped, in_quotes, parsed, split
+from lmtool.config.grammar import escape_interpolation, parse_value, quote_interpolated, split_at_commas
 from lmtool.config.request import HYDRA_TEXTS, OUT
 from lmtool.config.rules import require_text
 from lmtool.config.types import SettingType
@@ -37,7 +37,7 @@ class Word:
     written: str
 
 
-def value_of(word: Word, type_: SettingType) -> Any:
+def read_value(word: Word, type_: SettingType) -> Any:
     """Return the value of a setting of one type. Raises UserError for several values that are neither a list nor text,
     and for a list that is not closed.
     """
@@ -50,29 +50,29 @@ def value_of(word: Word, type_: SettingType) -> Any:
         if key in (*HYDRA_TEXTS, OUT):
             _require_folder(word, text)
         if type_.may_be_text and os.path.exists(text) and (INTERPOLATION.search(text) or not type_.is_text):
-            return escaped(text) if type_.item is None else [escaped(text)]
+            return escape_interpolation(text) if type_.item is None else [escape_interpolation(text)]
     if type_.is_text:
         return read_text(text, null=True)
-    override = parsed(text)
+    override = parse_value(text)
     if override is not None and override.value() is None:
         return None
     if (type_.item is not None or type_.is_free) and text.startswith("[") and text.endswith("]"):
-        return _items(word, text[1:-1], type_.item)
+        return _read_items(word, text[1:-1], type_.item)
     simple = override is not None and isinstance(sweep := override.value(), ChoiceSweep) and sweep.simple_form
     if override is None and text.startswith(("[", "{")):
-        raise unreadable(word.written)
+        raise unreadable_word_error(word.written)
     if type_.item is not None or (type_.is_free and simple):
-        return _items(word, text, type_.item)
+        return _read_items(word, text, type_.item)
     if override is not None and override.is_sweep_override():
         raise UserError(f"{word.written}: {SWEEP}")
-    return read_text(text, null=False) if override is None else _plain(override.value())
+    return read_text(text, null=False) if override is None else _to_plain(override.value())
 
 
-def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
+def _read_items(word: Word, text: str, item: SettingType | None) -> list[Any]:
     """Return the values of a list, of comma-separated items of a type."""
     items: list[Any] = []
-    for part in map(os.path.expanduser, split(text) if text.strip() else []):
-        override = parsed(part)
+    for part in map(os.path.expanduser, split_at_commas(text) if text.strip() else []):
+        override = parse_value(part)
         if not part:
             raise UserError(f"{word.written}: an item of the list is empty: write {word.key}=a,b")
         if (item is not None and item.is_text) or override is None:
@@ -80,7 +80,7 @@ def _items(word: Word, text: str, item: SettingType | None) -> list[Any]:
         elif override.is_sweep_override():
             raise UserError(f"{word.written}: {SWEEP}")
         else:
-            items.append(_plain(override.value()))
+            items.append(_to_plain(override.value()))
     return items
 
 
@@ -89,44 +89,44 @@ def read_text(text: str, *, null: bool = False) -> str | None:
 
     null: whether null means None.
     """
-    override = parsed(text)
+    override = parse_value(text)
     value: Any = None if override is None else override.value()
     if override is not None and value is None and null:
         return None
     if isinstance(value, str) and not (override is not None and override.is_sweep_override()):
-        return str(_plain(value))
-    return text if INTERPOLATION.search(text) else escaped(text)
+        return str(_to_plain(value))
+    return text if INTERPOLATION.search(text) else escape_interpolation(text)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a value of Hydra's parser as a plain one."""
     if isinstance(value, dict):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        return {str(_to_plain(key)): _to_plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return value if value is None or isinstance(value, str | Number) else str(value)
 
 
-def sweep_text(word: Word, type_: SettingType) -> str:
+def read_sweep(word: Word, type_: SettingType) -> str:
     """Return a sweep's values in Hydra's grammar, with quotes around those that it cannot read."""
     _require_form(word, type_)
     text = word.text
     if type_.rule is None or not type_.rule.prose:
         require_text(word.key, text)
-        text = ",".join(map(os.path.expanduser, split(text)))
-    if parsed(text) is not None:
+        text = ",".join(map(os.path.expanduser, split_at_commas(text)))
+    if parse_value(text) is not None:
         return text
     if "," not in text and text.startswith(("[", "{")):
-        raise unreadable(word.written)
-    return ",".join(_readable(part) for part in split(text))
+        raise unreadable_word_error(word.written)
+    return ",".join(_quote_unreadable(part) for part in split_at_commas(text))
 
 
-def _readable(text: str) -> str:
-    if parsed(text) is not None:
+def _quote_unreadable(text: str) -> str:
+    if parse_value(text) is not None:
         return text
     if text.startswith("[") and text.endswith("]"):
-        return f"[{','.join(map(_readable, split(text[1:-1])))}]"
-    return in_quotes(text if INTERPOLATION.search(text) else escaped(text))
+        return f"[{','.join(map(_quote_unreadable, split_at_commas(text[1:-1])))}]"
+    return quote_interpolated(text if INTERPOLATION.search(text) else escape_interpolation(text))
 
 
 def _require_form(word: Word, type_: SettingType) -> None:
@@ -166,7 +166,7 @@ def _require_folder(word: Word, text: str) -> None:
         raise UserError(f"{word.key}={text}: {existing} is a file: choose another folder")
 
 
-def unreadable(word: str) -> UserError:
+def unreadable_word_error(word: str) -> UserError:
     """Return the error for a word that is not a setting."""
     _, _, value = word.partition("=")
     if value.startswith("{") and value.endswith("}"):

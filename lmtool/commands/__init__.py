@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.options import HOMES, conf_dir
-from lmtool.config.types import TRAINING, SettingType, types_of
-from lmtool.config.yaml_files import read
+from lmtool.config.options import GROUP_MODULES, conf_dir
+from lmtool.config.types import TRAINING, SettingType, field_types
+from lmtool.config.yaml_files import read_yaml
 from lmtool.system.terminal import first_use_announced, only_table
 
 FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in this order
@@ -33,11 +33,11 @@ def settings_of(verb: str) -> type[Any]:
     return settings
 
 
-def own_types(verb: str) -> dict[str, SettingType]:
+def verb_setting_types(verb: str) -> dict[str, SettingType]:
     """Return the types of a verb's settings, except the settings of its groups."""
     settings: Any = settings_of(verb)  # to mypy, a class is not hashable
-    types = types_of(settings)
-    return {key: type_ for key, type_ in types.items() if key not in HOMES and key != TRAINING}
+    types = field_types(settings)
+    return {key: type_ for key, type_ in types.items() if key not in GROUP_MODULES and key != TRAINING}
 
 
 def bare_setting(verb: str) -> tuple[str, bool] | None:
@@ -52,7 +52,7 @@ def bare_setting(verb: str) -> tuple[str, bool] | None:
 
 def top_level_keys(verb: str) -> set[str]:
     """Return a verb's top-level keys, including `hydra` and groups."""
-    texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
+    texts = [read_yaml(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
     return {"hydra"}.union(*({setting.path[0] for setting in text.settings} | text.groups.keys() for text in texts))
 
 
@@ -60,12 +60,12 @@ def settings_for(verb: str, **arguments: Any) -> Any:
     """Return the settings of a verb that lmtool itself runs: its YAML file, with the values replaced by these
     arguments.
     """
-    from lmtool.config.compose import Composition, own_part
+    from lmtool.config.compose import Composition, verb_settings
     from lmtool.config.request import Request
-    from lmtool.config.settings import typed
+    from lmtool.config.settings import build_settings
 
-    composition = Composition(Request.of_arguments(verb, arguments), own_types(verb))
-    return typed(own_part(composition.settings()), settings_of(verb))
+    composition = Composition(Request.from_arguments(verb, arguments), verb_setting_types(verb))
+    return build_settings(verb_settings(composition.settings()), settings_of(verb))
 
 
 def run_command(verb: str, settings: Any, session: Any) -> Any:

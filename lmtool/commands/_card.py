@@ -10,8 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmtool import __version__
-from lmtool.config.request import flat
-from lmtool.errors import printable
+from lmtool.config.request import flatten
+from lmtool.errors import escape_unprintable
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.find import Kind, ReportFolder
 from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
@@ -34,7 +34,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
         read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
         for folder, kind in _evaluations(run)
     ]
-    settings = {key: value for key, value in flat(run.config).items() if value is not None and key not in HIDDEN}
+    settings = {key: value for key, value in flatten(run.config).items() if value is not None and key not in HIDDEN}
     shown = {key: value for key, value in settings.items() if not key.startswith("data.") or key.startswith(DATA)}
     about = {"run": run, "name": name, "model": model_name(run), "settings": shown}
     about |= {"license": license, "language": language}
@@ -43,7 +43,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
-    environment.filters["line"] = lambda text: Markup(printable(text))
+    environment.filters["line"] = lambda text: Markup(escape_unprintable(text))
     page = environment.get_template("card.md.j2").render(about, version=__version__)
     with atomic_write(run.folder / CARD) as temporary:
         temporary.write_text(page, encoding="utf-8")

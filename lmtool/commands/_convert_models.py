@@ -14,7 +14,7 @@ from lmtool.commands._ngram_runs import load_ngram_model, prune, run_over, save_
 from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import settings_as_json
 from lmtool.config.verbs import BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
@@ -84,7 +84,7 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
     parameters, ngrams = sum(model.table.sizes), model.table.sizes
     about = f"a run with the {parameters:,} n-grams of {source}"
     result = Converted(session.out, about, arpa=source, parameters=parameters, ngrams=ngrams)
-    save_ngram_run(session, plain_values(settings), text, tokenizer, model, result)
+    save_ngram_run(session, settings_as_json(settings), text, tokenizer, model, result)
     return result
 
 
@@ -221,7 +221,7 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     about = f"a run with {parameters:,} n-grams, mixed from {len(members)} models"
     mixed = [Share(member.name, member.weight) for member in members]
     result = Converted(session.out, about, members=mixed, parameters=parameters, ngrams=ngrams)
-    save_ngram_run(session, plain_values(settings), text, tokenizer, small, result, *fits)
+    save_ngram_run(session, settings_as_json(settings), text, tokenizer, small, result, *fits)
     return result
 
 
@@ -267,7 +267,7 @@ def _text(
     """Return the run whose text the new model is evaluated on, its tokenizer and its vocabulary: those of data= if the
     command line names it, else those of the first run, with the words of all members.
     """
-    chosen = bool(session.request.given("data"))
+    chosen = bool(session.request.words_in_groups("data"))
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
         raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lmtool.commands._members import model_behind, open_members, scores_of
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import settings_as_json
 from lmtool.config.verbs import UNION, FitOn, MixMethod, MixtureConfig
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
@@ -48,7 +48,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={settings.split}")
         if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
             session.note("the weights have not converged: there may be better ones")
-        own, on, said = fitted_by(plain_values(settings)), settings.split, settings.split
+        own, on, said = fitted_by(settings_as_json(settings)), settings.split, settings.split
         if settings.text is not None and tokens is not None:
             on, said = text_key(tokens.fingerprint), f"text={settings.text}"
             own = {on: own[settings.fit_split]} if own else {}
@@ -72,7 +72,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
     Run(
         folder=out,
         kind="ensemble",
-        config=plain_values(settings) | {"data": None if first is None else first.config["data"]},
+        config=settings_as_json(settings) | {"data": None if first is None else first.config["data"]},
         store="" if first is None or settings.text is not None else first.store,
         store_fingerprint="" if first is None or settings.text is not None else first.store_fingerprint,
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),

@@ -10,7 +10,7 @@ from typing import Any
 from lmtool.config.data import DataConfig
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.rules import ngrams_to_keep
-from lmtool.config.settings import origins_of, plain_values
+from lmtool.config.settings import option_origins, settings_as_json
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
@@ -29,8 +29,8 @@ from lmtool.system.files import atomic_write, write_json
 
 def run_over(data: DataConfig, corpus: Corpus) -> Run:
     """Return a run without a model over an open store, as the text of `save_ngram_run`."""
-    plain, store = plain_values(data), absolute(corpus.path)
-    return Run(Path(), "train", {"data": plain}, store, corpus.fingerprint, "", origins=origins_of({"data": plain}))
+    plain, store = settings_as_json(data), absolute(corpus.path)
+    return Run(Path(), "train", {"data": plain}, store, corpus.fingerprint, "", origins=option_origins({"data": plain}))
 
 
 def save_ngram_run(

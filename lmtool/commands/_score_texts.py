@@ -13,7 +13,7 @@ from lmtool import __version__
 from lmtool.commands._score_outputs import ScoredBlock, taken_names
 from lmtool.commands._settings import ScoreConfig
 from lmtool.config.data import Normalize
-from lmtool.config.rules import as_written
+from lmtool.config.rules import format_value
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.faults import STOP
 from lmtool.data.readers import form_of
@@ -79,7 +79,7 @@ def identity_of(settings: ScoreConfig, names: list[str]) -> dict[str, Any]:
         given.append(text_file(settings.arpa, "arpa") if settings.arpa else str(run_folder(settings.run)))
     runs = [_run_identity(Path(name)) for name in given if name is not None]
     named = ("column", "columns", "across_sentences", "device", "on_error", "normalize", "blank_lines")
-    values: dict[str, Any] = {name: as_written(getattr(settings, name)) for name in named}
+    values: dict[str, Any] = {name: format_value(getattr(settings, name)) for name in named}
     files = {"tokenizer": settings.tokenizer, "target": settings.target}
     stamps = {key: name and file_stamps(text_files(name, key)) for key, name in files.items()}
     values |= {"version": __version__, "runs": runs, "text": file_stamps(names), "taken": taken_names(settings)}

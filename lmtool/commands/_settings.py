@@ -16,71 +16,71 @@ from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, ModelUserCo
 class EvaluationConfig(ModelUserConfig):
     """Settings of how a split, a text or n-best lists are scored by a model."""
 
-    arpa: str | None = setting(needs=("text=FILE", "nbest=FILE"), why="it comes without data")
+    arpa: str | None = setting(needs=("text=<FILE>", "nbest=<FILE>"), why="it comes without data")
     split: str = MISSING
-    text: str | None = setting(excludes=("nbest=FILE",))
+    text: str | None = setting(excludes=("nbest=<FILE>",))
     flush: str | None = setting(words=("line",), needs=("text=-",))
-    column: str | None = setting(needs=("text=FILE",), excludes=("text=-",))
-    across_sentences: bool = setting(needs=("text=FILE",), why="a split is read as the model was trained")
-    blank_lines: BlankLines | None = setting(needs=("text=FILE",))
-    accuracy: bool = setting(excludes=("nbest=FILE",))
-    detail: bool = setting(excludes=("nbest=FILE",))
-    unnormalized: bool = setting(excludes=("nbest=FILE",))
-    dynamic: bool = setting(excludes=("nbest=FILE", "accuracy=true", "unnormalized=true"))
+    column: str | None = setting(needs=("text=<FILE>",), excludes=("text=-",))
+    across_sentences: bool = setting(needs=("text=<FILE>",), why="a split is read as the model was trained")
+    blank_lines: BlankLines | None = setting(needs=("text=<FILE>",))
+    accuracy: bool = setting(excludes=("nbest=<FILE>",))
+    detail: bool = setting(excludes=("nbest=<FILE>",))
+    unnormalized: bool = setting(excludes=("nbest=<FILE>",))
+    dynamic: bool = setting(excludes=("nbest=<FILE>", "accuracy=true", "unnormalized=true"))
     dynamic_rule: str = setting(words=("rms", "sgd"))
     dynamic_segment: int = setting(min=1)
     dynamic_lr: float = setting(min=0)
     dynamic_decay: float = setting(min=0, below=1)
     nbest: str | None = MISSING
-    nbest_costs: str | None = setting(needs=("nbest=FILE",))
-    nbest_weight: float | None = setting(min=0, needs=("nbest=FILE",))
-    nbest_word_penalty: Any = setting(needs=("nbest=FILE",), said="null, a number, or tuned")
-    nbest_reference: str | None = setting(needs=("nbest=FILE",))
-    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=FILE",))
+    nbest_costs: str | None = setting(needs=("nbest=<FILE>",))
+    nbest_weight: float | None = setting(min=0, needs=("nbest=<FILE>",))
+    nbest_word_penalty: Any = setting(needs=("nbest=<FILE>",), said="null, a number, or tuned")
+    nbest_reference: str | None = setting(needs=("nbest=<FILE>",))
+    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=<FILE>",))
 
 
 @dataclass(slots=True)
 class ScoreConfig(ModelUserConfig):
     """Settings of the texts that are scored one by one, and of the table and the file made of them."""
 
-    tokenizer: str | None = setting(needs=("arpa=FILE",), why="a run has its own")
+    tokenizer: str | None = setting(needs=("arpa=<FILE>",), why="a run has its own")
     normalize: Normalize | None = MISSING
     run_out: str | None = MISSING
     target: str | None = setting(
         excludes=(
-            *("run=FOLDER", "arpa=FILE", "run_out=FOLDER", "across_sentences=true", "blank_lines=X", "text=-"),
-            *("bucket_split=SPLIT", "bucket_percentiles=FILE", "max_oov=X"),
+            *("run=<FOLDER>", "arpa=<FILE>", "run_out=<FOLDER>", "across_sentences=true", "blank_lines=<X>", "text=-"),
+            *("bucket_split=<SPLIT>", "bucket_percentiles=<FILE>", "max_oov=<X>"),
         ),
         why="hashed n-grams need no model, and text is read twice",
     )
     text: str = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = MISSING
-    columns: list[str] | None = setting(needs=("column=NAME",))
+    columns: list[str] | None = setting(needs=("column=<NAME>",))
     on_error: str | None = setting(words=("stop", "skip"))
     across_sentences: bool = MISSING
     blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
-    bom: bool = setting(needs=("to=FILE",))
+    bom: bool = setting(needs=("to=<FILE>",))
     prefix: str = MISSING
-    buckets: list[str] | None = setting(needs=("to=FILE",))  # a column of it
-    bucket_quantiles: list[float] | None = setting(needs=("buckets=A,B",), excludes=("bucket_limits=X",))
-    bucket_limits: list[float] | None = setting(needs=("buckets=A,B",))
+    buckets: list[str] | None = setting(needs=("to=<FILE>",))  # a column of it
+    bucket_quantiles: list[float] | None = setting(needs=("buckets=<A,B>",), excludes=("bucket_limits=<X>",))
+    bucket_limits: list[float] | None = setting(needs=("buckets=<A,B>",))
     bucket_split: str | None = setting(
-        needs=("buckets=A,B",), excludes=("bucket_limits=X", "run_out=FOLDER", "arpa=FILE")
+        needs=("buckets=<A,B>",), excludes=("bucket_limits=<X>", "run_out=<FOLDER>", "arpa=<FILE>")
     )
     bucket_percentiles: str | None = setting(
-        needs=("buckets=A,B",), excludes=("bucket_limits=X", "bucket_split=SPLIT", "run_out=FOLDER")
+        needs=("buckets=<A,B>",), excludes=("bucket_limits=<X>", "bucket_split=<SPLIT>", "run_out=<FOLDER>")
     )
-    bucket_language: str | None = setting(needs=("bucket_percentiles=FILE",))
+    bucket_language: str | None = setting(needs=("bucket_percentiles=<FILE>",))
     filter: str | None = MISSING
-    filter_scores: bool = setting(needs=("filter=FILE",))
-    max_perplexity: float | None = setting(needs=("filter=FILE",))
-    min_perplexity: float | None = setting(needs=("filter=FILE",))
-    share: float | None = setting(above=0, below=1, needs=("filter=FILE",), excludes=("max_perplexity=X",))
+    filter_scores: bool = setting(needs=("filter=<FILE>",))
+    max_perplexity: float | None = setting(needs=("filter=<FILE>",))
+    min_perplexity: float | None = setting(needs=("filter=<FILE>",))
+    share: float | None = setting(above=0, below=1, needs=("filter=<FILE>",), excludes=("max_perplexity=<X>",))
     selection: str = setting(words=("top", "sample"))
     seed: int = setting(min=0)
-    max_oov: float | None = setting(min=0, below=1, needs=("filter=FILE", "buckets=A,B"))
+    max_oov: float | None = setting(min=0, below=1, needs=("filter=<FILE>", "buckets=<A,B>"))
 
     def ranks_texts(self) -> bool:
         """Return whether the limits of the buckets are quantiles of the texts, which need all scores."""
@@ -98,7 +98,7 @@ class CountTrainingConfig(VerbConfig):
     smoother: SmootherConfig | None = None
     counts: CountsConfig | None = None
     prune_counts: list[int] | None = MISSING
-    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=<COUNT>",))
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = setting(words=PRUNE_METHODS)
     limit_vocabulary: str | None = MISSING
@@ -132,13 +132,13 @@ def require_bits(bits: int, key: str) -> None:
 class ConversionConfig(VerbConfig):
     """Settings of a model that is made from finished ones (mixed, pruned, quantized), and of its output file."""
 
-    weights: Any = setting(needs=("runs=A,B",), said=WEIGHTS)
-    vocabulary: str | None = setting(words=(UNION,), needs=("runs=A,B",))
+    weights: Any = setting(needs=("runs=<A,B>",), said=WEIGHTS)
+    vocabulary: str | None = setting(words=(UNION,), needs=("runs=<A,B>",))
     to: str | None = MISSING
-    symbol_table: str | None = setting(needs=("to=FILE",))
-    limit_vocabulary: str | None = setting(needs=("to=FILE",), why="a run has the words of its data")
+    symbol_table: str | None = setting(needs=("to=<FILE>",))
+    limit_vocabulary: str | None = setting(needs=("to=<FILE>",), why="a run has the words of its data")
     renormalize: bool = False
-    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=COUNT",))
+    prune_entropy: float | None = setting(above=0, below=1, excludes=("prune_to=<COUNT>",))
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = MISSING
     quantize: int | None = setting(check=require_bits)

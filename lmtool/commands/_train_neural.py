@@ -16,7 +16,7 @@ import torch
 from lmtool.commands._settings import NetworkTrainingConfig
 from lmtool.config.groups import EncoderConfig, is_tied
 from lmtool.config.rules import size_in_bytes
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import settings_as_json
 from lmtool.config.training import BATCH_SIZE, ROWS, Forms, Precision, default_batch_size
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_splits
@@ -97,7 +97,7 @@ def _run(
         require_splits(corpus, "train", "valid")
         if state is not None:
             # Settings that were removed from a cell that is run again are compared, not restored.
-            earlier = begun.settings if begun is not None and session.again == "resume" else {}
+            earlier = begun.settings if begun is not None and session.if_run_exists == "resume" else {}
             restore_settings(settings, state.values["about"]["settings"], {**earlier, **session.request.settings})
         tokens = corpus.tokens("train")
         model.fill_in(settings.data.vocabulary.unit, tokens)
@@ -108,7 +108,7 @@ def _run(
         optim.fill_in(output)
         fewer = output.fill_in(len(corpus.vocabulary) - 1) if isinstance(output, DrawnOutput) else ""
         training.batch_size, unchosen = batch_size, training.batch_size is None
-        values = {key: value for key, value in plain_values(settings).items() if key not in UNSAVED_SETTINGS}
+        values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
             session.note(*[fewer] if fewer else [])
             report_splits(corpus, session.say, session.note, session.warn)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.commands._settings import CountTrainingConfig
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.settings import plain_values
+from lmtool.config.settings import settings_as_json
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
     out = session.out
-    finished = session.again == "resume" and (out / "run.json").is_file()
+    finished = session.if_run_exists == "resume" and (out / "run.json").is_file()
     if not finished:
         session.require_new()
     start = time.perf_counter()
@@ -55,14 +55,14 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         report_splits(corpus, session.say, session.note, session.warn)
         trained = _estimate(settings, model, whole, corpus, listed, start, session)
         write_json(out / "result.json", trained.as_json())
-        save_trained(out, plain_values(settings), session.choices, corpus)
+        save_trained(out, settings_as_json(settings), session.choices, corpus)
     session.say(trained.line())
     return trained
 
 
 def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -> TrainedRun:
     """Return the run in the folder."""
-    before, values = Run.open(session.out), plain_values(settings)
+    before, values = Run.open(session.out), settings_as_json(settings)
     path = session.out / "result.json"
     if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
         raise UserError(
@@ -187,16 +187,18 @@ def _estimate(
 def _tune(
     counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; return the weights of sources and discounts of a TrainedRun, if any."""
+    """Tune the smoother on a split; return the entries of a TrainedRun on the parameters that were found."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)
     session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
-    for k, row in enumerate(smoother.values.tolist(), start=1):
-        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    found = smoother.values_by_name()
+    for row in found:
+        values = ", ".join(f"{key} = {value:.6g}" for key, value in row.items() if key != "order")
+        session.say(f"  order {row['order']}: {values}")
     if smoother.weights is None:
-        return {}
+        return {"tuned_parameters": found}
     weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
-    return {"source_weights": weights, "discounts": smoother.values.tolist()}
+    return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}

@@ -20,8 +20,8 @@ class Settings(ConversionConfig):
 
     makes: ClassVar[str] = "run"
 
-    run: str | None = setting(excludes=("arpa=FILE", "runs=A,B"))
-    arpa: str | None = setting(excludes=("runs=A,B",))
+    run: str | None = setting(excludes=("arpa=<FILE>", "runs=<A,B>"))
+    arpa: str | None = setting(excludes=("runs=<A,B>",))
     runs: list[str] | None = MISSING
 
     def __post_init__(self) -> None:

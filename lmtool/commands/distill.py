@@ -46,7 +46,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
     import numpy.typing as npt
 
     from lmtool.commands._ngram_runs import load_ngram_model, prune, save_ngram_run
-    from lmtool.config.settings import plain_values
+    from lmtool.config.settings import settings_as_json
     from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
@@ -118,6 +118,6 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         store_dir=settings.store_dir,
     )
     text, fits = (like_run, tokenizer_in(like_run.folder)), (teacher_run.fitted_on, like_run.fitted_on)
-    save_ngram_run(session, plain_values(settings), *text, model, trained, *fits)
+    save_ngram_run(session, settings_as_json(settings), *text, model, trained, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     return trained

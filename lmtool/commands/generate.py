@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
-from lmtool.errors import for_terminal
+from lmtool.errors import escape_controls
 from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -41,7 +41,7 @@ class Result(base.Result):
         return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
 
     def __repr__(self) -> str:
-        return for_terminal(super().__repr__())
+        return escape_controls(super().__repr__())
 
     def _table(self) -> base.Table:
         return ["text"], [[text] for text in self.texts]

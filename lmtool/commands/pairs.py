@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SeveralModelsConfig
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.results.base import TableResult
 from lmtool.session import Session
 from lmtool.system.terminal import Cell, text_table
@@ -31,7 +31,7 @@ class Settings(SeveralModelsConfig):
     resamples: int = setting(min=100, max=1_000_000)
     seed: int = setting(min=0)
     to: str | None = MISSING
-    bom: bool = setting(needs=("to=FILE",))
+    bom: bool = setting(needs=("to=<FILE>",))
     items: str | None = MISSING
 
 
@@ -167,7 +167,7 @@ def _score_pairs(
     cut, sentences = sentence_cutter(model.form, settings.words, keep_punctuation=settings.keep_punctuation), []
     for pair, where in zip(pairs, places, strict=True):
         for name in (GOOD, BAD):
-            with named(f"{where}, {name}"):
+            with prefix_user_errors(f"{where}, {name}"):
                 sentences.append(model.form.words(cut(pair[name])))
                 if not sentences[-1]:
                     raise UserError("no words are left of the sentence: set keep_punctuation=true or remove the pair")

@@ -33,7 +33,7 @@ class Settings(ModelUserConfig):
     """Settings of `lmtool predict`."""
 
     text: str | None = setting(prose=True, bare=True)
-    flush: str | None = setting(words=("line",), excludes=("text=TEXT",))
+    flush: str | None = setting(words=("line",), excludes=("text=<TEXT>",))
     top: int = setting(min=1)
     paths: bool = False
     sentence_start: bool = MISSING
@@ -124,7 +124,7 @@ def run(settings: Settings, session: Session) -> Result:
             codes = _paths(model, context, [word for word, _ in predicted])
         found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
         session.say(Result(model.name, [found]).table_text())
-        if codes and session.keeps and can_plot():
+        if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
             save_png(tree_figure(_drawn(codes)), picture)
             session.say(f"\ndrawn in {picture}")

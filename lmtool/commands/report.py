@@ -104,10 +104,10 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
     from lmtool.report.reading import Bootstrap, read_entry
-    from lmtool.sweeps.result_table import SPLIT, rows_of, varied_settings
+    from lmtool.sweeps.result_table import SPLIT, read_rows, varied_settings
 
     kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
-    sweeps = {source.folder: rows_of(source.folder) for source in kinds[Kind.sweep]}
+    sweeps = {source.folder: read_rows(source.folder) for source in kinds[Kind.sweep]}
     bootstrap = Bootstrap(settings.resamples, settings.seed, settings.block)
     entries = []
     for source in folders:

@@ -33,14 +33,14 @@ class Settings(SeveralModelsConfig):
     word_column: str | None = setting(excludes=("text=-",))
     item_column: list[str] | None = setting(excludes=("text=-",))
     sentence_column: str | None = setting(excludes=("text=-",))
-    sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=NAME",))
+    sentences: str | None = setting(words=("punctuation", "item"), excludes=("sentence_column=<NAME>",))
     unit: str = setting(words=("bits", "nats", "log10"))
     entropy: bool = MISSING
     spillover: int = setting(min=0, max=100)
     end_of_sentence: str = setting(words=("drop", "add_to_last"))
     across_sentences: bool = MISSING
     to: str | None = MISSING
-    bom: bool = setting(needs=("to=FILE",))
+    bom: bool = setting(needs=("to=<FILE>",))
 
 
 @dataclass(repr=False)

@@ -83,7 +83,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun | results.Ra
     model = settings.model
     if processes_started() > 1:
         raise UserError(f"model={model.kind} is estimated by one process with several threads: run it without torchrun")
-    if settings.resume is not None and session.again == "resume":
+    if settings.resume is not None and session.if_run_exists == "resume":
         raise UserError(f"{session.out} holds the training of a network, not of {model.kind}: choose another out=")
     if settings.resume is not None:
         raise UserError(f"resume={settings.resume}: model={model.kind} is estimated in one pass; leave resume out")

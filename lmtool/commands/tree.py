@@ -103,13 +103,13 @@ def run(settings: Settings, session: Session) -> Result:
     top = top_of(tree, labels, counts, settings.levels)
     words_shown = path_rows(tree, labels, counts, shown)
     built = Result(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
-    if session.keeps and can_plot():
+    if session.keeps_output and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:
         write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
     session.finish(built, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
-    if session.keeps and can_plot():
+    if session.keeps_output and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if settings.to is not None:
         session.say(f"wrote the codes to {settings.to}: use them by tree=file tree.path={settings.to}")
@@ -122,7 +122,7 @@ def _of_run(settings: Settings, name: str, session: Session) -> tuple[str, TextF
     from lmtool.runs.run import Run, run_folder
     from lmtool.runs.weights import TREE, load_tree
 
-    if ignored := session.request.given("data", "tree"):
+    if ignored := session.request.words_in_groups("data", "tree"):
         raise UserError(f"run={name}: the run has data and a tree already: leave out {', '.join(ignored)}")
     run = Run.open(run_folder(name))
     if not run.config.get("tree"):

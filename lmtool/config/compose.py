@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import RLock
@@ -19,15 +20,15 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from lmtool.config.grammar import as_text, swept
-from lmtool.config.options import HOMES, conf_dir, places
-from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, SEARCH_PATH, Request, is_hydras
+from lmtool.config.grammar import sweep_values, to_hydra_text
+from lmtool.config.options import GROUP_MODULES, conf_dir, option_sources
+from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, SEARCH_PATH, Request, is_hydra_key
 from lmtool.config.types import SettingType, option_types
 
 # The version of Hydra's behavior, which Hydra 1.3 asks for and Hydra 1.4 warns of.
 BASE: dict[str, str] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3") else {}
 OPTIONAL = "+optional."  # before a group that not all jobs of a sweep use, which Hydra would refuse
-_one_at_a_time = RLock()  # Hydra's state belongs to the process
+_hydra_lock = RLock()  # Hydra's state belongs to the process
 
 
 class UnknownKeyError(Exception):
@@ -37,12 +38,12 @@ class UnknownKeyError(Exception):
 class Composition:
     """The options that a request chooses, composed, and the types of their settings; values are not set.
 
-    own: types of the verb's own settings, by name. Raises Hydra's and OmegaConf's errors.
+    verb_types: types of the verb's own settings, by name. Raises Hydra's and OmegaConf's errors.
     """
 
-    def __init__(self, request: Request, own: Mapping[str, SettingType]) -> None:
-        self.request, self.own = request, own
-        self.options = _options_of(request)
+    def __init__(self, request: Request, verb_types: Mapping[str, SettingType]) -> None:
+        self.request, self.verb_types = request, verb_types
+        self.options = _compose_options(request)
 
     @cached_property
     def groups(self) -> dict[str, str]:
@@ -55,8 +56,8 @@ class Composition:
         head, *path = key.split(".")
         if head in ("hydra", OUT):
             return SettingType(frozenset({"str"} if key in (*HYDRA_TEXTS, OUT) else ()))
-        if head in self.own:
-            return self.own[head].below(path)
+        if head in self.verb_types:
+            return self.verb_types[head].below(path)
         return self.option(head).below(path) if head in self.groups else None
 
     def option(self, group: str, kind: str | None = None) -> SettingType:
@@ -71,7 +72,7 @@ class Composition:
     def keys(self) -> list[str]:
         """Return the whole keys of all settings that hold no others, and of Hydra's folders."""
         options = {group: self.option(group) for group in self.groups}
-        keys = [*SettingType(fields=dict(self.own)).leaves(), *SettingType(fields=options).leaves()]
+        keys = [*SettingType(fields=dict(self.verb_types)).leaves(), *SettingType(fields=options).leaves()]
         return [key for key in keys if not key.endswith(".kind")] + [OUT]
 
     def settings(self) -> DictConfig:
@@ -83,31 +84,48 @@ class Composition:
         for key, value in values.items():
             if key not in (SEARCH_PATH, OUT):
                 try:
-                    _set(settings, key, value)
+                    _set_value(settings, key, value)
                 except (ConfigAttributeError, ConfigKeyError, ValueError) as error:  # ValueError: of a list
                     raise UnknownKeyError(key) from error
-        of_hydra = settings.hydra
-        of_hydra.mode = of_hydra.mode or RunMode.RUN
+        hydra_settings = settings.hydra
+        hydra_settings.mode = hydra_settings.mode or RunMode.RUN
         if OUT in values:
-            (of_hydra.sweep if of_hydra.mode == RunMode.MULTIRUN else of_hydra.run).dir = values[OUT]
+            (hydra_settings.sweep if hydra_settings.mode == RunMode.MULTIRUN else hydra_settings.run).dir = values[OUT]
         words = self.request.words()
-        of_hydra.overrides.task = [word for word in words if not is_hydras(word.lstrip("~"))]
-        of_hydra.overrides.hydra = [word for word in words if is_hydras(word.lstrip("~"))]
+        hydra_settings.overrides.task = [word for word in words if not is_hydra_key(word.lstrip("~"))]
+        hydra_settings.overrides.hydra = [word for word in words if is_hydra_key(word.lstrip("~"))]
         return settings
 
 
-def own_part(settings: DictConfig) -> DictConfig:
+def compose_usable(request: Request, verb_types: Mapping[str, SettingType]) -> tuple[Composition, dict[str, str]]:
+    """Compose the choices of a request that go together; return the others too."""
+    usable: dict[str, str] = {}
+    others = dict(request.choices)
+    composition = Composition(replace(request, choices={}, removed=[], values={}), verb_types)
+    while others:
+        for group, option in others.items():
+            with suppress(Exception):  # whatever it is, the choice cannot be used
+                trial = replace(request, choices=usable | {group: option}, removed=[], values={})
+                composition = Composition(trial, verb_types)
+                break
+        else:
+            break
+        usable[group] = others.pop(group)
+    return composition, others
+
+
+def verb_settings(settings: DictConfig) -> DictConfig:
     """Return composed settings without those of Hydra."""
     return OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "hydra"])
 
 
-def _set(settings: DictConfig, key: str, value: Any) -> None:
+def _set_value(settings: DictConfig, key: str, value: Any) -> None:
     """Set the value of a key, which must exist unless it begins with `+`; dictionaries of settings are merged."""
     is_new, key = key.startswith("+"), key.lstrip("+")
     node = OmegaConf.select(settings, key) if isinstance(value, dict) and key not in DICTIONARIES else None
     if OmegaConf.is_dict(node) and (node or not value):
         for name, item in value.items():
-            _set(settings, f"{'+' * is_new}{key}.{name}", item)
+            _set_value(settings, f"{'+' * is_new}{key}.{name}", item)
         return
     parent, _, last = key.rpartition(".")
     if parent and not is_new and OmegaConf.select(settings, parent) is None:
@@ -123,7 +141,7 @@ def _set(settings: DictConfig, key: str, value: Any) -> None:
         OmegaConf.update(settings, key, value, merge=False)
 
 
-def _options_of(request: Request) -> DictConfig:
+def _compose_options(request: Request) -> DictConfig:
     """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
     words = [f"{group}={option}" for group, option in request.choices.items()]
     words += [f"~{key}" for key in request.removed]
@@ -133,16 +151,16 @@ def _options_of(request: Request) -> DictConfig:
         search = [f"file://{folder}", *search]  # Hydra looks for the primary file in the first folder alone
         folder = other.absolute()
     if search:
-        words.append(f"{SEARCH_PATH}={as_text(search)}")
+        words.append(f"{SEARCH_PATH}={to_hydra_text(search)}")
     folders = [folder, *(Path(place.removeprefix("file://")) for place in search)]
-    return _composed(name, folder, tuple(words), _versions(folders))
+    return _compose_cached(name, folder, tuple(words), _file_versions(folders))
 
 
 def _search_path(request: Request) -> list[str]:
     """Return the places of YAML files besides lmtool's own."""
-    given = request.values.get(SEARCH_PATH) or []
-    folders = [*(place.folder for place in places()), *request.folders]
-    return [*(f"file://{each.absolute()}" for each in folders), *(given if isinstance(given, list) else [given])]
+    value = request.values.get(SEARCH_PATH) or []
+    folders = [*(source.folder for source in option_sources()), *request.folders]
+    return [*(f"file://{each.absolute()}" for each in folders), *(value if isinstance(value, list) else [value])]
 
 
 def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
@@ -152,20 +170,20 @@ def hydra_words(request: Request, optional: Collection[str] = ()) -> list[str]:
     words = []
     for key, value in request.items():
         if key in request.choices:
-            options = swept(key.lstrip("+"), value, request.folders) if key in optional else None
+            options = sweep_values(key.lstrip("+"), value, request.folders) if key in optional else None
             name = f"{OPTIONAL}{key.lstrip('+')}" if key in optional else key
             words.append(f"{name}={','.join(options or [value])}")
         elif key not in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
-            text = value if request.sweep and not is_hydras(key) else as_text(value)
+            text = value if request.sweep and not is_hydra_key(key) else to_hydra_text(value)
             words.append(f"{'++' if key in optional or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
-        words.append(f"hydra.run.dir={as_text(request.values[OUT])}")
+        words.append(f"hydra.run.dir={to_hydra_text(request.values[OUT])}")
     search = _search_path(request)
-    words += [f"{SEARCH_PATH}={as_text(search)}"] if search else []
+    words += [f"{SEARCH_PATH}={to_hydra_text(search)}"] if search else []
     return [*words, *(f"~{key}" for key in request.removed)]
 
 
-def _versions(folders: list[Path]) -> tuple[Any, ...]:
+def _file_versions(folders: list[Path]) -> tuple[Any, ...]:
     """Return what changes if a YAML file of one of the folders does."""
     files = sorted(path for folder in folders for path in folder.rglob("*.yaml"))
     stats = [(path, os.stat(path)) for path in files if path.is_file()]
@@ -173,7 +191,7 @@ def _versions(folders: list[Path]) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=100)  # some 100 KB each
-def _composed(name: str, folder: Path, words: tuple[str, ...], versions: tuple[Any, ...]) -> DictConfig:
+def _compose_cached(name: str, folder: Path, words: tuple[str, ...], versions: tuple[Any, ...]) -> DictConfig:
     with hydra_state(), hydra.initialize_config_dir(str(folder), job_name="lmtool", **BASE):
         return hydra.compose(name, list(words), return_hydra_config=True)
 
@@ -181,7 +199,7 @@ def _composed(name: str, folder: Path, words: tuple[str, ...], versions: tuple[A
 @contextmanager
 def hydra_state() -> Iterator[None]:
     """Let one thread use Hydra in the block, and restore the state of the caller's own Hydra application after it."""
-    with _one_at_a_time:
+    with _hydra_lock:
         application, base, name = GlobalHydra.instance(), VersionBase().getbase(), JobRuntime().get("name")
         current, application.hydra = application.hydra, None
         try:
@@ -193,7 +211,7 @@ def hydra_state() -> Iterator[None]:
             JobRuntime().conf.name = name  # its method would log it
 
 
-def choices_of(of_hydra: Any) -> dict[str, str]:
+def chosen_options(hydra_settings: Any) -> dict[str, str]:
     """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    chosen = ((str(key).partition("@")[0], str(name)) for key, name in of_hydra.runtime.choices.items())
-    return {group: name for group, name in chosen if group in HOMES}
+    pairs = ((str(key).partition("@")[0], str(name)) for key, name in hydra_settings.runtime.choices.items())
+    return {group: name for group, name in pairs if group in GROUP_MODULES}

@@ -98,7 +98,7 @@ class VocabularyConfig(Settings):
     key_prefix: ClassVar[str] = "data.vocabulary."
 
     file: str | None = MISSING
-    size: int | None = setting(min=1, excludes=("file=FILE",), why="the file is the whole vocabulary")
+    size: int | None = setting(min=1, excludes=("file=<FILE>",), why="the file is the whole vocabulary")
     min_count: int = setting(min=1)
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
     unit: Unit = MISSING
@@ -171,15 +171,15 @@ class DataConfig(Settings, ABC):
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
         self.segmenter = None if self.segmenter == "none" else self.segmenter
 
-    def complete(self, option_named: Callable[[str, Any, str], Any]) -> None:
+    def complete(self, build_option: Callable[[str, Any, str], Any]) -> None:
         """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings.
 
-        option_named: returns the settings of an option, given its group, its name and the key of the setting.
+        build_option: builds the settings of an option, given its group, its name and the key of the setting.
         """
         if self.segmenter is None:
             return
         if not isinstance(self.segmenter, SegmenterConfig):
-            self.segmenter, self.spaces = option_named("segmenter", self.segmenter, "data.segmenter"), Spaces.unicode
+            self.segmenter, self.spaces = build_option("segmenter", self.segmenter, "data.segmenter"), Spaces.unicode
         unit = self.vocabulary.unit
         if unit.is_character or self.drops_tags():
             other = "data.tags=true" if self.drops_tags() else f"data.vocabulary.unit={unit.value}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.options import yaml_files
-from lmtool.config.rules import as_written
+from lmtool.config.rules import format_value
 
 OPENING, CLOSING = "([{", ")]}"
 # Characters that have a backslash before them in the key of a dictionary.
@@ -17,7 +17,7 @@ SPECIAL, BACKSLASH = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 
 
 @lru_cache
-def parsed(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Parse a value by Hydra's grammar; return an Override, or None on failure."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -28,7 +28,7 @@ def parsed(text: str) -> Any:
         return None
 
 
-def split(text: str) -> list[str]:
+def split_at_commas(text: str) -> list[str]:
     """Split a text at the commas that are outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
@@ -45,11 +45,11 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def swept(key: str, text: str, folders: Sequence[Path] = ()) -> list[str] | None:
+def sweep_values(key: str, text: str, folders: Sequence[Path] = ()) -> list[str] | None:
     """Return the values that a text tries in a sweep, in Hydra's grammar; None for one value or an interval."""
     from hydra.core.override_parser.types import Glob
 
-    override = parsed(text)
+    override = parse_value(text)
     if override is None or not override.is_sweep_override():
         return None
     value = override.value()
@@ -58,7 +58,7 @@ def swept(key: str, text: str, folders: Sequence[Path] = ()) -> list[str] | None
     return list(override.sweep_string_iterator()) if override.is_discrete_sweep() else None
 
 
-def in_quotes(text: str) -> str:
+def quote_interpolated(text: str) -> str:
     """Return text as a quoted value of Hydra's grammar, in which `${...}` stays an interpolation.
 
     Within quotes, only a quote and the backslashes before it are special.
@@ -67,27 +67,29 @@ def in_quotes(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def escaped(text: str) -> str:
+def escape_interpolation(text: str) -> str:
     """Escape `${` in a text, so that OmegaConf does not read it as an interpolation."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return any text as a quoted value of Hydra's grammar."""
-    return in_quotes(escaped(text))
+    return quote_interpolated(escape_interpolation(text))
 
 
-def key_of(word: str) -> str:
+def override_key(word: str) -> str:
     """Return the key of an override, without the marks for adding and leaving out."""
     return word.lstrip("+~").partition("=")[0]
 
 
-def as_text(value: Any) -> str:
+def to_hydra_text(value: Any) -> str:
     """Return a plain value, whose text is as OmegaConf reads it, in Hydra's grammar."""
     if isinstance(value, str):
-        return in_quotes(value)
+        return quote_interpolated(value)
     if isinstance(value, list):
-        return f"[{','.join(map(as_text, value))}]"
+        return f"[{','.join(map(to_hydra_text, value))}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{SPECIAL.sub(BACKSLASH, name)}:{as_text(item)}' for name, item in value.items())}}}"
-    return as_written(value)
+        return (
+            f"{{{','.join(f'{SPECIAL.sub(BACKSLASH, name)}:{to_hydra_text(item)}' for name, item in value.items())}}}"
+        )
+    return format_value(value)

@@ -2,25 +2,25 @@
 
 An option of a group lives in one of three places:
 
-- in lmtool: the settings class in one of the group's homes (HOMES), the YAML file in conf/GROUP/;
+- in lmtool: the settings class in a module of the group (GROUP_MODULES), the YAML file in conf/GROUP/;
 - in an installed package that the entry-point group `lmtool.options` names: PACKAGE/GROUP/NAME.py and NAME.yaml;
 - in a folder given by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
 
 A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. lmtool's own
 settings class is found as follows, without importing any file:
 
-- A home is a package (all its files are searched, not its subfolders) or a single module.
-- A settings class that gives its name in a line of this form is the option of that name, in any file of the home, so
+- GROUP_MODULES names packages (all files are searched, not subfolders) and single modules.
+- A settings class that gives its name in a line of this form is the option of that name, in any file of a package, so
   that a family of small options can share one file (compare lmtool/training/schedules.py):
 
       @dataclass(slots=True)
       class NameConfig(GroupConfig):
           kind: str = "name"
 
-- Without that line, the only settings class in HOME/NAME.py is the option NAME.
+- Without that line, the only settings class in PACKAGE/NAME.py is the option NAME.
 
 The documentation page of an option takes its formula, `Source:` and `Complexity:` from the docstring of the settings
-class if it contains `Source:`, else from the docstring of HOME/NAME.py. Help and completion show a settings class if
+class if it contains `Source:`, else from the docstring of PACKAGE/NAME.py. Help and completion show a settings class if
 its file imports nothing heavy at its top (torch, numpy, numba; `build` imports what it needs).
 
 An option's Python file is imported only when the option is chosen.
@@ -48,7 +48,7 @@ from lmtool.system.terminal import nearest
 
 _ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"
-HOMES: dict[str, tuple[str, ...]] = {
+GROUP_MODULES: dict[str, tuple[str, ...]] = {
     "data": ("lmtool.data.sources",),
     "model": ("lmtool.neural.encoders", "lmtool.ngram.models"),
     "output": ("lmtool.neural.outputs",),
@@ -60,13 +60,16 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tracker": ("lmtool.training.trackers",),
     "segmenter": ("lmtool.data.segmenters",),
 }
-CHOSEN = {"tracker": "training.trackers", "segmenter": "data.segmenter"}  # settings that name options of a group
+GROUP_SETTINGS = {
+    "tracker": "training.trackers",
+    "segmenter": "data.segmenter",
+}  # settings that name options of a group
 EXPERIMENT = "experiment"  # the group of complete settings, +experiment=NAME
-_KIND = '    kind: str = "'  # line of a settings class that gives the option's name
+_KIND_LINE = '    kind: str = "'  # line of a settings class that gives the option's name
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OptionSource:
     """A package or folder with external options. package: its name, or None for a folder."""
 
     folder: Path
@@ -86,7 +89,7 @@ def conf_dir() -> Path:
     raise UserError(f"conf/ is missing beside {package}: install lmtool again")
 
 
-def _any_installed() -> bool:
+def _has_entry_points() -> bool:
     """Return whether an installed package names the entry-point group. Searching the files is faster than importing
     importlib.metadata, which each help page and each completion would wait for.
     """
@@ -108,26 +111,26 @@ def _any_installed() -> bool:
 
 
 @cache
-def installed_places() -> tuple[Place, ...]:
+def installed_option_sources() -> tuple[OptionSource, ...]:
     """Return the packages of the entry-point group, sorted by the name of the entry point."""
-    if not _any_installed():
+    if not _has_entry_points():
         return ()
     from importlib.metadata import entry_points
 
-    places = []
+    option_sources = []
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         spec = importlib.util.find_spec(entry.value)
         if spec is None or not spec.submodule_search_locations:
             raise UserError(
                 f"{ENTRY_POINTS}: the entry point {entry.name}={entry.value} is not a package: reinstall it"
             )
-        place = Place(Path(spec.submodule_search_locations[0]), entry.value)
-        _require_new_names(place)
-        places.append(place)
-    return tuple(places)
+        source = OptionSource(Path(spec.submodule_search_locations[0]), entry.value)
+        _require_new_names(source)
+        option_sources.append(source)
+    return tuple(option_sources)
 
 
-_folders: ContextVar[tuple[Place, ...]] = ContextVar("folders", default=())  # given by options= in this thread
+_folders: ContextVar[tuple[OptionSource, ...]] = ContextVar("folders", default=())  # given by options= in this thread
 
 
 def use_folder(folder: str | Path | None) -> None:
@@ -140,16 +143,16 @@ def use_folder(folder: str | Path | None) -> None:
         path = path.resolve()
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
-    place = Place(path, None)
-    if place not in _folders.get():
-        _require_new_names(place)
-        _folders.set((*_folders.get(), place))
+    source = OptionSource(path, None)
+    if source not in _folders.get():
+        _require_new_names(source)
+        _folders.set((*_folders.get(), source))
 
 
-def _require_new_names(place: Place) -> None:
-    """Raise UserError if an option of a place has the name of one of lmtool's own, which would hide it."""
-    for group in HOMES:
-        for path in sorted((place.folder / group).glob("*.yaml")):
+def _require_new_names(source: OptionSource) -> None:
+    """Raise UserError if an option of a source has the name of one of lmtool's own, which would hide it."""
+    for group in GROUP_MODULES:
+        for path in sorted((source.folder / group).glob("*.yaml")):
             if (conf_dir() / group / path.name).is_file():
                 raise UserError(f"{path}: {group}/{path.stem} is the name of lmtool's own option; choose another")
 
@@ -165,21 +168,21 @@ def folder_in_use(folder: str | Path | None) -> Iterator[None]:
         _folders.reset(token)
 
 
-def places() -> tuple[Place, ...]:
+def option_sources() -> tuple[OptionSource, ...]:
     """Return the packages and folders with external options that are in use."""
-    return (*installed_places(), *_folders.get())
+    return (*installed_option_sources(), *_folders.get())
 
 
 def yaml_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     """Return the YAML file of each option and preset of a group, by name. folders: further ones, e.g. --config-dir."""
     files: dict[str, Path] = {}
-    for folder in (conf_dir(), *(place.folder for place in places()), *folders):
-        for path in _yaml_in(folder / group):
+    for folder in (conf_dir(), *(source.folder for source in option_sources()), *folders):
+        for path in _list_yaml(folder / group):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
 
 
-def _yaml_in(folder: Path) -> list[Path]:
+def _list_yaml(folder: Path) -> list[Path]:
     try:
         return sorted(folder.glob("[!.]*.yaml"))  # hidden ones are not options
     except (OSError, ValueError):  # not a valid folder name
@@ -188,86 +191,88 @@ def _yaml_in(folder: Path) -> list[Path]:
 
 def kinds(group: str) -> list[str]:
     """Return the names of the options of a group, without presets: each YAML file named after a settings class."""
-    return [name for name in yaml_files(group) if _located(group, name) is not None]
+    return [name for name in yaml_files(group) if _locate_option(group, name) is not None]
 
 
-def origin(group: str, kind: str) -> str | None:
+def find_origin(group: str, kind: str) -> str | None:
     """Return where an external option comes from, or None for lmtool's own."""
-    located = _located(group, kind)
-    return None if located is None or isinstance(located, str) else str(located[0])
+    location = _locate_option(group, kind)
+    return None if location is None or isinstance(location, str) else str(location[0])
 
 
-def python_file(group: str, kind: str) -> Path | None:
+def find_python_file(group: str, kind: str) -> Path | None:
     """Return the Python file with the settings class of an option, without importing it; None for an unknown option."""
-    located = _located(group, kind)
-    if isinstance(located, str):
-        return _ROOT.joinpath(*located.split(".")).with_suffix(".py")
-    return None if located is None else located[1]
+    location = _locate_option(group, kind)
+    if isinstance(location, str):
+        return _ROOT.joinpath(*location.split(".")).with_suffix(".py")
+    return None if location is None else location[1]
 
 
-def settings_class(group: str, kind: str, *, came_from: str | None = None, beside: Path | None = None) -> type:
+def settings_class(group: str, kind: str, *, came_from: str | None = None, config_dir: Path | None = None) -> type:
     """Import the Python file of an option and return its settings dataclass.
 
-    came_from: where a run's option came from; beside: the folder of --config-dir; both for the error message. Raises
-    UserError if no option has the name, or an external file cannot be imported or contains no settings of the group.
+    came_from: where a run's option came from; config_dir: the folder of --config-dir; both for the error message.
+    Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
+    group.
     """
-    located = _located(group, kind)
-    if located is None:
-        raise UserError(_unknown(group, kind, came_from, beside))
-    if isinstance(located, str):
-        return _settings_in(importlib.import_module(located), group, kind)
-    place, path = located
+    location = _locate_option(group, kind)
+    if location is None:
+        raise UserError(_describe_unknown(group, kind, came_from, config_dir))
+    if isinstance(location, str):
+        return _find_settings_class(importlib.import_module(location), group, kind)
+    source, path = location
     try:
-        module = _imported(place, path, group, kind)
+        module = _import_option(source, path, group, kind)
     except UserError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} cannot be imported ({reason}): correct it, or choose another option") from error
-    return _settings_in(module, group, kind)
+    return _find_settings_class(module, group, kind)
 
 
-def _unknown(group: str, kind: str, came_from: str | None, beside: Path | None) -> str:
-    if beside is not None and (beside / group / f"{kind}.py").is_file():
-        return f"{group}={kind}: {beside / group / kind}.py is not run unless you name its folder, options={beside}"
+def _describe_unknown(group: str, kind: str, came_from: str | None, config_dir: Path | None) -> str:
+    if config_dir is not None and (config_dir / group / f"{kind}.py").is_file():
+        file = f"{config_dir / group / kind}.py"
+        return f"{group}={kind}: {file} is not run unless you name its folder, options={config_dir}"
     if came_from is not None:
         remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
         return f"{group}={kind} came from {came_from}, which is not in use here: {remedy}"
     return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}"
 
 
-def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
-    """Return the module of lmtool's own option, the place and file of an external one, or None if neither exists."""
+def _locate_option(group: str, kind: str) -> str | tuple[OptionSource, Path] | None:
+    """Return the module of lmtool's own option, the source and file of an external one, or None if neither exists."""
     if not kind.isidentifier():
         return None
     if (conf_dir() / group / f"{kind}.yaml").is_file():
-        for home in HOMES[group]:
-            if kind in _modules(home):
-                return _modules(home)[kind]
-    for place in places():
-        path = place.folder / group / f"{kind}.py"
+        for module_or_package in GROUP_MODULES[group]:
+            if kind in _modules_by_option(module_or_package):
+                return _modules_by_option(module_or_package)[kind]
+    for source in option_sources():
+        path = source.folder / group / f"{kind}.py"
         if path.is_file():
-            return place, path
+            return source, path
     return None
 
 
 @cache
-def _modules(home: str) -> dict[str, str]:
-    """Return the modules of a home by the names of their options: class attributes first, then file names."""
-    path = _ROOT / home.replace(".", "/")
-    files = {f"{home}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {home: path.with_suffix(".py")}
+def _modules_by_option(name: str) -> dict[str, str]:
+    """Return the modules of a name in GROUP_MODULES by their options: class attributes first, then file names."""
+    path = _ROOT / name.replace(".", "/")
+    files = {f"{name}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {name: path.with_suffix(".py")}
     by_class = {
         line.split('"')[1]: module
         for module, file in files.items()
         for line in file.read_text(encoding="utf-8").splitlines()
-        if line.startswith(_KIND)
+        if line.startswith(_KIND_LINE)
     }
-    return {module.rpartition(".")[2]: module for module in files if module != home} | by_class
+    return {module.rpartition(".")[2]: module for module in files if module != name} | by_class
 
 
-def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
-    if place.package is not None:
-        return importlib.import_module(f"{place.package}.{group}.{kind}")
+def _import_option(source: OptionSource, path: Path, group: str, kind: str) -> ModuleType:
+    if source.package is not None:
+        return importlib.import_module(f"{source.package}.{group}.{kind}")
     name = f"lmtool_options_{zlib.crc32(str(path).encode()):08x}.{group}.{kind}"
     if name in sys.modules:
         return sys.modules[name]
@@ -283,7 +288,7 @@ def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
     return module
 
 
-def _settings_in(module: ModuleType, group: str, kind: str) -> type:
+def _find_settings_class(module: ModuleType, group: str, kind: str) -> type:
     """Return the settings dataclass of an option: the one with its name as `kind`, else the only one of the module."""
     base = BASES[group]
     classes = [

@@ -12,9 +12,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.grammar import escaped
-from lmtool.config.options import EXPERIMENT, HOMES
-from lmtool.config.rules import as_written
+from lmtool.config.grammar import escape_interpolation
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES
+from lmtool.config.rules import format_value
 from lmtool.errors import UserError
 
 OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
@@ -33,9 +33,9 @@ class Request:
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name: of Hydra's flags, None if not given.
-    order: keys of choices and values as they were typed, by which a sweep numbers its jobs. started_in: the folder to
-    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. typed: keys of
-    values that the user has given, if others are from a saved request, which somebody else may have written; None: all.
+    order: keys of choices and values as they were given, by which a sweep numbers its jobs. started_in: the folder to
+    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. user_keys: keys
+    of values that the user has given, if others are from an untrusted saved request; None: all.
     """
 
     verb: str
@@ -48,10 +48,10 @@ class Request:
     order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
     python: bool = field(default=False, compare=False)
-    typed: frozenset[str] | None = field(default=None, compare=False)
+    user_keys: frozenset[str] | None = field(default=None, compare=False)
 
     @classmethod
-    def of_arguments(cls, verb: str, arguments: Mapping[str, Any]) -> Request:
+    def from_arguments(cls, verb: str, arguments: Mapping[str, Any]) -> Request:
         """Return the request of Python's arguments: for a group, the name of an option, or a dictionary of its settings
         with the name under "kind"; for other settings, values and dictionaries of them. None is left out, but is null
         within a dictionary. Raises UserError for a value that is not a plain value.
@@ -65,51 +65,51 @@ class Request:
                 if not isinstance(value, str):
                     raise UserError(f"{key}={value!r:.40}: must be the name of a YAML file in conf/experiment")
                 choices[f"+{key}"] = value
-            elif key in HOMES and isinstance(value, str):
+            elif key in GROUP_MODULES and isinstance(value, str):
                 choices[key] = value
-            elif key in HOMES and isinstance(value, list | tuple):
+            elif key in GROUP_MODULES and isinstance(value, list | tuple):
                 hint = "lmtool.Corpus.from_texts(train=..., valid=0.1)" if key == "data" else "a name or a dictionary"
                 kind = type(value).__name__
                 raise UserError(f"{key}={value!r:.40}: must be an option of {key}=, not a {kind}: pass {hint}")
             else:
-                if key in HOMES and isinstance(value, Mapping) and "kind" in value:
+                if key in GROUP_MODULES and isinstance(value, Mapping) and "kind" in value:
                     choices[key] = str(value["kind"])
                     value = {name: item for name, item in value.items() if name != "kind"}
-                values |= dict(_leaves(key, plain_value(value, key)))
+                values |= dict(_iterate_leaves(key, to_plain_value(value, key)))
         return cls(verb, choices, values, python=True)
 
     @classmethod
-    def of_json(cls, saved: Mapping[str, Any]) -> Request:
+    def from_json(cls, saved: Mapping[str, Any]) -> Request:
         """Return a request that was saved by `as_json`, whose schema has been checked."""
         names = [name for name in cls.__dataclass_fields__ if name in saved]
         return cls(**{name: saved[name] for name in names})
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `of_json` reads."""
-        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "typed")}
+        """Return what `from_json` reads."""
+        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "user_keys")}
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
         removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
         order = [*self.order, *(key for key in new.order if key not in self.order)]
         names = ("config_dir", "config_name")
-        of_flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
-        typed = None if self.typed is None else self.typed | new.values.keys()
-        merged = replace(self, removed=removed, order=order, typed=typed, **of_flags)
+        flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
+        user_keys = None if self.user_keys is None else self.user_keys | new.values.keys()
+        merged = replace(self, removed=removed, order=order, user_keys=user_keys, **flags)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
         """Return this request without the values of some keys."""
         return replace(self, values={key: value for key, value in self.values.items() if key not in keys})
 
-    def given(self, *groups: str) -> list[str]:
+    def words_in_groups(self, *groups: str) -> list[str]:
         """Return, as words, the choices and values that are of one of the groups."""
-        return [f"{key}={as_written(value)}" for key, value in self.settings.items() if group_of(key) in groups]
+        return [f"{key}={format_value(value)}" for key, value in self.settings.items() if key_group(key) in groups]
 
     @property
-    def is_guarded(self) -> bool:
-        """Whether YAML files or a saved request of somebody else may take part."""
-        return self.config_dir is not None or SEARCH_PATH in self.values or self.typed is not None
+    def is_untrusted(self) -> bool:
+        """Whether untrusted YAML files or an untrusted saved request may take part."""
+        return self.config_dir is not None or SEARCH_PATH in self.values or self.user_keys is not None
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the keys and values of choices and values, in their order."""
@@ -119,8 +119,8 @@ class Request:
     @property
     def settings(self) -> dict[str, Any]:
         """Its choices and values by key, but those of Hydra."""
-        found = {key.lstrip("+"): value for key, value in self.items()}
-        return {key: value for key, value in found.items() if not is_hydras(key)}
+        values = {key.lstrip("+"): value for key, value in self.items()}
+        return {key: value for key, value in values.items() if not is_hydra_key(key)}
 
     @property
     def folders(self) -> list[Path]:
@@ -129,21 +129,21 @@ class Request:
 
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
-        given = [f"{key}={as_written(value)}" for key, value in self.items()]
-        return [*given, *(f"~{key}" for key in self.removed)]
+        words = [f"{key}={format_value(value)}" for key, value in self.items()]
+        return [*words, *(f"~{key}" for key in self.removed)]
 
 
-def is_hydras(key: str) -> bool:
+def is_hydra_key(key: str) -> bool:
     """Return whether a key, or the name of a group, is one of Hydra's own, or the output folder."""
     return re.match(r"\+*(hydra([./]|$)|out$)", key.partition("=")[0]) is not None
 
 
-def group_of(key: str) -> str:
+def key_group(key: str) -> str:
     """Return the outermost part of a key."""
     return key.lstrip("+").partition("@")[0].partition(".")[0]
 
 
-def first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> str | None:
+def find_first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> str | None:
     """Return the first key, chosen options before others, of which two mappings have different values; None if there is
     none. free: keys that may differ.
     """
@@ -153,26 +153,26 @@ def first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: Collec
     return None
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by their whole keys."""
-    found: dict[str, Any] = {}
+    flat_values: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
+        flat_values |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat_values
 
 
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values of nested dictionaries with their whole keys."""
     if not isinstance(value, dict) or key in DICTIONARIES or (not value and "." in key):
         yield key, value
         return
-    if not value and key not in HOMES:
+    if not value and key not in GROUP_MODULES:
         yield key, value
     for name, item in value.items():
-        yield from _leaves(f"{key}.{name}", item)
+        yield from _iterate_leaves(f"{key}.{name}", item)
 
 
-def plain_value(value: Any, key: str) -> Any:
+def to_plain_value(value: Any, key: str) -> Any:
     """Return a value of Python's as a plain value: text (escaped, so that it has no interpolation), a number, a list, a
     dictionary, or None. Raises UserError for any other.
     """
@@ -185,11 +185,11 @@ def plain_value(value: Any, key: str) -> Any:
     if isinstance(value, int | float):
         return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, str | Path):
-        return escaped(str(value))
+        return escape_interpolation(str(value))
     if isinstance(value, list | tuple | range):
-        return [plain_value(item, key) for item in value]
+        return [to_plain_value(item, key) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): plain_value(item, key) for name, item in value.items()}
+        return {str(name): to_plain_value(item, key) for name, item in value.items()}
     kind = type(value).__name__
     remedy = "; pass it as data=" if kind == "Corpus" else ""
     raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {kind}{remedy}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -34,11 +35,10 @@ class Rule:
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words; beside bounds, the remedy for a value
-    outside them. needs: other settings, KEY=VALUE, of which one must be given if
-    this one is; excludes: those that must not be. A setting is given unless it is null or false; a VALUE in small
-    letters stands for itself, e.g. `cache=neural`. why: their reason, in the message. prose: whether a text is one
-    to read; all others are names and paths (require_text). bare: whether a word of the command line without a key is
-    its value, one of several if it is a list.
+    outside them. needs: what other settings must be if this one is given, at least one
+    of them: KEY=VALUE, or KEY=<WHAT> for any value but null and false; excludes: what they must not be. why: the reason
+    of both, in the message. prose: whether a text is one to read; all others are names and paths (require_text). bare:
+    whether a word of the command line without a key is its value, one of several if it is a list.
     """
 
     low: float = -math.inf
@@ -80,7 +80,7 @@ class Rule:
             return require("None" in type_, key, value, self.text(type_))
         if self.check is not None and value is not None:
             self.check(value, key)
-        if (self.bounds or self.words) and (as_written(value) not in self.words or value == "null"):
+        if (self.bounds or self.words) and (format_value(value) not in self.words or value == "null"):
             items = value if type_.startswith("list") else [value]
             whole = "int" in type_ and "float" not in type_
             rule = self.text(type_) + (f"; {self.said}" if self.bounds and self.said else "")
@@ -88,7 +88,7 @@ class Rule:
                 isinstance(item, Integral) and not isinstance(item, bool) for item in items
             ):  # from Python
                 value, rule = f"{value!r:.40}", f"a whole number, {rule}"
-            require(bool(items) and all(self._holds(item, whole) for item in items), key, value, rule)
+            require(bool(items) and all(self._is_in_bounds(item, whole) for item in items), key, value, rule)
             huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
 
@@ -97,26 +97,27 @@ class Rule:
         if value is None or value is False:
             return
         why = f": {self.why}" if self.why else ""
-        if self.needs and not any(_is_given(word, settings) for word in self.needs):
-            needed = " or ".join(settings.key_prefix + word for word in self.needs)
-            raise UserError(f"{key}={as_written(value)}: needs {needed}{why}")
-        for word in self.excludes:
-            if _is_given(word, settings):
-                name = word.partition("=")[0]
-                other = f"{settings.key_prefix}{name}={as_written(getattr(settings, name))}"
-                raise UserError(f"{key}={as_written(value)}: cannot be used with {other}{why}; remove one of the two")
+        if self.needs and not any(_holds(condition, settings) for condition in self.needs):
+            needed = " or ".join(settings.key_prefix + re.sub("[<>]", "", condition) for condition in self.needs)
+            raise UserError(f"{key}={format_value(value)}: needs {needed}{why}")
+        for condition in self.excludes:
+            if _holds(condition, settings):
+                name = condition.partition("=")[0]
+                other = f"{settings.key_prefix}{name}={format_value(getattr(settings, name))}"
+                raise UserError(f"{key}={format_value(value)}: cannot be used with {other}{why}; remove one of the two")
 
-    def _holds(self, value: Any, whole: bool) -> bool:
+    def _is_in_bounds(self, value: Any, whole: bool) -> bool:
         if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
             return False
         below = value != self.high if self.open_high or self.high == math.inf else True
         return bool(below and not (self.open_low and value == self.low))
 
 
-def _is_given(word: str, settings: Settings) -> bool:
-    key, _, wanted = word.partition("=")
+def _holds(condition: str, settings: Settings) -> bool:
+    """Return whether a setting is as a condition, KEY=VALUE or KEY=<WHAT>, says."""
+    key, _, wanted = condition.partition("=")
     value = getattr(settings, key)
-    return as_written(value) == wanted if wanted == wanted.lower() else value is not None and value is not False
+    return value is not None and value is not False if wanted.startswith("<") else format_value(value) == wanted
 
 
 def setting(
@@ -142,7 +143,7 @@ def setting(
     return dataclasses.field(**given, **({"default_factory": default} if callable(default) else {"default": default}))
 
 
-def rules_of(settings: type) -> dict[str, Rule]:
+def field_rules(settings: type) -> dict[str, Rule]:
     """Return the rules of a dataclass of settings, by field."""
     fields = dataclasses.fields(settings)
     return {field.name: field.metadata["rule"] for field in fields if "rule" in field.metadata}
@@ -158,22 +159,22 @@ class Settings:
         """Raise UserError, naming the key, for a value that its rule does not allow."""
         for field in dataclasses.fields(self):
             rule, key, value = field.metadata.get("rule"), self.key_prefix + field.name, getattr(self, field.name)
-            for text in () if rule is not None and rule.prose else _texts(value):
+            for text in () if rule is not None and rule.prose else _iterate_texts(value):
                 require_text(key, text)
             if rule is not None:
                 rule.require(value, key, str(field.type))
                 rule.require_others(value, key, self)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield the texts of a setting, of its items and of their keys."""
     if isinstance(value, str):
         yield value
     for item in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(item)
+        yield from _iterate_texts(item)
 
 
-def as_written(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as it is written on the command line and in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -183,7 +184,7 @@ def as_written(value: object) -> str:
 def require(condition: bool, key: str, value: object, rule: str) -> None:
     """Raise UserError, naming the key, its value and the rule, unless the condition holds."""
     if not condition:
-        raise UserError(f"{key}={as_written(value)}: must be {rule}")
+        raise UserError(f"{key}={format_value(value)}: must be {rule}")
 
 
 def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:

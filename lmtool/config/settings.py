@@ -24,13 +24,13 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from lmtool.config import rules
 from lmtool.config.data import DataConfig
-from lmtool.config.grammar import escaped
-from lmtool.config.options import HOMES, origin, settings_class, use_folder, yaml_files
+from lmtool.config.grammar import escape_interpolation
+from lmtool.config.options import GROUP_MODULES, find_origin, settings_class, use_folder, yaml_files
+from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
-from lmtool.config.types import TRAINING, type_of, types_of
-from lmtool.config.yaml_files import did_you_mean
+from lmtool.config.types import TRAINING, field_types, hint_type
+from lmtool.config.yaml_files import suggest_option
 from lmtool.errors import UserError, first_line
 from lmtool.system.terminal import nearest
 
@@ -46,19 +46,19 @@ class SettingError(UserError):
 T = TypeVar("T")
 
 
-def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -> T:
+def build_settings(composed: DictConfig, expected: type[T], config_dir: Path | None = None) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    beside: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown key,
-    and a value of the wrong type or out of range.
+    config_dir: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown
+    key, and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
     use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
-    for group in HOMES:
+    for group in GROUP_MODULES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside)
-    settings = _object(target, values, "")
+            target[group] = _merge_option(values.pop(group), group, config_dir=config_dir)
+    settings = _build_object(target, values, "")
     assert isinstance(settings, expected)
     return settings
 
@@ -69,27 +69,27 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
     origins: where the run's external options came from, by group. Raises UserError if no option has the kind, or the
     values do not fit it, e.g. after a change of version.
     """
-    values = {key: _literal(value) for key, value in saved.items()}
-    chosen = {group: values} | {name: value for name, value in saved.items() if name in HOMES and value}
+    values = {key: _escape_values(value) for key, value in saved.items()}
+    chosen = {group: values} | {name: value for name, value in saved.items() if name in GROUP_MODULES and value}
     for name in chosen.keys() & (origins or {}).keys():  # errors of settings_class are not about the version
         settings_class(name, str(chosen[name]["kind"]), came_from=(origins or {})[name])
     try:
-        return _object(_option(values, group), {}, group)
+        return _build_object(_merge_option(values, group), {}, group)
     except UserError as error:
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
 
 
-def converted(values: dict[str, Any], settings: type[T], key: str) -> T:
+def build_part(values: dict[str, Any], settings: type[T], key: str) -> T:
     """Return settings, of the key, from plain values. Raises UserError if they do not fit."""
-    found: T = _object(OmegaConf.structured(settings), _literal(values), key)
-    return found
+    part: T = _build_object(OmegaConf.structured(settings), _escape_values(values), key)
+    return part
 
 
-def origins_of(settings: dict[str, Any]) -> dict[str, str]:
+def option_origins(settings: dict[str, Any]) -> dict[str, str]:
     """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
     chosen = (settings.get("data") or {}) | settings
-    found = {group: origin(group, chosen[group]["kind"]) for group in HOMES if chosen.get(group)}
-    return {group: place for group, place in found.items() if place is not None}
+    origins = {group: find_origin(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
+    return {group: place for group, place in origins.items() if place is not None}
 
 
 def data_settings(provenance: dict[str, Any]) -> Any:
@@ -100,91 +100,91 @@ def data_settings(provenance: dict[str, Any]) -> Any:
     return saved_settings(provenance["settings"], "data")
 
 
-def option_named(group: str, given: Any, key: str) -> Any:
+def build_named_option(group: str, value: Any, key: str) -> Any:
     """Return the settings of an option that a setting of another option gives: as its name, or as a mapping with the
     name as `kind` and values that replace those of its YAML file.
 
     key: key of that setting. Raises UserError if `given` does not name an option or has settings that do not fit it.
     """
-    values = {"kind": given} if isinstance(given, str) else given
+    values = {"kind": value} if isinstance(value, str) else value
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise SettingError(f"{key}={given}: must be the name of an option of {group}=, or {{kind: NAME, ...}}", key)
+        raise SettingError(f"{key}={value}: must be the name of an option of {group}=, or {{kind: NAME, ...}}", key)
     name = values["kind"]
     path = yaml_files(group).get(name)
     if path is None:
-        raise SettingError(f"{key}={name}: no option of {group}={did_you_mean(group, name)}", key)
-    written = OmegaConf.to_container(OmegaConf.load(path))
-    if not isinstance(written, dict) or "defaults" in written:
+        raise SettingError(f"{key}={name}: no option of {group}={suggest_option(group, name)}", key)
+    file_values = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(file_values, dict) or "defaults" in file_values:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
-    settings = settings_class(group, str(written.get("kind")))
-    values = {**written, **values, "kind": written["kind"]}
-    return _object(OmegaConf.structured(settings), values, key)
+    settings = settings_class(group, str(file_values.get("kind")))
+    values = {**file_values, **values, "kind": file_values["kind"]}
+    return _build_object(OmegaConf.structured(settings), values, key)
 
 
-def _literal(value: Any) -> Any:
+def _escape_values(value: Any) -> Any:
     """Escape `${` in a saved value, which is text and not an interpolation."""
     if isinstance(value, str):
-        return escaped(value)
+        return escape_interpolation(value)
     if isinstance(value, list):
-        return [_literal(item) for item in value]
+        return [_escape_values(item) for item in value]
     if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
+        return {key: _escape_values(item) for key, item in value.items()}
     return value
 
 
-def plain_values(settings: Any) -> dict[str, Any]:
+def settings_as_json(settings: Any) -> dict[str, Any]:
     """Return settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
-    return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
+    return {field.name: _value_as_json(getattr(settings, field.name)) for field in fields(settings)}
 
 
-def _plain(value: Any) -> Any:
+def _value_as_json(value: Any) -> Any:
     if is_dataclass(value):
-        return plain_values(value)
+        return settings_as_json(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _value_as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_value_as_json(item) for item in value]
     return value.name if isinstance(value, Enum) else value
 
 
-def _option(
+def _merge_option(
     values: Any,
     group: str,
     *,
-    beside: Path | None = None,
+    config_dir: Path | None = None,
 ) -> DictConfig:
     """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
-    settings = settings_class(group, kind, beside=beside)
-    return _merged(OmegaConf.structured(settings), values, group)
+    settings = settings_class(group, kind, config_dir=config_dir)
+    return _merge_values(OmegaConf.structured(settings), values, group)
 
 
-def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:
+def _merge_values(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:
     """Merge values into settings that nothing else uses, and return them; OmegaConf.merge would copy them first."""
     try:
         target.merge_with(values)
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
     except OverflowError:  # raised for a whole number instead of a float, without its key
-        key, value = next(_beyond_floats(values, group))
-        raise SettingError(f"{key}={as_written(value)}: must be at most {sys.float_info.max:.2g}", key) from None
+        key, value = next(_iterate_beyond_floats(values, group))
+        raise SettingError(f"{key}={format_value(value)}: must be at most {sys.float_info.max:.2g}", key) from None
     return target
 
 
-def _beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
+def _iterate_beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
     """Yield the keys and values of the whole numbers that exceed the range of floats."""
     if isinstance(values, dict):
         for name, value in values.items():
-            yield from _beyond_floats(value, f"{key}.{name}" if key else str(name))
+            yield from _iterate_beyond_floats(value, f"{key}.{name}" if key else str(name))
     elif isinstance(values, list):
         for place, value in enumerate(values):
-            yield from _beyond_floats(value, f"{key}[{place}]")
+            yield from _iterate_beyond_floats(value, f"{key}[{place}]")
     elif isinstance(values, int) and abs(values) > sys.float_info.max:
         yield key, values
 
 
-def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
-    merged = _merged(target, values, group)
+def _build_object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
+    merged = _merge_values(target, values, group)
     try:
         settings: Any = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
@@ -193,52 +193,47 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
         raise _setting_error(error, group) from error
     for part in (settings, getattr(settings, "data", None), getattr(settings, TRAINING, None)):
         if isinstance(part, DataConfig | TrainingConfig):
-            part.complete(option_named)
+            part.complete(build_named_option)
     return settings
 
 
 def _setting_error(error: OmegaConfBaseException, group: str) -> SettingError:
-    key = "" if isinstance(error, MissingMandatoryValue) else whole_key(error, group)
-    return SettingError(error_line(error, group), key)
+    key = "" if isinstance(error, MissingMandatoryValue) else find_whole_key(error, group)
+    return SettingError(describe_config_error(error, group), key)
 
 
-def whole_key(error: OmegaConfBaseException, group: str = "") -> str:
+def find_whole_key(error: OmegaConfBaseException, group: str = "") -> str:
     """Return the key that an OmegaConf error is about, with its group."""
     return ".".join(part for part in (group, str(error.full_key or error.key or "")) if part)
 
 
-def error_line(error: OmegaConfBaseException, group: str = "") -> str:
+def describe_config_error(error: OmegaConfBaseException, group: str = "") -> str:
     """Return an OmegaConf error in one line: the key and the reason."""
-    key = whole_key(error, group) or "a setting"
+    key = find_whole_key(error, group) or "a setting"
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: give one, e.g. {key}=..."
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
-        return f"no key {key!r}{nearest(str(error.key), keys_beside(error))}"
+        return f"no key {key!r}{nearest(str(error.key), find_sibling_keys(error))}"
     if isinstance(error, ValidationError):
-        rule = rule_of(error)
-        return f"{key}: {first_line(error)}" if rule is None else f"{key}={as_written(error.value)}: must be {rule}"
+        rule = find_violated_rule(error)
+        return f"{key}: {first_line(error)}" if rule is None else f"{key}={format_value(error.value)}: must be {rule}"
     return f"{key}: {first_line(error)}" if key not in first_line(error) else first_line(error)
 
 
-def rule_of(error: ValidationError) -> str | None:
+def find_violated_rule(error: ValidationError) -> str | None:
     """Return the rule for a value that OmegaConf rejected, e.g. "a whole number or null", or None if it is unknown."""
     owner = error.object_type
     if owner is not None and is_dataclass(owner):
-        found = types_of(owner).get(str(error.key))
-        return found.words if found is not None else None
-    of_entries = error.ref_type  # the value is an entry of a list or of a dictionary
-    parts = [part for part in get_args(of_entries) if part is not NoneType]
-    if get_origin(of_entries) in (Union, UnionType) and len(parts) == 1:
-        of_entries = parts[0]
-    return type_of(get_args(of_entries)[-1]).words if get_origin(of_entries) in (list, dict) else None
+        type_ = field_types(owner).get(str(error.key))
+        return type_.words if type_ is not None else None
+    entry_type = error.ref_type  # the value is an entry of a list or of a dictionary
+    parts = [part for part in get_args(entry_type) if part is not NoneType]
+    if get_origin(entry_type) in (Union, UnionType) and len(parts) == 1:
+        entry_type = parts[0]
+    return hint_type(get_args(entry_type)[-1]).words if get_origin(entry_type) in (list, dict) else None
 
 
-def as_written(value: Any) -> str:
-    """Return a value as it is written on the command line and in YAML."""
-    return rules.as_written(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value)
-
-
-def keys_beside(error: OmegaConfBaseException) -> list[str]:
+def find_sibling_keys(error: OmegaConfBaseException) -> list[str]:
     """Return the keys on the same level as a key that was not found."""
     parent = error.parent_node
     if parent is None or not OmegaConf.is_dict(parent):

@@ -85,12 +85,12 @@ class TrainingConfig(Settings):
         if self.forms is Forms.plain and self.precision is Precision.bf16:
             raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")
 
-    def complete(self, option_named: Callable[[str, Any, str], Any]) -> None:
-        """Replace the trackers by their settings. Raises UserError if two are of one kind. option_named: as in
+    def complete(self, build_option: Callable[[str, Any, str], Any]) -> None:
+        """Replace the trackers by their settings. Raises UserError if two are of one kind. build_option: as in
         DataConfig.complete.
         """
-        named = enumerate(self.trackers)
-        options = [option_named("tracker", each, f"training.trackers[{place}]") for place, each in named]
+        numbered = enumerate(self.trackers)
+        options = [build_option("tracker", each, f"training.trackers[{place}]") for place, each in numbered]
         differ = len({option.kind for option in options}) == len(options)
         require(differ, "training.trackers", self.trackers, "options of tracker= that differ")
         self.trackers = options

@@ -13,10 +13,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import HOMES, origin, python_file, settings_class, yaml_files
-from lmtool.config.rules import Rule, rules_of
+from lmtool.config.options import GROUP_MODULES, find_origin, find_python_file, settings_class, yaml_files
+from lmtool.config.rules import Rule, field_rules
 from lmtool.config.training import TrainingConfig
-from lmtool.config.yaml_files import read
+from lmtool.config.yaml_files import read_yaml
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 ITEMS = {int: "whole numbers", float: "numbers", str: "words"}
@@ -79,18 +79,18 @@ class SettingType:
 
 
 @cache
-def types_of(settings: type) -> dict[str, SettingType]:
+def field_types(settings: type) -> dict[str, SettingType]:
     """Return the types and ranges of the settings of a dataclass, by name."""
-    hints, rules = get_type_hints(settings), rules_of(settings)
+    hints, rules = get_type_hints(settings), field_rules(settings)
     return {
-        item.name: replace(type_of(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
+        item.name: replace(hint_type(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
         for item in dataclasses.fields(settings)
     }
 
 
-def type_of(hint: Any) -> SettingType:
+def hint_type(hint: Any) -> SettingType:
     """Return the type that a type hint means; `words` are None if it allows any value or has no description."""
-    kind, parts = get_origin(hint), [type_of(part) for part in get_args(hint)]
+    kind, parts = get_origin(hint), [hint_type(part) for part in get_args(hint)]
     if kind in (Union, UnionType):
         known = [part.words for part in parts if part.words is not None]
         words = " or ".join(known).replace("true or false or", "true, false or") if len(known) == len(parts) else None
@@ -107,27 +107,27 @@ def type_of(hint: Any) -> SettingType:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return SettingType(names, values=tuple(hint.__members__), words=f"one of {', '.join(hint.__members__)}")
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return SettingType(names, fields=types_of(hint))
+        return SettingType(names, fields=field_types(hint))
     return SettingType(names, words=WORDS.get(hint))
 
 
 def option_types(group: str, kind: str) -> dict[str, SettingType]:
     """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
-        return types_of(TrainingConfig)
+        return field_types(TrainingConfig)
     files = yaml_files(group)
-    if kind not in files or group not in HOMES or python_file(group, kind) is None:
+    if kind not in files or group not in GROUP_MODULES or find_python_file(group, kind) is None:
         return {}
-    if origin(group, kind) is None:
-        return types_of(settings_class(group, kind))
-    return {item.path[0]: _type_of_node(item.node) for item in read(files[kind], files).settings if not item.path[1:]}
+    if find_origin(group, kind) is None:
+        return field_types(settings_class(group, kind))
+    return {item.path[0]: _node_type(item.node) for item in read_yaml(files[kind], files).settings if not item.path[1:]}
 
 
-def _type_of_node(node: Any) -> SettingType:
+def _node_type(node: Any) -> SettingType:
     """Return the type of a YAML value; unrestricted for null and for a value that the user must give."""
     tag = str(node.tag).rpartition(":")[2]
     if node.id == "mapping":
-        inner = {str(key.value): _type_of_node(value) for key, value in node.value}
+        inner = {str(key.value): _node_type(value) for key, value in node.value}
         return SettingType(frozenset({"settings" if inner else "dict"}), fields=inner)
     if tag in ("bool", "int", "float", "seq") or (tag == "str" and node.value != "???" and "${" not in node.value):
         name = {"seq": "list", "int": "float"}.get(tag, tag)

@@ -28,19 +28,19 @@ def require_device(device: str, key: str = "device") -> None:
     require(known, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
-def read_weights(given: Any, members: int, what: str) -> list[float]:
+def read_weights(value: Any, members: int, what: str) -> list[float]:
     """Return weights that are given as [2,1,1] or 2:1:1, unchanged.
 
     what: the members, in words. Raises UserError unless there is a weight of 0 or more for each, and not all are 0.
     """
     try:
-        weights = [float(part) for part in given.split(":")] if isinstance(given, str) else given
+        weights = [float(part) for part in value.split(":")] if isinstance(value, str) else value
     except ValueError:
         weights = None
     if not isinstance(weights, list) or len(weights) != members:
-        raise UserError(f"weights={given}: must be one for each member, {what}, e.g. 2,1 or 2:1")
+        raise UserError(f"weights={value}: must be one for each member, {what}, e.g. 2,1 or 2:1")
     if not are_numbers(weights, 0, sys.float_info.max / members) or not any(weights):
-        raise UserError(f"weights={given}: must be numbers of 0 or more, and not all 0")
+        raise UserError(f"weights={value}: must be numbers of 0 or more, and not all 0")
     return weights
 
 
@@ -61,7 +61,7 @@ class VerbConfig(Settings):
 class ModelUserConfig(VerbConfig):
     """Settings of a verb that uses one model: a run or an ARPA file."""
 
-    run: str | None = setting(excludes=("arpa=FILE",))
+    run: str | None = setting(excludes=("arpa=<FILE>",))
     arpa: str | None = MISSING
     device: str = setting(check=require_device)
 
@@ -70,7 +70,7 @@ class ModelUserConfig(VerbConfig):
 class SeveralModelsConfig(ModelUserConfig):
     """Settings of a verb that uses one model or several, side by side, and cuts printed words for them."""
 
-    runs: list[str] | None = setting(excludes=("run=FOLDER", "arpa=FILE"))
+    runs: list[str] | None = setting(excludes=("run=<FOLDER>", "arpa=<FILE>"))
     words: WordRule = MISSING
     keep_punctuation: bool = MISSING
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
@@ -105,7 +105,7 @@ class MembersConfig(VerbConfig):
     runs: list[str] = MISSING
     split: str = MISSING
     text: str | None = MISSING
-    vocabulary: str | None = setting(words=(UNION,), needs=("text=FILE",))
+    vocabulary: str | None = setting(words=(UNION,), needs=("text=<FILE>",))
     device: str = setting(check=require_device)
 
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.options import EXPERIMENT, HOMES, conf_dir, yaml_files
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, conf_dir, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
 
@@ -56,7 +56,7 @@ class YamlFile:
     kind: str | None = None
 
 
-def text_of(path: Path) -> str:
+def read_yaml_text(path: Path) -> str:
     """Return the text of a YAML file, empty if it is missing. Raises UserError if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -64,7 +64,7 @@ def text_of(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
 
 
-def opening(text: str) -> YamlFile:
+def read_opening(text: str) -> YamlFile:
     """Return what the opening comment of a YAML file says."""
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line for line in comment if not line.startswith("# @")]
@@ -72,89 +72,89 @@ def opening(text: str) -> YamlFile:
         tuple(line.removeprefix(label).strip() for line in lines if line.startswith(label))
         for label in (EXAMPLE, OTHER_NAMES)
     )
-    said = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
-    return YamlFile("".join(said[:1]), " ".join(said[1:]), "".join(aliases), examples)
+    sentences = [line.lstrip("# ") for line in lines if not line.startswith((EXAMPLE, OTHER_NAMES))]
+    return YamlFile("".join(sentences[:1]), " ".join(sentences[1:]), "".join(aliases), examples)
 
 
-def did_you_mean(group: str, name: str, folders: Sequence[Path] = ()) -> str:
+def suggest_option(group: str, name: str, folders: Sequence[Path] = ()) -> str:
     """Return suggestions for a name that no option of a group has, as the end of an error message.
 
     Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
     hyphens are ignored; a name with `*` is a pattern. folders: as in yaml_files.
     """
     files = yaml_files(group, folders)
-    names = {option: [option, *opening(text_of(path)).aliases.split(",")] for option, path in files.items()}
-    wanted = letters_of(name)
-    close = [option for option in names if wanted and wanted in map(letters_of, names[option])]
+    names = {option: [option, *read_opening(read_yaml_text(path)).aliases.split(",")] for option, path in files.items()}
+    wanted = normalize_name(name)
+    close = [option for option in names if wanted and wanted in map(normalize_name, names[option])]
     close = close or [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
     return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
 
 
-def letters_of(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a name without case and punctuation."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def option_file(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFile:
+def read_option(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFile:
     """Read the YAML file of an option, with the settings of those it is based on. Raises UserError without one."""
     files = yaml_files(group, folders)
     if option in files:
-        return read(files[option], files)
+        return read_yaml(files[option], files)
     if files:
-        raise UserError(f"no {group}={option}{did_you_mean(group, option, folders)}")
-    raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
+        raise UserError(f"no {group}={option}{suggest_option(group, option, folders)}")
+    raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, GROUP_MODULES)}")
 
 
-def chosen(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
+def choose_options(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
     """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
     defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
     """
-    given, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
+    all_choices, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
     if experiment is not None:
-        given = option_file(EXPERIMENT, experiment, folders).groups | given
+        all_choices = read_option(EXPERIMENT, experiment, folders).groups | all_choices
     groups: dict[str, str] = {}
-    files = [read(conf_dir() / f"{verb}.yaml")]
+    files = [read_yaml(conf_dir() / f"{verb}.yaml")]
     for file in files:  # which grows by those of the options
         for group, default in file.groups.items():
-            groups[group] = given.get(group, default)
-            below = option_file(group, groups[group], folders)
+            groups[group] = all_choices.get(group, default)
+            below = read_option(group, groups[group], folders)
             files += [below] if below not in files else []
     return groups
 
 
-def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
+def read_yaml(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
     """Read a YAML file; a missing or invalid file has no settings.
 
     group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
-    file = _read(text_of(path))
+    file = _parse_yaml_file(read_yaml_text(path))
     others = {name: other for name, other in (group or {}).items() if other != path}  # no file is its own base
     for name in file.bases:
         if name in others:
-            base = read(others[name], others)
+            base = read_yaml(others[name], others)
             meanings = {setting.path: setting.meaning for setting in base.settings}
             settings = {item.path: item for item in (*base.settings, *file.settings)}  # in the order of the base
-            said = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
-            file = replace(file, groups=base.groups | file.groups, settings=tuple(said), kind=file.kind or base.kind)
+            merged = [replace(item, meaning=item.meaning or meanings.get(key, "")) for key, item in settings.items()]
+            file = replace(file, groups=base.groups | file.groups, settings=tuple(merged), kind=file.kind or base.kind)
     return file
 
 
 @lru_cache(maxsize=256)  # a command reads each file some five times
-def _read(text: str) -> YamlFile:
-    top = _composed(text)
+def _parse_yaml_file(text: str) -> YamlFile:
+    top = _parse_nodes(text)
     nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
     groups, bases = {}, []
-    for key, option, _ in _defaults(top):
+    for key, option, _ in _iterate_defaults(top):
         if key is None:
             bases += [option] * (option != "_self_")
         else:
             groups[key.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
-    settings = tuple(_settings(top, (), text)) if nodes else ()
+    settings = tuple(_iterate_settings(top, (), text)) if nodes else ()
     kind = str(nodes["kind"].value) if "kind" in nodes else None
-    return replace(opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
+    return replace(read_opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
 
-def _defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
+def _iterate_defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
     """Yield the items of a file's defaults list: key, or None for a name alone; option; line."""
     lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
     for item in lists[0].value if lists and lists[0].id == "sequence" else []:
@@ -167,27 +167,27 @@ def _defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
 
 def require_experiment(path: Path, used: Container[str]) -> None:
     """Raise UserError unless an experiment's settings are global and its defaults list overrides the groups in use."""
-    text = text_of(path)
+    text = read_yaml_text(path)
     if re.search(r"^\s*#\s*@package\s+_global_\s*$", text, re.MULTILINE) is None:
         raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
-    for key, option, line in _defaults(_composed(text)):
+    for key, option, line in _iterate_defaults(_parse_nodes(text)):
         *marks, group = (key or "").split() or [""]
-        found = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
+        exists = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
         is_used = group[1:] in used or group.startswith("/hydra/")
-        fits = found and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
+        fits = exists and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
         if key is not None and not fits:
-            right = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-            raise UserError(f"{path}:{line}: {key}: {option}: write {right}")
+            correction = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
+            raise UserError(f"{path}:{line}: {key}: {option}: write {correction}")
 
 
-def line_of(path: Path, keys: list[str]) -> int | None:
+def find_line(path: Path, keys: list[str]) -> int | None:
     """Return the line of a nested key in a YAML file, or None if it has no such key.
 
     For `defaults` and an option, it is the line of the defaults list that names the option.
     """
-    node, line = _composed(text_of(path)), None
+    node, line = _parse_nodes(read_yaml_text(path)), None
     if keys[0] == "defaults":
-        return next((line for _, option, line in _defaults(node) if option == keys[1]), None)
+        return next((line for _, option, line in _iterate_defaults(node) if option == keys[1]), None)
     for key in keys:
         found = [(name, value) for name, value in node.value if name.value == key] if node.id == "mapping" else []
         if not found:
@@ -196,7 +196,7 @@ def line_of(path: Path, keys: list[str]) -> int | None:
     return line
 
 
-def _composed(text: str | bytes) -> Any:
+def _parse_nodes(text: str | bytes) -> Any:
     """Return the root node of a YAML text; an empty mapping for an invalid one, which composing settings reports."""
     import yaml
 
@@ -222,11 +222,11 @@ def require_bounded_aliases(path: Path) -> None:
 
     with suppress(OSError, ValueError, RecursionError):
         text = path.read_bytes()
-        if b"&" in text and size(_composed(text)) > MAX_NODES:
+        if b"&" in text and size(_parse_nodes(text)) > MAX_NODES:
             raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
-def _settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]:
+def _iterate_settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]:
     for key, value in node.value:
         keys = (*above, str(key.value))
         if keys[0] in HIDDEN:
@@ -235,7 +235,7 @@ def _settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[Setting]
         start, end = value.start_mark.index, (key if block else value).end_mark.index
         written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
         comment = (COMMENT if block else COMMENTS).match(text, end)
-        said = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
-        yield Setting(keys, written, " ".join(said).strip(), value)
+        comments = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
+        yield Setting(keys, written, " ".join(comments).strip(), value)
         if block and value.id == "mapping":
-            yield from _settings(value, keys, text)
+            yield from _iterate_settings(value, keys, text)

@@ -19,7 +19,7 @@ from lmtool.data.split import Split, StoredTokens
 from lmtool.data.store import REMEDY, Store, StoredText
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import UserError, translate_path_errors
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_files import attributes
 from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parsed
@@ -55,7 +55,7 @@ class Corpus(Store):
         return None if is_address(str(self.path)) else self.path.parent
 
     @classmethod
-    @of_paths()
+    @translate_path_errors()
     def from_texts(
         cls,
         train: Iterable[Sentence],

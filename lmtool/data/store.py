@@ -16,7 +16,7 @@ from lmtool.data.sources.base import ExternalCounts, Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import UserError, translate_path_errors
 from lmtool.system import schemas
 from lmtool.system.arrays import pieces_of, sentence_offsets
 from lmtool.system.checksums import DamagedFile
@@ -69,7 +69,7 @@ class Store:
         self.notes: list[str] = self.provenance["notes"]
 
     @classmethod
-    @of_paths()
+    @translate_path_errors()
     def find(cls, name: str | Path) -> Store | None:
         """Open the store at a path or address; return None if it does not exist.
 

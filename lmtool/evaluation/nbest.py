@@ -27,7 +27,7 @@ import numpy as np
 
 from lmtool.data.readers import read_text
 from lmtool.data.tokenizer import split_words
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.system.arrays import FloatArray, IntArray, decimal
 from lmtool.system.files import atomic_write
 
@@ -145,7 +145,7 @@ def hypothesis_log_prob(
     0.
     """
     distinct = list(dict.fromkeys(nbest.texts))
-    with named(nbest.path):
+    with prefix_user_errors(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
         of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in scores), strict=True))
     return np.array([of_text[text] for text in nbest.texts])

@@ -24,7 +24,7 @@ from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import is_white
 from lmtool.data.word_rows import WordRows
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.evaluation.metrics import require_across, with_unk_as_oov
 from lmtool.evaluation.text_scores import ScoringModel
 from lmtool.language_model import SAMPLED_PER_CHUNK, LanguageModel
@@ -141,7 +141,7 @@ def _tokens(form: TextForm, rows: WordRows, rule: WordRule, keep_punctuation: bo
     for row, word in enumerate(rows.words):
         key = word, row in last
         if key not in known:
-            with named(f"{rows.name}, row {row + 1}, {word!r}"):
+            with prefix_user_errors(f"{rows.name}, row {row + 1}, {word!r}"):
                 known[key] = form.tokens(words_of(word, form, rule, keep_punctuation=keep_punctuation, is_last=key[1]))
         found.append(known[key])
     return found

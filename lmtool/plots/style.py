@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.errors import for_terminal
+from lmtool.errors import escape_controls
 from lmtool.plots.fonts import DEFAULT, families
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import letters_of
@@ -144,7 +144,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
     # matplotlib escapes <, > and &, but not control characters, which XML does not have.
-    root = ET.fromstring(for_terminal(target.getvalue().decode("utf-8")))
+    root = ET.fromstring(escape_controls(target.getvalue().decode("utf-8")))
     values = [value for element in root.iter() for value in element.attrib.values()]
     used = {value.removeprefix("url(").strip("#)") for value in values if value.startswith(("#", "url(#"))}
     for parent in root.iter():
@@ -161,6 +161,6 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
         "viewBox": f"0 0 {width:g} {height:g}",
         "style": f"--natural:{width * 4 / 3:.0f}px",  # a point is 4/3 of CSS's pixels
         "role": "img",
-        "aria-label": for_terminal(description),
+        "aria-label": escape_controls(description),
     }
     return ET.tostring(root, encoding="unicode")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from lmtool.errors import UserError, for_terminal
+from lmtool.errors import UserError, escape_controls
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.run import RATES, has_state
 
@@ -105,7 +105,7 @@ def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) ->
     """Return the shortest unique end of each path, with at least this many parts; equal paths have equal names."""
     lengths = list(at_least or [1] * len(paths))
     while True:
-        names = [for_terminal("/".join(path.parts[-length:])) for path, length in zip(paths, lengths, strict=True)]
+        names = [escape_controls("/".join(path.parts[-length:])) for path, length in zip(paths, lengths, strict=True)]
         ambiguous = {
             name for name in names if len({path for path, other in zip(paths, names, strict=True) if other == name}) > 1
         }

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lmtool import __version__
-from lmtool.errors import for_terminal
+from lmtool.errors import escape_controls
 from lmtool.plots.style import DARK, LIGHT, as_svg
 from lmtool.system.terminal import Cell, cell_text
 
@@ -49,12 +49,12 @@ def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
 
 def _shown(value: object) -> object:
     """Return a value of the page with control characters escaped, unless it is the page's own markup."""
-    return for_terminal(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _breakable(text: str) -> Markup:
     """Allow breaking a long name after `/`, `,` and `_`."""
-    return Markup(re.sub(r"(?<=[/,_])(?=\S)", "<wbr>", str(escape(for_terminal(text)))))
+    return Markup(re.sub(r"(?<=[/,_])(?=\S)", "<wbr>", str(escape(escape_controls(text)))))
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
 from lmtool.results.base import CONTEXTS, of_json
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
-from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, jobs_table, metric_of, varied_settings
+from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
@@ -159,7 +159,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     """Return the section of a sweep: a chart of its metric by its settings for each split, and its table. The chart
     leaves out jobs without a finite metric, and, if other jobs remain, jobs of models whose scores do not sum to one.
     """
-    section, metric = Section(f"Sweep: {source.name}"), metric_of(rows)
+    section, metric = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
     finite = [row for row in rows if row.metric in (metric, None) and row.value is not None and row.value < math.inf]
     drawn = [row for row in finite if row.normalized] or finite

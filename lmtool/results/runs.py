@@ -49,6 +49,8 @@ class TrainedRun(RunResult):
     seconds: duration of the whole call.
     options: the option chosen in each group.
     normalized: whether the distributions sum to one.
+    tuned_parameters: for each order, `order` and by name the parameters that tuning found.
+    source_weights, discounts: of count merging.
     steps: number of optimizer steps.
     training_seconds: duration without evaluations.
     precision: bf16 or fp32, of the matrix products.
@@ -70,6 +72,7 @@ class TrainedRun(RunResult):
     normalized: bool = True
     counting_seconds: float | None = None
     estimation_seconds: float | None = None
+    tuned_parameters: list[dict[str, float]] | None = None
     source_weights: dict[str, float] | None = None
     discounts: list[list[float]] | None = None
     steps: int | None = None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.groups import CountsConfig, DataConfig
-from lmtool.config.settings import origins_of
+from lmtool.config.settings import option_origins
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
 from lmtool.data.preprocess import preprocess
@@ -127,5 +127,5 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
         choices=choices,
         fitted_on=fitted_by(settings),
-        origins=origins_of(settings),
+        origins=option_origins(settings),
     ).save()

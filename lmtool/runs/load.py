@@ -20,7 +20,7 @@ from lmtool.data.text_files import text_file
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import UserError, translate_path_errors
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
 from lmtool.mixtures.vocabularies import over
@@ -51,7 +51,7 @@ def load(
     """
     require_path("path", path, null=False)
     require_device(device)
-    with of_paths(), folder_in_use(options):
+    with translate_path_errors(), folder_in_use(options):
         path = local_run(str(path))
         if Path(path).is_file():
             return load_arpa(str(path))

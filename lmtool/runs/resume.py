@@ -8,10 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.request import Request, first_change, flat
-from lmtool.config.settings import converted, saved_settings
-from lmtool.errors import UserError
-from lmtool.errors import named as errors_of
+from lmtool.config.request import Request, find_first_change, flatten
+from lmtool.config.settings import build_part, saved_settings
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.runs.run import METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
@@ -43,7 +42,7 @@ def saved_request(folder: Path) -> Request:
         raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
     if path is None:
         raise UserError(f"resume={folder}: no training was started there (it has no {BEGUN}); name a run folder")
-    request = Request.of_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
+    request = Request.from_json(read_json(path, f"train from scratch instead of resume={folder}", schemas.REQUEST))
     if request.verb != "train":
         raise UserError(f"resume={folder}: no training was started there, but lmtool {request.verb}; name a run folder")
     return request
@@ -71,10 +70,10 @@ def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) 
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
             continue
         names = [setting.name for setting in fields(now)]
-        with errors_of("the settings of the checkpoint"):
+        with prefix_user_errors("the settings of the checkpoint"):
             if lacking := [f"{group}.{name}" for name in names if name not in old]:
                 raise UserError(f"{', '.join(lacking)}: missing, as in another version of lmtool: train from scratch")
-            then = converted(old, type(now), group)
+            then = build_part(old, type(now), group)
         for name in names:
             key = f"{group}.{name}"
             if not any(key == each or key.startswith(f"{each}.") for each in named):
@@ -87,9 +86,9 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
     for any other change.
     """
-    old, new = flat(before), flat(now)
+    old, new = flatten(before), flatten(now)
     free = {*FREE, *(key for key in (*old, *new) if key.split(".")[0] == "data")}
-    if (key := first_change(old, new, free)) is not None:
+    if (key := find_first_change(old, new, free)) is not None:
         raise UserError(
             f"{key.removesuffix('.kind')}={new.get(key)}: the training in {folder} was started with {old.get(key)}, "
             "which cannot change; set it to that, or train from scratch in another folder"

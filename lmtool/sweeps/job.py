@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import session
-from lmtool.config.request import Request, first_change
+from lmtool.config.request import Request, find_first_change
 from lmtool.errors import UserError, first_line
 from lmtool.results.summary import read_summary
 from lmtool.runs.run import Run
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 
-def guarded(run: Callable[[Request, Path], float | None], request: Request, seeds: Sequence[object] = ()) -> float:
+def run_job(run: Callable[[Request, Path], float | None], request: Request, seeds: Sequence[object] = ()) -> float:
     """Run one job of a sweep and record in its folder how it ended; return its metric, infinite for a failure.
 
     run: runs a request in a folder and returns its metric. seeds: of a search, whose trial is a job of each seed, in a
@@ -46,30 +46,30 @@ def guarded(run: Callable[[Request, Path], float | None], request: Request, seed
     session.use_own_device(hydra.job.num)
     folder = Path(hydra.runtime.output_dir)
     if not seeds:
-        return _guarded(run, request, folder)
+        return _run_unless_done(run, request, folder)
     trials = {folder / f"seed{seed}": request.updated(Request(request.verb, values={"seed": seed})) for seed in seeds}
     for each in trials:
         each.mkdir(exist_ok=True)
-    return statistics.fmean(_guarded(run, trial, each) for each, trial in trials.items())
+    return statistics.fmean(_run_unless_done(run, trial, each) for each, trial in trials.items())
 
 
-def _guarded(run: Callable[[Request, Path], float | None], request: Request, folder: Path) -> float:
-    about: Record = {"request": request.without("options").as_json()}
+def _run_unless_done(run: Callable[[Request, Path], float | None], request: Request, folder: Path) -> float:
+    request_record: Record = {"request": request.without("options").as_json()}
     try:
         # A job may still be running if the process that started it was killed and the sweep is restarted.
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
-            _require_same(folder, before, request)
-            record = finished(folder, before) or _run(run, request, folder, about)
+            _require_same_job(folder, before, request)
+            record = finished_record(folder, before) or _run_and_record(run, request, folder, request_record)
     except UserError as error:
-        record = about | _failure(str(error), 2)
-        _note(folder / REFUSED, record)
+        record = request_record | _failure_record(str(error), 2)
+        _try_to_write(folder / REFUSED, record)
         log.error("lmtool: %s", error)
     value = record["value"]
     return float("inf") if value is None else float(value)
 
 
-def is_first(request: Request, sweep: Path, number: int) -> bool:
+def is_first_of_equals(request: Request, sweep: Path, number: int) -> bool:
     """Return whether no other job of a sweep has the same request, of which only the first to ask is run.
 
     Jobs are equal if they differ in settings that their options lack.
@@ -82,60 +82,62 @@ def is_first(request: Request, sweep: Path, number: int) -> bool:
     return path.read_text() in ("", str(number))
 
 
-def _run(run: Callable[[Request, Path], float | None], request: Request, folder: Path, about: Record) -> Record:
+def _run_and_record(
+    run: Callable[[Request, Path], float | None], request: Request, folder: Path, request_record: Record
+) -> Record:
     for name in RESULTS:  # files of an earlier, failed attempt
         (folder / name).unlink(missing_ok=True)
     start = time.perf_counter()
     try:
-        write_json(folder / STATUS, about | {"status": "running"})
+        write_json(folder / STATUS, request_record | {"status": "running"})
         value = run(request, folder)
-        record = about | {"status": "done", "value": value, "error": None, "code": 0}
+        record = request_record | {"status": "done", "value": value, "error": None, "code": 0}
         if value is None or not math.isfinite(value):
             record["value"] = None
         record["made"] = [name for name in RESULTS if (folder / name).exists()]
-        write_json(folder / STATUS, record | _spent(start))
+        write_json(folder / STATUS, record | _resources_used(start))
         return record
     except UserError as error:
-        record = about | _failure(str(error), 2)
+        record = request_record | _failure_record(str(error), 2)
         log.error("lmtool: %s", error)
     except Exception as error:
         reason = f"{first_line(error)} ({type(error).__name__}): a fault of lmtool or of a custom option"
-        record = about | _failure(f"{reason}; its traceback is in the job's log", 1)
+        record = request_record | _failure_record(f"{reason}; its traceback is in the job's log", 1)
         log.error("%s", traceback.format_exc())
-    _note(folder / STATUS, record | _spent(start))
+    _try_to_write(folder / STATUS, record | _resources_used(start))
     return record
 
 
-def _spent(start: float) -> Record:
+def _resources_used(start: float) -> Record:
     """Return a job's time, threads and GPUs."""
     devices = os.environ.get(session.DEVICES_VAR)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
 
-def _failure(error: str, code: int) -> Record:
+def _failure_record(error: str, code: int) -> Record:
     return {"status": "failed", "value": None, "error": error, "code": code}
 
 
-def _note(path: Path, record: Record) -> None:
+def _try_to_write(path: Path, record: Record) -> None:
     with suppress(UserError):  # a full disk: a job that could not be recorded counts as cut off
         write_json(path, record)
 
 
-def _require_same(folder: Path, before: Record | None, request: Request) -> None:
+def _require_same_job(folder: Path, before: Record | None, request: Request) -> None:
     if before is None:
         return
-    held = Request.of_json(before["request"])
-    if held.verb != request.verb or first_change(held.settings, request.settings, {"options"}) is not None:
-        raise UserError(f"{folder} holds another job ({' '.join(held.words())}): choose another out=")
+    earlier = Request.from_json(before["request"])
+    if earlier.verb != request.verb or find_first_change(earlier.settings, request.settings, {"options"}) is not None:
+        raise UserError(f"{folder} holds another job ({' '.join(earlier.words())}): choose another out=")
 
 
-def folders(sweep: Path) -> Iterator[Path]:
+def job_folders(sweep: Path) -> Iterator[Path]:
     """Yield the folders of a sweep's jobs, ordered by job number."""
     names = {path.parent for name in (STATUS, REFUSED) for path in sweep.rglob(name)}
     yield from sorted(names, key=lambda path: (len(path.name), path))
 
 
-def began(folder: Path) -> bool:
+def has_begun(folder: Path) -> bool:
     """Return whether a job got further than a mistake in its settings: its record says anything else, or its command
     has written a file besides the records and logs that each job has.
     """
@@ -153,23 +155,23 @@ def read_record(folder: Path, name: str = STATUS) -> Record | None:
     return record
 
 
-def finished(folder: Path, record: Record | None) -> Record | None:
+def finished_record(folder: Path, record: Record | None) -> Record | None:
     """Return the record of a finished job whose files are readable, or None if the job must be run.
 
     A job killed between writing its last file and its record is finished too.
     """
     if record is None or record["status"] not in ("done", "running"):
         return None
-    read: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for name in record.get("made", RESULTS):
         try:
-            read[name] = read_summary(folder, "") if name == "result.json" else Run.open(folder)
+            contents[name] = read_summary(folder, "") if name == "result.json" else Run.open(folder)
         except UserError:
             return None
-    if "result.json" not in read:  # a job without a result to check
+    if "result.json" not in contents:  # a job without a result to check
         return None
     if record["status"] == "running":
-        value = read["result.json"].perplexity
+        value = contents["result.json"].perplexity
         record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
-        _note(folder / STATUS, record)
+        _try_to_write(folder / STATUS, record)
     return record

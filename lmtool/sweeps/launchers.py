@@ -64,36 +64,36 @@ def end_processes(launcher: Mapping[str, Any], *, interrupted: bool) -> None:
 
         get_reusable_executor(reuse=True).shutdown(kill_workers=interrupted)
     elif interrupted and target.endswith("SlurmLauncher"):
-        subprocess.run(["scancel", *_submitted(launcher)], capture_output=True, check=False)
+        subprocess.run(["scancel", *_submitted_jobs(launcher)], capture_output=True, check=False)
     elif interrupted:
         until = time.monotonic() + CTRL_C
-        while (left := list(_running(launcher))) and time.monotonic() < until:
+        while (processes := list(_running_processes(launcher))) and time.monotonic() < until:
             time.sleep(0.05)
-        for process in left:
+        for process in processes:
             os.kill(process, signal.SIGINT)
-        for process in left:
+        for process in processes:
             os.waitpid(process, 0)
 
 
 def await_jobs(launcher: Mapping[str, Any]) -> None:
     """Wait until submitit's jobs have ended; Hydra's plugin stops waiting at the first one whose process died."""
-    for process in _running(launcher):
+    for process in _running_processes(launcher):
         os.waitpid(process, 0)
     if str(launcher.get("_target_", "")).endswith("SlurmLauncher"):
-        line = ["squeue", "--noheader", f"--jobs={','.join(_submitted(launcher))}"]
+        line = ["squeue", "--noheader", f"--jobs={','.join(_submitted_jobs(launcher))}"]
         while subprocess.run(line, capture_output=True, check=False).stdout.strip():
             time.sleep(BETWEEN_LOOKS)
 
 
-def _running(launcher: Mapping[str, Any]) -> Iterator[int]:
+def _running_processes(launcher: Mapping[str, Any]) -> Iterator[int]:
     """Yield the processes of submitit's local jobs that run; none for other launchers."""
     if str(launcher.get("_target_", "")).endswith("submitit_launcher.LocalLauncher"):
-        for name in _submitted(launcher):
+        for name in _submitted_jobs(launcher):
             with suppress(ChildProcessError, ValueError):  # of an earlier sweep in the folder
                 if os.waitpid(int(name), os.WNOHANG) == (0, 0):
                     yield int(name)
 
 
-def _submitted(launcher: Mapping[str, Any]) -> list[str]:
+def _submitted_jobs(launcher: Mapping[str, Any]) -> list[str]:
     """Return the numbers of submitit's jobs, after which it names their folders: local ones are process numbers."""
     return [path.name for path in Path(launcher["submitit_folder"]).parent.glob("[0-9]*")]

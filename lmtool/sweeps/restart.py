@@ -7,9 +7,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.config.request import Request, first_change
+from lmtool.config.request import Request, find_first_change
 from lmtool.errors import UserError
-from lmtool.sweeps.job import folders
+from lmtool.sweeps.job import job_folders
 from lmtool.system.files import read_json, write_json
 from lmtool.system.schemas import ASKED
 
@@ -19,33 +19,33 @@ DETERMINING = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
 NEUTRAL = ("hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 
 
-def saved_sweep(verb: str, folder: Path) -> Request:
+def read_sweep_request(verb: str, folder: Path) -> Request:
     """Return the request that started the sweep in a folder. Raises UserError if it holds no sweep of this verb."""
     if not (folder / SWEEP).is_file():
         raise UserError(f"{folder} holds no sweep (it has no {SWEEP}); for a single run leave out -m")
-    request = _read(folder)
+    request = _read_request(folder)
     if request.verb != verb:
         raise UserError(f"{folder} is a sweep of lmtool {request.verb}, not of lmtool {verb}")
     return request
 
 
-def _read(folder: Path) -> Request:
-    return Request.of_json(read_json(folder / SWEEP, "choose another out=", ASKED))
+def _read_request(folder: Path) -> Request:
+    return Request.from_json(read_json(folder / SWEEP, "choose another out=", ASKED))
 
 
-def keep(folder: Path, request: Request) -> None:
+def write_request(folder: Path, request: Request) -> None:
     """Write the request of a sweep into its folder."""
     write_json(folder / SWEEP, request.as_json())
 
 
-def require_same(folder: Path, request: Request, hydra: DictConfig) -> None:
+def require_same_sweep(folder: Path, request: Request, hydra: DictConfig) -> None:
     """Raise UserError if the folder holds jobs of another sweep, or of a search that cannot be repeated."""
-    if not any(folders(folder)) or not (folder / SWEEP).is_file():
+    if not any(job_folders(folder)) or not (folder / SWEEP).is_file():
         return
-    before = _read(folder)
-    if before.verb != request.verb or first_change(_jobs_of(before), _jobs_of(request)) is not None:
+    before = _read_request(folder)
+    if before.verb != request.verb or find_first_change(_job_settings(before), _job_settings(request)) is not None:
         raise UserError(
-            f"{folder} holds another sweep ({command(before)}): choose another out=, or resume it: "
+            f"{folder} holds another sweep ({format_command(before)}): choose another out=, or resume it: "
             f"lmtool {before.verb} -m resume={folder}"
         )
     sampler = hydra.sweeper.get("sampler")
@@ -64,16 +64,18 @@ def require_storage(hydra: DictConfig) -> None:
         )
 
 
-def _jobs_of(request: Request) -> dict[str, object]:
+def _job_settings(request: Request) -> dict[str, object]:
     """Return the choices and values that determine a sweep's jobs."""
-    hydras = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
-    of_sweeper = {key: hydras[key] for key in hydras if key.startswith(DETERMINING) and key not in NEUTRAL}
-    return {key: value for key, value in request.settings.items() if key != "options"} | of_sweeper
+    values = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
+    sweeper_values = {key: values[key] for key in values if key.startswith(DETERMINING) and key not in NEUTRAL}
+    return {key: value for key, value in request.settings.items() if key != "options"} | sweeper_values
 
 
-def command(request: Request) -> str:
+def format_command(request: Request) -> str:
     """Return a sweep's command line without folder and launcher."""
-    return " ".join(["lmtool", request.verb, "-m", *(f"{key}={value}" for key, value in _jobs_of(request).items())])
+    return " ".join(
+        ["lmtool", request.verb, "-m", *(f"{key}={value}" for key, value in _job_settings(request).items())]
+    )
 
 
 def is_grid(hydra: DictConfig) -> bool:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.grammar import as_text
+from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
-from lmtool.config.rules import as_written
-from lmtool.errors import UserError, printable
+from lmtool.config.rules import format_value
+from lmtool.errors import UserError, escape_unprintable
 from lmtool.results.summary import METRICS, Summary, read_summary
-from lmtool.sweeps.job import REFUSED, folders, read_record
+from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
@@ -43,13 +43,13 @@ class Row(Summary):
     code: int = 0
 
 
-def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
+def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
     """Read a sweep's jobs from their folders: lowest metric first within a split, failed jobs after them, models whose
     scores do not sum to one last.
 
     numbered: the number of jobs whose folders are numbers from 0; one without a folder has not begun.
     """
-    rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
+    rows = [row for folder in job_folders(sweep) for row in _read_job(folder, str(folder.relative_to(sweep)))]
     missing = (str(number) for number in range(numbered) if not (sweep / str(number)).exists())
     rows += [Row(job, status="not begun", code=1) for job in missing]
     splits = list(dict.fromkeys(row.split for row in rows))
@@ -60,32 +60,32 @@ def rows_of(sweep: Path, numbered: int = 0) -> list[Row]:
     return sorted(rows, key=rank)
 
 
-def as_typed(row: Row) -> Row:
+def format_settings(row: Row) -> Row:
     """Return a job with its settings as they are written on the command line."""
-    return replace(row, settings={key: as_written(value) for key, value in row.settings.items()})
+    return replace(row, settings={key: format_value(value) for key, value in row.settings.items()})
 
 
-def _rows_in(folder: Path, job: str) -> list[Row]:
+def _read_job(folder: Path, job: str) -> list[Row]:
     rows = []
     try:
         record, refused = read_record(folder), read_record(folder, REFUSED)
         if refused is not None:
-            rows.append(_row(folder, job, refused))
+            rows.append(_make_row(folder, job, refused))
         # A refused job may be still running in another process, or a second job in the folder of another job.
-        if record is not None and (refused is None or _settings(record) != _settings(refused)):
-            rows.append(_row(folder, job, record))
+        if record is not None and (refused is None or _record_settings(record) != _record_settings(refused)):
+            rows.append(_make_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, status=str(error), code=1))
     return rows
 
 
-def _settings(record: dict[str, Any]) -> dict[str, Any]:
-    return Request.of_json(record["request"]).settings
+def _record_settings(record: dict[str, Any]) -> dict[str, Any]:
+    return Request.from_json(record["request"]).settings
 
 
-def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
-    given, seconds = _settings(record), record.get("seconds")
-    settings = {key: as_text(value) if isinstance(value, list | dict) else value for key, value in given.items()}
+def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
+    values, seconds = _record_settings(record), record.get("seconds")
+    settings = {key: to_hydra_text(value) if isinstance(value, list | dict) else value for key, value in values.items()}
     if record["status"] == "running":
         return Row(job, settings, status="cut off", code=1)
     if record["status"] != "done":
@@ -110,11 +110,11 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     If model.tied=null ties some networks and not others, also whether each is tied, and its number of weights. swept:
     settings whose several values were tried, which are shown even if all jobs got the same one.
     """
-    varied, metric = varied_settings(rows, swept), metric_of(rows)
+    varied, metric = varied_settings(rows, swept), common_metric(rows)
     columns: dict[str, list[Cell]] = {"job": [row.job for row in rows]}
     columns |= {key: [row.settings.get(key) for row in rows] for key in varied}
     if "model.tied" not in varied and {row.tied for row in rows} >= {True, False}:
-        columns["tied"] = [None if row.tied is None else _in_words(row.tied) for row in rows]
+        columns["tied"] = [None if row.tied is None else _yes_or_no(row.tied) for row in rows]
         columns["parameters"] = [row.parameters for row in rows]
     if SPLIT not in varied and any(row.split for row in rows):
         columns[SPLIT] = [row.split or None for row in rows]
@@ -123,7 +123,7 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
         if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
             columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]
     if not all(row.normalized for row in rows):
-        columns[NORMALIZED] = [_in_words(row.normalized) for row in rows]
+        columns[NORMALIZED] = [_yes_or_no(row.normalized) for row in rows]
     columns |= {"seconds": [row.seconds for row in rows], "status": [row.status for row in rows]}
     return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
@@ -147,13 +147,13 @@ def seeds_table(rows: list[Row]) -> Table | None:
         mean = statistics.fmean(values) if values else None
         spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
         normalized = next((sums for sums in (False, None) if sums in {row.normalized for row in group}), True)
-        line: list[Cell] = [*settings, len(values), mean, spread, *[_in_words(normalized)] * apart]
+        line: list[Cell] = [*settings, len(values), mean, spread, *[_yes_or_no(normalized)] * apart]
         ranked.append(((not normalized, mean is None, mean or 0.0), line))
-    header = [*varied, "seeds", f"mean {metric_of(rows)}", "standard deviation", *[NORMALIZED] * apart]
+    header = [*varied, "seeds", f"mean {common_metric(rows)}", "standard deviation", *[NORMALIZED] * apart]
     return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _in_words(value: bool | None) -> str:
+def _yes_or_no(value: bool | None) -> str:
     return {True: "yes", False: "no", None: "unknown"}[value]
 
 
@@ -164,56 +164,57 @@ def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[st
     return [key for key in keys if key in swept or len({settings.get(key) for settings in known}) > 1]
 
 
-def some_left_out(rows: Sequence[Row]) -> bool:
+def has_left_out_settings(rows: Sequence[Row]) -> bool:
     """Return whether a job lacks a setting of another, as its options do not have it."""
     return len({frozenset(row.settings) for row in rows if row.settings}) > 1
 
 
-def metric_of(rows: Sequence[Row]) -> str:
+def common_metric(rows: Sequence[Row]) -> str:
     """Return the name of the metric that most commands report, if a job has one."""
     names = [row.metric for row in rows if row.metric]
     return next((name for name in METRICS if name in names), names[0] if names else "metric")
 
 
-def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
+def write_tables(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
     """Write each table to NAME.csv, and all to sweep.md below the command; return the files."""
-    written = []
+    files = []
     for name, table in tables.items():
         if table is None:
             (sweep / f"{name}.csv").unlink(missing_ok=True)  # file of an earlier start, with other jobs
             continue
         with atomic_write(sweep / f"{name}.csv") as temporary:
             temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
-        written.append(sweep / f"{name}.csv")
-    pages = [f"    {printable(command)}", *(_in_markdown(table) for table in tables.values() if table is not None)]
+        files.append(sweep / f"{name}.csv")
+    pages = [f"    {escape_unprintable(command)}"]
+    pages += [_format_markdown(table) for table in tables.values() if table is not None]
     with atomic_write(sweep / "sweep.md") as temporary:
         temporary.write_text("\n\n".join(pages) + "\n", encoding="utf-8")
-    return [*written, sweep / "sweep.md"]
+    return [*files, sweep / "sweep.md"]
 
 
-def _comparable(table: Table) -> int:
+def _count_comparable(table: Table) -> int:
     """Return how many rows precede those of models whose scores do not sum to one."""
     header, rows = table
     column = header.index(NORMALIZED) if NORMALIZED in header else None
     return len(rows) if column is None else sum(row[column] == "yes" for row in rows)
 
 
-def _in_markdown(table: Table) -> str:
+def _format_markdown(table: Table) -> str:
     header, rows = table
-    count = _comparable(table)
+    count = _count_comparable(table)
     parts = [markdown_table(header, rows[:count])] if count else []
     if count < len(rows):
         parts += [NOTE.capitalize() + ":", markdown_table(header, rows[count:])]
     return "\n\n".join(parts)
 
 
-def shown(table: Table) -> str:
+def format_table(table: Table) -> str:
     """Format a table for a terminal, with each error's first line."""
     header, rows = table
     lines = text_table(
         header, [[cell.partition("\n")[0] if isinstance(cell, str) else cell for cell in row] for row in rows]
     ).splitlines()
-    count = _comparable(table)
+    count = _count_comparable(table)
     if count < len(rows):
         lines.insert(2 + count, f"{NOTE}:")  # 2: the header and its underline
     return "\n".join(lines)

@@ -17,12 +17,12 @@ from hydra.core.override_parser.types import Glob
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool import session
-from lmtool.config.grammar import parsed, swept
+from lmtool.config.grammar import parse_value, sweep_values
 from lmtool.config.request import Request
 from lmtool.config.rules import require
-from lmtool.errors import UserError, first_line, for_terminal
+from lmtool.errors import UserError, escape_controls, first_line
 from lmtool.sweeps import launchers, restart, result_table
-from lmtool.sweeps.job import REFUSED, STATUS, began, finished, folders, read_record
+from lmtool.sweeps.job import REFUSED, STATUS, finished_record, has_begun, job_folders, read_record
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
 
@@ -39,7 +39,7 @@ class Sweep:
         Raises UserError for values that its sweeper cannot try, and if another process or sweep uses the folder.
         """
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
-        self.swept, is_grid = _swept(request, hydra), restart.is_grid(hydra)
+        self.swept, is_grid = _count_values(request, hydra), restart.is_grid(hydra)
         launchers.require_plugins(hydra)
         launchers.require_launcher(self.launcher)
         for name in NUMBERS:
@@ -49,47 +49,49 @@ class Sweep:
         if (self.folder / "run.json").exists():
             raise UserError(f"{self.folder} holds a trained model: choose another folder for the sweep, e.g. out=PATH")
         until_end.enter_context(folder_lock(self.folder))
-        if not any(map(began, folders(self.folder))):  # the sweep before had only mistakes in its settings
-            for job in folders(self.folder):
+        if not any(map(has_begun, job_folders(self.folder))):  # the sweep before had only mistakes in its settings
+            for job in job_folders(self.folder):
                 (job / STATUS).unlink(missing_ok=True)
-        restart.require_same(self.folder, request, hydra)
+        restart.require_same_sweep(self.folder, request, hydra)
         restart.require_storage(hydra)
         self.finished_before = 0  # jobs that are not run again
-        for job in folders(self.folder):
+        for job in job_folders(self.folder):
             (job / REFUSED).unlink(missing_ok=True)
             with suppress(UserError):  # which the job will report
-                self.finished_before += finished(job, read_record(job)) is not None
-        restart.keep(self.folder, request)
+                self.finished_before += finished_record(job, read_record(job)) is not None
+        restart.write_request(self.folder, request)
         subdir = OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
         by_number = is_grid and str(subdir) == "${hydra.job.num}"  # jobs whose folders have their numbers as names
         self.numbered = math.prod(number or 1 for number in self.swept.values()) if by_number else 0
-        count = session.jobs_at_once(self.launcher, _number_of_jobs(hydra, self.swept), parallel.cores())
-        until_end.enter_context(session.announced(count))
+        count = session.launcher_parallelism(self.launcher, _number_of_jobs(hydra, self.swept), parallel.cores())
+        until_end.enter_context(session.export_job_count(count))
         until_end.push(lambda kind, *_: launchers.end_processes(self.launcher, interrupted=kind is not None))
 
-    def end(self, *, quiet: bool = False) -> int:
+    def finish(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
-        rows = list(map(result_table.as_typed, result_table.rows_of(self.folder, self.numbered)))
+        rows = list(map(result_table.format_settings, result_table.read_rows(self.folder, self.numbered)))
         if not rows:  # no job got as far as its record
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
-        written = result_table.write(self.folder, restart.command(self.request), {"sweep": jobs, "sweep-seeds": seeds})
+        files = result_table.write_tables(
+            self.folder, restart.format_command(self.request), {"sweep": jobs, "sweep-seeds": seeds}
+        )
         if quiet:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
-            print(for_terminal(f"\n{result_table.shown(table)}"))
-        if result_table.some_left_out(rows):
+            print(escape_controls(f"\n{result_table.format_table(table)}"))
+        if result_table.has_left_out_settings(rows):
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
-        if same := self.finished_before:
-            print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
-        print(for_terminal(f"\nalso in {', '.join(map(str, written))}"))
+        if count := self.finished_before:
+            print(f"\n{count} of these {'was' if count == 1 else 'were'} finished before and not run again")
+        print(escape_controls(f"\nalso in {', '.join(map(str, files))}"))
         return result_table.exit_code(rows)
 
-    def cut_off(self, error: Exception) -> bool:
+    def handle_launcher_failure(self, error: Exception) -> bool:
         """Report a failure of the launcher, such as a killed process of a job, and print the tables once the other
         jobs have ended.
 
@@ -98,21 +100,21 @@ class Sweep:
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
         launchers.await_jobs(self.launcher)
-        self.end()
+        self.finish()
         print(
             f"lmtool: a job's process ended before its job ({type(error).__name__}: {first_line(error)})",
             file=sys.stderr,
         )
-        print(f"resume it with: {self.again()}", file=sys.stderr)
+        print(f"resume it with: {self.resume_command()}", file=sys.stderr)
         return True
 
-    def again(self) -> str:
+    def resume_command(self) -> str:
         """Return the command that resumes this sweep."""
         return f"lmtool {self.request.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
 @contextmanager
-def started(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
+def begin_sweep(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
     """Begin the sweep that runs in the block, as `Sweep` does, and unlock its folder at the end of the block."""
     sweep = None
     try:
@@ -121,18 +123,18 @@ def started(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
             yield sweep
     except KeyboardInterrupt:
         if sweep is not None:
-            print(f"resume it with: {sweep.again()}", file=sys.stderr)
+            print(f"resume it with: {sweep.resume_command()}", file=sys.stderr)
         raise
 
 
-def _swept(request: Request, hydra: DictConfig) -> dict[str, int | None]:
+def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
     """Return the number of values of each setting that a sweep tries; None for an interval.
 
     Raises UserError for values that its sweeper cannot try.
     """
-    found: dict[str, int | None] = {}
+    counts: dict[str, int | None] = {}
     for key, text in request.settings.items():
-        override = parsed(str(text))
+        override = parse_value(str(text))
         if override is None or not override.is_sweep_override():
             continue
         if override.is_interval_sweep() and restart.is_grid(hydra):
@@ -140,24 +142,24 @@ def _swept(request: Request, hydra: DictConfig) -> dict[str, int | None]:
                 f"{key}={text}: an interval is for a search: add hydra/sweeper=optuna, or write values, e.g. {key}=1,2 "
                 f"or {key}=range(1,4)"
             )
-        values = swept(key, text, request.folders)
+        values = sweep_values(key, text, request.folders)
         if values == [] or (isinstance(override.value(), Glob) and not restart.is_grid(hydra)):
             remedy = "glob() matches options of a group, in a sweep without optuna"
             raise UserError(f"{key}={text}: nothing to try: {remedy}")
-        found[key] = None if values is None else len(values)
-    for key in ("to", "filter") if any(number != 1 for number in found.values()) else ():
+        counts[key] = None if values is None else len(values)
+    for key in ("to", "filter") if any(number != 1 for number in counts.values()) else ():
         text = str(request.values.get(key, ""))
-        if key not in found and text not in ("-", "", "null"):
+        if key not in counts and text not in ("-", "", "null"):
             raise UserError(f"{key}={text}: all jobs of the sweep would write this file; run the command once for each")
-    return found
+    return counts
 
 
-def _number_of_jobs(hydra: DictConfig, swept: dict[str, int | None]) -> int | None:
+def _number_of_jobs(hydra: DictConfig, sweep_values: dict[str, int | None]) -> int | None:
     """Return how many jobs a launcher gets at a time; None if the sweeper's settings do not say."""
     sweeper = hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
     if not restart.is_grid(hydra):
         return None
-    count = math.prod(number or 1 for number in swept.values())
+    count = math.prod(number or 1 for number in sweep_values.values())
     return min(count, int(sweeper.max_batch_size or count))

@@ -17,7 +17,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import IO, Any
 
-from lmtool.errors import UserError, for_terminal, printable
+from lmtool.errors import UserError, escape_controls, escape_unprintable
 
 log = logging.getLogger(__name__)
 _noted: set[tuple[str, str]] = set()
@@ -76,8 +76,8 @@ def letters_of(text: str) -> list[str]:
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Return a table in plain text: text flush left, numbers flush right, `-` for None, controls escaped."""
-    header = [for_terminal(name) for name in header]
-    shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
+    header = [escape_controls(name) for name in header]
+    shown = [[escape_controls(cell_text(cell)) for cell in row] for row in rows]
     widths = [max(columns(line[k]) for line in [header, *shown]) for k in range(len(header))]
     right = [
         bool(rows) and all(isinstance(row[k], int | float) or row[k] is None for row in rows)
@@ -95,7 +95,7 @@ def markdown(text: str) -> str:
     """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or table
     cells.
     """
-    return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", printable(text))
+    return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", escape_unprintable(text))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

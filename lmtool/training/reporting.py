@@ -18,7 +18,7 @@ import numpy as np
 
 from lmtool import __version__
 from lmtool.config.groups import TrackerConfig
-from lmtool.config.request import flat
+from lmtool.config.request import flatten
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.metrics import split_accuracy
@@ -197,7 +197,7 @@ class Trackers(AbstractContextManager["Trackers"]):
         if not options:
             return
         ids = read_json(folder / TRACKED, "delete it", {str: str}) if resumed and (folder / TRACKED).is_file() else {}
-        settings = {key: value for key, value in flat(about["settings"]).items() if value is not None}
+        settings = {key: value for key, value in flatten(about["settings"]).items() if value is not None}
         settings |= {"run": "/".join(folder.resolve().parts[-2:]), "lmtool": __version__}
         settings |= {"store": about["store"], "fingerprint": fingerprint(about)}
         self.tell(lambda each: ids.update({each.kind: each.begin(folder, settings, ids.get(each.kind))}))
@@ -230,7 +230,7 @@ class Trackers(AbstractContextManager["Trackers"]):
 
 def fingerprint(about: Line) -> str:
     """Return 16 hexadecimal digits that are equal for trainings by the same version with the same text and settings."""
-    settings, free = flat(about["settings"]), NOT_IN_FINGERPRINT
+    settings, free = flatten(about["settings"]), NOT_IN_FINGERPRINT
     kept = {key: value for key, value in settings.items() if key not in free and not key.startswith("data.")}
     return hashlib.sha256(json.dumps([__version__, about["store"], kept], sort_keys=True).encode()).hexdigest()[:16]
 

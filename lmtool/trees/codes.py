@@ -12,7 +12,7 @@ import numpy as np
 
 from lmtool.config.rules import require_path
 from lmtool.data.readers import read_blocks
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.system.files import atomic_write, packed_file
 from lmtool.trees.tree import Tree, require_tree, require_words
 
@@ -110,7 +110,7 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     [2, 2, 1]
     """
     require_path("path", path, null=False)
-    with named("the tree"):
+    with prefix_user_errors("the tree"):
         lines = b"".join(read_blocks(str(path), tables=True)).split(b"\n")
     ids = {_escaped(word): index for index, word in enumerate(words)}
     codes: list[tuple[int, str]] = []

@@ -247,9 +247,9 @@ class UnionTree(TreeConfig):
         return union([option.build(words) for option in self._options()])
 
     def _options(self) -> list[TreeConfig]:
-        from lmtool.config.settings import option_named
+        from lmtool.config.settings import build_named_option
 
-        return [option_named("tree", given, f"tree.trees[{place}]") for place, given in enumerate(self.trees)]
+        return [build_named_option("tree", given, f"tree.trees[{place}]") for place, given in enumerate(self.trees)]
 
 
 @dataclass(slots=True)

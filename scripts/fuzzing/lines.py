@@ -15,8 +15,8 @@ from fuzzing import commands
 from fuzzing.campaign import Fault, Generator
 from fuzzing.commands import NEURAL
 from fuzzing.damage import NUMBERS
-from lmtool.commands import own_types, top_level_keys, verbs
-from lmtool.config.options import HOMES, yaml_files
+from lmtool.commands import top_level_keys, verb_setting_types, verbs
+from lmtool.config.options import GROUP_MODULES, yaml_files
 from lmtool.config.types import TRAINING, SettingType, option_types
 
 # fmt: off
@@ -187,8 +187,8 @@ def typed_values(type: SettingType) -> list[str]:
 @cache
 def typed_keys(verb: str) -> dict[str, SettingType]:
     """Return the keys of a verb and of all options of its groups."""
-    sources = [("", own_types(verb))]
-    for group in (*HOMES, TRAINING):
+    sources = [("", verb_setting_types(verb))]
+    for group in (*GROUP_MODULES, TRAINING):
         if group in top_level_keys(verb) or verb == "train":
             sources += [(f"{group}.", option_types(group, name)) for name in yaml_files(group)]
     keys = {}
@@ -215,7 +215,7 @@ def setting(draw: st.DrawFn, verb: str) -> str:
     if draw(st.integers(0, 6)):
         key, value = draw(typed_setting(verb))
     else:
-        groups = [*HOMES, "experiment", "training", "+experiment"]
+        groups = [*GROUP_MODULES, "experiment", "training", "+experiment"]
         key = draw(st.sampled_from([*HYDRA, *groups, "a", "a.b", "model@x", "x@y.z", "options", ""]))
         options = ["basic", "default", "none", "optuna"] if "/" in key else sorted(yaml_files(key.lstrip("+")))
         value = draw(st.sampled_from(options or ["basic"]) | NONSENSE)

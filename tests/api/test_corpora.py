@@ -10,7 +10,7 @@ import pytest
 import lmtool
 from lmtool.commands import settings_for, settings_of
 from lmtool.config.options import yaml_files
-from lmtool.config.settings import plain_values, typed
+from lmtool.config.settings import build_settings, settings_as_json
 from tests.conftest import composed_line
 
 NEEDED = {"hub": ["data.path=a/b"], "text": ["data.train=[a.txt,b.txt]"]}
@@ -21,8 +21,10 @@ DOWNLOAD = {"url": "https://example.org/mine.txt", "checksum": "md5:000000000000
 def test_the_settings_of_every_data_set_are_those_of_its_corpus(name: str) -> None:
     """What a store keeps of its data set becomes the same data set again."""
 
-    data = typed(composed_line("preprocess", f"data={name}", *NEEDED.get(name, [])), settings_of("preprocess")).data
-    assert settings_for("preprocess", data=plain_values(data)).data == data
+    data = build_settings(
+        composed_line("preprocess", f"data={name}", *NEEDED.get(name, [])), settings_of("preprocess")
+    ).data
+    assert settings_for("preprocess", data=settings_as_json(data)).data == data
 
 
 def test_a_corpus_with_downloads_in_every_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,13 @@ import torch
 
 import lmtool
 from lmtool import results
-from lmtool.api.running import logging_restored
-from lmtool.commands import bare_setting, own_types, verbs
+from lmtool.api.running import restore_logging
+from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.commands.eval import Rescored
 from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
-from lmtool.config.yaml_files import read
+from lmtool.config.yaml_files import read_yaml
 from tests.conftest import ROOT
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
@@ -86,9 +86,9 @@ def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
 def test_arguments_become_a_request(
     settings: dict[str, object], choices: dict[str, str], values: dict[str, object]
 ) -> None:
-    request = Request.of_arguments("train", settings)
+    request = Request.from_arguments("train", settings)
     assert (request.choices, request.values) == (choices, values)
-    assert Request.of_json(json.loads(json.dumps(request.as_json()))) == request
+    assert Request.from_json(json.loads(json.dumps(request.as_json()))) == request
 
 
 def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpus: lmtool.Corpus, folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpu
 
     line = ["train", "model=ngram", "model.order=2", "smoother=witten_bell", f"store_dir={folder}/stores"]
     data = [f"data.digest={data_settings(corpus.provenance).digest}", "data=texts"]
-    with logging_restored():
+    with restore_logging():
         assert main([*line, *data, f"hydra.run.dir={folder}/by-command"]) == 0
     by_command = json.loads((folder / "by-command" / "result.json").read_text())
     assert bigram.valid_perplexity == by_command["valid_perplexity"]
@@ -365,8 +365,8 @@ def test_every_verb_is_a_function(verb: str) -> None:
     if function.__module__ != "lmtool":
         return  # it takes other arguments than the settings
     parameters = inspect.signature(function).parameters
-    groups = read(conf_dir() / f"{verb}.yaml").groups.keys()
-    assert parameters.keys() - {"out", "progress", "overwrite"} == own_types(verb).keys() | groups
+    groups = read_yaml(conf_dir() / f"{verb}.yaml").groups.keys()
+    assert parameters.keys() - {"out", "progress", "overwrite"} == verb_setting_types(verb).keys() | groups
     assert parameters.keys() >= {"out", "progress"} and function.__doc__.startswith(f"lmtool {verb}: ")
     assert all(f"\n{key}: " in function.__doc__ for key in parameters)
     if bare := bare_setting(verb):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.cli.arguments import as_settings, quoted, split_line
+from lmtool.cli.arguments import add_bare_key, split_line
+from lmtool.config.grammar import quote_text
 from lmtool.errors import UserError
 from tests.conftest import Run, answer
 
@@ -54,15 +55,15 @@ def test_a_text_comes_through_to_the_result(runs: Path, lmtool: Run) -> None:
 
 
 def test_what_is_a_setting_and_what_is_not() -> None:
-    assert as_settings("predict", ["top=3", "a b", "run=x"]) == ["top=3", "run=x", "text='a b'"]
-    assert as_settings("predict", ["text=the cat", "tpo=3"]) == ["text=the cat", "tpo=3"]
-    assert as_settings("predict", ["~run", "++top=3", "hydra/x@y=z"]) == ["~run", "++top=3", "hydra/x@y=z"]
-    assert as_settings("neighbors", ["cat", "b,c", "top=3"]) == ["top=3", "words=['cat','b,c']"]
-    assert as_settings("train", ["a b"]) == ["a b"]
+    assert add_bare_key("predict", ["top=3", "a b", "run=x"]) == ["top=3", "run=x", "text='a b'"]
+    assert add_bare_key("predict", ["text=the cat", "tpo=3"]) == ["text=the cat", "tpo=3"]
+    assert add_bare_key("predict", ["~run", "++top=3", "hydra/x@y=z"]) == ["~run", "++top=3", "hydra/x@y=z"]
+    assert add_bare_key("neighbors", ["cat", "b,c", "top=3"]) == ["top=3", "words=['cat','b,c']"]
+    assert add_bare_key("train", ["a b"]) == ["a b"]
     line = split_line(["predict", "- a", "--cfg", "job"])
     assert (line.verb, line.flags, line.overrides) == ("predict", {"--cfg": "job"}, ["text='- a'"])
-    assert quoted("a\\") == "'a\\\\'"
+    assert quote_text("a\\") == "'a\\\\'"
     with pytest.raises(UserError, match="'a' and 'b' are two"):
-        as_settings("predict", ["a", "b"])
+        add_bare_key("predict", ["a", "b"])
     with pytest.raises(UserError, match="not UTF-8"):
-        as_settings("predict", ["\udcff"])
+        add_bare_key("predict", ["\udcff"])

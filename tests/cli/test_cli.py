@@ -14,7 +14,7 @@ import pytest
 from lmtool import __version__
 from lmtool.cli.arguments import split_line
 from lmtool.cli.completion import candidates
-from lmtool.cli.help_pages import options_of
+from lmtool.cli.help_pages import describe_options
 from lmtool.commands import verbs
 from lmtool.config import compose
 from lmtool.config.options import conf_dir
@@ -111,7 +111,7 @@ def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -
     seen = []
     original = hydra.compose
     monkeypatch.setattr(hydra, "compose", lambda *a, **k: seen.append(a) or original(*a, **k))
-    compose._composed.cache_clear()
+    compose._compose_cached.cache_clear()
     lmtool("preprocess", "data=toy")
     assert len(seen) == 1
 
@@ -198,6 +198,6 @@ def test_every_option_opens_with_the_command_that_uses_it() -> None:
         )
 
 
-@pytest.mark.parametrize("option", sorted(options_of("data")))
+@pytest.mark.parametrize("option", sorted(describe_options("data")))
 def test_every_data_option_composes(option: str, lmtool: Run) -> None:
     assert f"name: {option}" in lmtool("preprocess", f"data={option}", "--cfg", "job")

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli import mistakes
-from lmtool.commands import own_types
+from lmtool.commands import verb_setting_types
 from lmtool.config.compose import Composition
 from lmtool.config.request import Request
 from lmtool.config.training import default_batch_size
 from lmtool.errors import UserError
 from tests.conftest import Run
 
-TRAIN = Composition(Request("train"), own_types("train"))
+TRAIN = Composition(Request("train"), verb_setting_types("train"))
 
 # Each line, and words that its one line of error must hold.
 AGAINST_EACH_OTHER = [
@@ -121,19 +121,19 @@ def test_the_default_batch_size_by_hand(tokens: int, size: int) -> None:
 )
 def test_too_little_memory_on_the_way(error: Exception, amount: str) -> None:
     said = pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size")
-    with said, mistakes.explained(TRAIN):
+    with said, mistakes.translate_errors(TRAIN):
         raise error
 
 
 def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
     """Hydra writes its files for each job, when others have run already."""
     request = Request("train", sweep=True)
-    full = mistakes.of_sweep(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), request, {})
+    full = mistakes.explain_sweep_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), request)
     assert str(full) == "cannot use the output folder: No space left on device; choose another folder, e.g. out=FOLDER"
     other = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
-    assert mistakes.of_sweep(other, request, {}) is None
+    assert mistakes.explain_sweep_error(other, request) is None
 
 
 def test_other_faults_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="a bug"), mistakes.explained(TRAIN):
+    with pytest.raises(RuntimeError, match="a bug"), mistakes.translate_errors(TRAIN):
         raise RuntimeError("a bug")

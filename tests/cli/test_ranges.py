@@ -15,9 +15,9 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool.commands import verbs
-from lmtool.config.options import HOMES
+from lmtool.config.options import GROUP_MODULES
 from lmtool.config.rules import Rule
-from lmtool.config.settings import saved_settings, typed
+from lmtool.config.settings import build_settings, saved_settings
 from lmtool.errors import UserError
 from tests.conftest import composed_line
 from tests.schemas import SETTINGS as CLASSES
@@ -143,7 +143,7 @@ def bad_values(setting: Setting) -> list[Any]:
 def option(group: str, schema: str) -> tuple[DictConfig, type]:
     """What `composed` makes of a schema, which is right as it stands, and the verb's own schema: made once."""
     config, verb = composed(group, schema)
-    typed(config, CLASSES[""][verb])
+    build_settings(config, CLASSES[""][verb])
     return config, CLASSES[""][verb]
 
 
@@ -156,10 +156,10 @@ def refusal(config: DictConfig, expected: type, key: str, value: Any, group: str
     before = OmegaConf.to_container(before) if OmegaConf.is_config(before) else before
     OmegaConf.update(config, key, value, merge=False)
     try:
-        if group in HOMES:
+        if group in GROUP_MODULES:
             saved_settings(OmegaConf.to_container(config[group]), group)
         else:
-            typed(config, expected)
+            build_settings(config, expected)
     except UserError as error:
         return str(error)
     finally:
@@ -219,4 +219,4 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_block_is_not_null() -> None:
     config = composed_line("compare", "runs=[a,b]", "block=null")
     with pytest.raises(UserError, match="block=null: must be"):
-        typed(config, CLASSES[""]["compare"])
+        build_settings(config, CLASSES[""]["compare"])

@@ -11,24 +11,23 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.jobs import jobs_of
-from lmtool.cli.mistakes import usable
-from lmtool.cli.running import composed
+from lmtool.cli.jobs import compose_jobs
+from lmtool.cli.running import compose_request
 from lmtool.cli.unknown_keys import MEANINGS
-from lmtool.cli.words import requested
-from lmtool.commands import own_types
-from lmtool.config.compose import hydra_words
-from lmtool.config.grammar import key_of, swept
-from lmtool.config.options import HOMES, yaml_files
+from lmtool.cli.words import parse_request
+from lmtool.commands import verb_setting_types
+from lmtool.config.compose import compose_usable, hydra_words
+from lmtool.config.grammar import override_key, sweep_values
+from lmtool.config.options import GROUP_MODULES, yaml_files
 from lmtool.config.request import Request
-from lmtool.config.yaml_files import did_you_mean
+from lmtool.config.yaml_files import suggest_option
 from lmtool.errors import UserError
 from tests.conftest import Run, answer
 from tests.schemas import SETTINGS
 
 
 def asked(line: str | list[str]) -> Request:
-    return requested(split_line(shlex.split(line) if isinstance(line, str) else line))
+    return parse_request(split_line(shlex.split(line) if isinstance(line, str) else line))
 
 
 def values(line: str | list[str]) -> list[object]:
@@ -36,7 +35,7 @@ def values(line: str | list[str]) -> list[object]:
     words = split_line(shlex.split(line) if isinstance(line, str) else line).overrides
     request = asked(line)
     given = request.choices | request.values
-    plain = OmegaConf.to_container(OmegaConf.create([given[key_of(word)] for word in words]), resolve=True)
+    plain = OmegaConf.to_container(OmegaConf.create([given[override_key(word)] for word in words]), resolve=True)
     assert isinstance(plain, list)
     return plain
 
@@ -68,7 +67,7 @@ def test_what_hydra_reads_stays_as_it_is() -> None:
         "hydra.searchpath=[pkg://x]": ["pkg://x"],
     }
     for word, value in words.items():
-        assert asked(["eval", word]).values[key_of(word)] == value
+        assert asked(["eval", word]).values[override_key(word)] == value
     line = "train -m seed=1,2 model=ngram,nplm model.order=range(1,4) data.name=a,b optim.lr=1e-3"
     request = asked(line)
     assert request.sweep and [*request.choices.items(), *request.values.items()] == [
@@ -194,7 +193,7 @@ HINTS = [
     ("--cfg", "--cfg needs a value after it"),
     (
         "--config-name --resolve",
-        "needs a value after it; is --resolve one? write --config-name=--resolve",
+        "needs a value; to pass one that starts with a dash, write --config-name=--resolve",
     ),
     ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
 ]
@@ -291,7 +290,7 @@ KEYS = [
 @pytest.mark.parametrize(("line", "word", "said"), KEYS, ids=[f"{line} {word}" for line, word, _ in KEYS])
 def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
     with pytest.raises(UserError) as error:
-        composed(asked([*line.split(), word]))
+        compose_request(asked([*line.split(), word]))
     assert said in str(error.value)
 
 
@@ -303,10 +302,12 @@ def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
     ],
 )
 def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
-    words, own = line.split(), own_types("train")
-    tried = [[f"{key}={value}" for value in swept(key.lstrip("+"), text) or [text]] for key, text in pairs(words)]
-    every = [usable(Request("train", dict(pairs(chosen))), own)[0].groups for chosen in product(*tried)]
-    few = [job.groups for job in jobs_of(asked(["train", "-m", *words]), own)]
+    words, own = line.split(), verb_setting_types("train")
+    tried = [
+        [f"{key}={value}" for value in sweep_values(key.lstrip("+"), text) or [text]] for key, text in pairs(words)
+    ]
+    every = [compose_usable(Request("train", dict(pairs(chosen))), own)[0].groups for chosen in product(*tried)]
+    few = [job.groups for job in compose_jobs(asked(["train", "-m", *words]))]
     assert few[0] == every[0] and len(few) <= len(every)
     assert {item for groups in few for item in groups.items()} == {item for groups in every for item in groups.items()}
 
@@ -318,15 +319,15 @@ def pairs(words: Iterable[str]) -> list[tuple[str, str]]:
 def test_the_number_of_jobs_that_are_checked_is_a_sum() -> None:
     swept_groups = {"schedule": "steps,cosine,plateau", "output": "softmax,hierarchical", "tree": "glob(b*)"}
     words = [f"{group}={names}" for group, names in swept_groups.items()]
-    jobs = jobs_of(asked(["train", "-m", "model=nplm", *words]), own_types("train"))
-    assert len(jobs) == 1 + sum(len(swept(group, names) or []) - 1 for group, names in swept_groups.items())
+    jobs = compose_jobs(asked(["train", "-m", "model=nplm", *words]))
+    assert len(jobs) == 1 + sum(len(sweep_values(group, names) or []) - 1 for group, names in swept_groups.items())
     keys = ("schedule.gamma", "tree.max_words", "tree.x", "x")
     having = [key for key in keys if any(job.type_of(key) is not None for job in jobs)]
     assert having == ["schedule.gamma", "tree.max_words"]
 
 
 def test_meanings_are_keys() -> None:
-    known = {"out", *HOMES}
+    known = {"out", *GROUP_MODULES}
     for settings in SETTINGS[""].values():
         known |= settings.__dataclass_fields__.keys()
     for group, options in SETTINGS.items():
@@ -346,13 +347,13 @@ def test_meanings_are_keys() -> None:
     ],
 )
 def test_other_names_of_an_option(group: str, name: str, option: str) -> None:
-    assert did_you_mean(group, name) == f"; did you mean {option}?"
+    assert suggest_option(group, name) == f"; did you mean {option}?"
 
 
 def test_other_names_are_each_for_one_option() -> None:
-    for group in HOMES:
+    for group in GROUP_MODULES:
         for option in yaml_files(group):
-            assert did_you_mean(group, option) == f"; did you mean {option}?"
+            assert suggest_option(group, option) == f"; did you mean {option}?"
 
 
 def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
@@ -360,7 +361,7 @@ def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
     (tmp_path / "smoother" / "mine.yaml").write_text(
         "# lmtool train\n# Mine.\n# Also known as: my_own, own-1\n\nkind: mine\n"
     )
-    assert did_you_mean("smoother", "own1", [tmp_path]) == "; did you mean mine?"
+    assert suggest_option("smoother", "own1", [tmp_path]) == "; did you mean mine?"
 
 
 # Lines with a mistake: each ends with 2 and one line, whatever of lmtool or Hydra it meets first.

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from lmtool.cli.help_pages import options_of
+from lmtool.cli.help_pages import describe_options
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
 from tests.conftest import Run, result
@@ -26,7 +26,7 @@ def text_data(tmp: Path, **files: str) -> list[str]:
     return ["data=text", "data.name=mine", *splits]
 
 
-@pytest.mark.parametrize("smoother", sorted(options_of("smoother")))
+@pytest.mark.parametrize("smoother", sorted(describe_options("smoother")))
 def test_every_smoother_trains_and_scores(smoother: str, lmtool: Run) -> None:
     printed = lmtool("train", "model=ngram", "model.order=3", f"smoother={smoother}", "data=toy", "hydra.run.dir=run")
     evaluated = lmtool("eval", "run=run", "hydra.run.dir=valid")
@@ -288,7 +288,7 @@ def test_a_disk_that_is_full_leaves_nothing(lmtool: Run, monkeypatch: pytest.Mon
 
 def test_a_corpus_of_one_word(lmtool: Run, tmp_path: Path) -> None:
     data = text_data(tmp_path, train="a\n", valid="a\n")
-    for smoother in options_of("smoother"):
+    for smoother in describe_options("smoother"):
         lmtool("train", "model=ngram", *data, f"smoother={smoother}", f"hydra.run.dir={smoother}")
         assert 0.9 < result(smoother)["valid_perplexity"] < 5
 

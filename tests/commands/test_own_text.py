@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 from lmtool.commands.preprocess import Settings as PreprocessSettings
 from lmtool.config.options import conf_dir
-from lmtool.config.settings import data_settings, typed
+from lmtool.config.settings import build_settings, data_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_splits
 from lmtool.data.sources.base import SplitConfig, SplitUnit
@@ -31,7 +31,7 @@ def own_text(tmp_path: Path) -> None:
 def composed(*words: str) -> TextData:
     """Return the settings of data=text that a command line makes."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        data = typed(compose("preprocess", [*TEXT, *words]), PreprocessSettings).data
+        data = build_settings(compose("preprocess", [*TEXT, *words]), PreprocessSettings).data
     assert isinstance(data, TextData)
     return data
 

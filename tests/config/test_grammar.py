@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from lmtool.cli.values import read_text
-from lmtool.config.grammar import as_text, key_of, parsed, quoted
+from lmtool.config.grammar import override_key, parse_value, quote_text, to_hydra_text
 
 
 def read_again(text: str) -> str:
-    return str(OmegaConf.create({"value": read_text(quoted(text))})["value"])
+    return str(OmegaConf.create({"value": read_text(quote_text(text))})["value"])
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_any_text_is_read_again(text: str) -> None:
 
 @pytest.mark.parametrize("value", [None, True, 3, 1e-8, "1", "it's", [1, "a,b", [None]], {"a": "x", "b c": [1]}])
 def test_a_value_is_read_again(value: object) -> None:
-    assert parsed(as_text(value)).value() == value
+    assert parse_value(to_hydra_text(value)).value() == value
 
 
 def test_keys() -> None:
-    assert [key_of(word) for word in ("a.b=c=d", "+a=1", "++a=1", "~a", "a=null")] == ["a.b", "a", "a", "a", "a"]
+    assert [override_key(word) for word in ("a.b=c=d", "+a=1", "++a=1", "~a", "a=null")] == ["a.b", "a", "a", "a", "a"]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from lmtool.config.groups import BASES
-from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class
+from lmtool.config.options import GROUP_MODULES, conf_dir, find_python_file, kinds, settings_class
 from lmtool.errors import UserError
 from tests.conftest import ROOT
 
-OPTIONS = [(group, name) for group in HOMES for name in kinds(group)]
+OPTIONS = [(group, name) for group in GROUP_MODULES for name in kinds(group)]
 
 # The few files that name options beside the options' own: public faces of the library, documentation, and what older
 # versions and other formats mean.
@@ -55,8 +55,8 @@ OTHER_MEANINGS = {
 
 
 def home_files(group: str, name: str) -> set[Path]:
-    paths = {ROOT / home.replace(".", "/") / f"{name}.py" for home in HOMES[group]}
-    paths = {path for path in paths if path.is_file()} | {python_file(group, name) or ROOT}
+    paths = {ROOT / home.replace(".", "/") / f"{name}.py" for home in GROUP_MODULES[group]}
+    paths = {path for path in paths if path.is_file()} | {find_python_file(group, name) or ROOT}
     return paths | {conf_dir() / group / f"{name}.yaml"}
 
 
@@ -84,11 +84,11 @@ def names_option(path: Path, group: str, name: str) -> list[str]:
     """Return the ways in which a Python file names an option: imports, its settings class, strings."""
     text = text_of(path)
     found = []
-    own = (python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family
-    for home in HOMES[group] if own else ():
+    own = (find_python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family
+    for home in GROUP_MODULES[group] if own else ():
         if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
             found.append(f"imports {home}.{name}")
-    at_home = path.parent in {ROOT / home.replace(".", "/") for home in HOMES[group]}
+    at_home = path.parent in {ROOT / home.replace(".", "/") for home in GROUP_MODULES[group]}
     if not at_home and re.search(rf"\b{settings_class(group, name).__name__}\b", text):
         found.append(settings_class(group, name).__name__)
     for string in strings(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.config.options import HOMES, conf_dir, kinds, yaml_files
+from lmtool.config.options import GROUP_MODULES, conf_dir, kinds, yaml_files
 from tests.conftest import Run
 
 VERBS = ("sat there", "ran away", "saw us", "slept late", "sang well")
@@ -38,7 +38,7 @@ def has_defaults(group: str, name: str) -> bool:
 
 def lines() -> Iterator[str]:
     """Yield the options of every group, each with its defaults."""
-    for group in HOMES.keys() - WITHOUT_TEXT:
+    for group in GROUP_MODULES.keys() - WITHOUT_TEXT:
         for name in yaml_files(group):
             if not has_defaults(group, name) or (group, name) in ELSEWHERE:
                 continue
@@ -51,7 +51,7 @@ def tree_of(line: str) -> list[str]:
 
 
 def test_every_group_is_looked_at() -> None:
-    assert USERS.keys() | {"model"} | WITHOUT_TEXT == HOMES.keys()
+    assert USERS.keys() | {"model"} | WITHOUT_TEXT == GROUP_MODULES.keys()
     found = {word for line in lines() for word in line.split()}
     left = {f"{group}={name}" for group in USERS for name in kinds(group)} - found
     assert left == {"tree=file", "counts=table", "counts=spark"}  # two need a file, as their names say

@@ -11,17 +11,17 @@ import pytest
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
-from lmtool.commands import own_types, verbs
-from lmtool.config.options import HOMES, folder_in_use
+from lmtool.commands import verb_setting_types, verbs
+from lmtool.config.options import GROUP_MODULES, folder_in_use
 from lmtool.config.renamed import RENAMED
-from lmtool.config.settings import error_line
-from lmtool.config.types import SettingType, option_types, type_of
-from lmtool.config.yaml_files import chosen, line_of, read
+from lmtool.config.settings import describe_config_error
+from lmtool.config.types import SettingType, hint_type, option_types
+from lmtool.config.yaml_files import choose_options, find_line, read_yaml
 from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
-OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
+OPTIONS = [(group, name) for group in [*GROUP_MODULES, "training"] for name in SETTINGS[group]]
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
@@ -44,19 +44,19 @@ def test_an_options_types_are_its_dataclasss(group: str, name: str) -> None:
 
 @pytest.mark.parametrize("verb", verbs())
 def test_a_verbs_types_are_its_dataclasss(verb: str) -> None:
-    types, settings = own_types(verb), VERB_SETTINGS[verb]
-    assert set(types) == {field.name for field in fields(settings)} - {*HOMES, "training"}
+    types, settings = verb_setting_types(verb), VERB_SETTINGS[verb]
+    assert set(types) == {field.name for field in fields(settings)} - {*GROUP_MODULES, "training"}
     assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
 
 
 def test_what_the_types_say() -> None:
-    train = own_types("train")
+    train = verb_setting_types("train")
     assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
     assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert own_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert verb_setting_types("eval")["nbest_weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -82,16 +82,16 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
     assert types["left"].is_free and types["given"].is_free
     deep = types["inner"].below(["deep"])
     assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
-    settings = {".".join(setting.path): setting for setting in read(folder / "smoother" / "mine.yaml").settings}
+    settings = {".".join(setting.path): setting for setting in read_yaml(folder / "smoother" / "mine.yaml").settings}
     assert settings["size"].meaning == "words at most" and settings["size"].value == "3"
     assert settings["inner.deep"].value == "x"
-    assert [line_of(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
+    assert [find_line(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
     for verb in verbs():
-        keys = {entry.path[0] for entry in read(ROOT / "conf" / f"{verb}.yaml").settings}
-        assert keys <= own_types(verb).keys(), verb
+        keys = {entry.path[0] for entry in read_yaml(ROOT / "conf" / f"{verb}.yaml").settings}
+        assert keys <= verb_setting_types(verb).keys(), verb
 
 
 class Color(Enum):
@@ -144,12 +144,12 @@ class Settings:
 def test_the_rule_is_said(value: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as raised:
         OmegaConf.merge(OmegaConf.structured(Settings), value)
-    assert error_line(raised.value, "model") == f"model.{said}"
+    assert describe_config_error(raised.value, "model") == f"model.{said}"
 
 
 def test_a_type_without_words() -> None:
-    assert type_of(Any).words is None and type_of(bytes | None).words is None
-    assert type_of(list[bytes]).words == "a list"
+    assert hint_type(Any).words is None and hint_type(bytes | None).words is None
+    assert hint_type(list[bytes]).words == "a list"
 
 
 def test_renamed_settings_have_a_present_name() -> None:
@@ -161,7 +161,7 @@ def test_renamed_settings_have_a_present_name() -> None:
 
 def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:
     def of(**choices: str) -> dict[str, str]:
-        return chosen("train", choices, [tmp_path])
+        return choose_options("train", choices, [tmp_path])
 
     assert (of()["model"], of()["output"], of(model="nce")["output"]) == ("nplm", "softmax", "nce")
     assert "output" not in of(model="ngram") and of(model="ngram")["smoother"] == "modified_kneser_ney"

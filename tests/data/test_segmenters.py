@@ -13,7 +13,7 @@ import pytest
 import lmtool as package
 from lmtool.config.data import Normalize, SegmenterConfig, Spaces
 from lmtool.config.options import folder_in_use, kinds
-from lmtool.config.settings import option_named
+from lmtool.config.settings import build_named_option
 from lmtool.data.corpus import Corpus
 from lmtool.data.segmenters import OF_ICU, lacks_spaces
 from lmtool.data.text_rules import TextRules
@@ -101,7 +101,7 @@ def test_text_with_spaces_gets_other_advice(lmtool: Run) -> None:
 
 def options() -> list[SegmenterConfig]:
     with folder_in_use(OWN):
-        return [option_named("segmenter", name, "data.segmenter") for name in kinds("segmenter")]
+        return [build_named_option("segmenter", name, "data.segmenter") for name in kinds("segmenter")]
 
 
 @icu
@@ -152,7 +152,7 @@ def test_the_words_of_a_store_are_those_of_icu(language: str, lmtool: Run) -> No
 
 @icu
 def test_words_by_hand() -> None:
-    segmenter = option_named("segmenter", "icu", "data.segmenter")
+    segmenter = build_named_option("segmenter", "icu", "data.segmenter")
     for line, words in {
         "我来到北京清华大学。": "我 来到 北京 清华大学 。",
         "他说：“好”。": "他 说 ： “ 好 ” 。",
@@ -232,9 +232,9 @@ def test_another_icu_is_named(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a note is said once in a folder
-    option_named("segmenter", "icu", "data.segmenter")("我们")
+    build_named_option("segmenter", "icu", "data.segmenter")("我们")
     assert not caplog.text
-    older = option_named("segmenter", {"kind": "icu", "version": "50.1"}, "data.segmenter")
+    older = build_named_option("segmenter", {"kind": "icu", "version": "50.1"}, "data.segmenter")
     assert older("我们 OK") == "我们 OK" and older("我们 OK")
     assert caplog.text.count("note: data.segmenter=icu: ICU 50.1 cut the text of this run, and here is ICU") == 1
 
@@ -322,7 +322,7 @@ def test_a_segmenter_that_changes_letters_is_refused(lmtool: Run, tmp_path: Path
 
 def test_rules_with_a_segmenter() -> None:
     with folder_in_use(OWN):
-        one, other = (option_named("segmenter", "tsek", "data.segmenter") for _ in range(2))
+        one, other = (build_named_option("segmenter", "tsek", "data.segmenter") for _ in range(2))
     rules = TextRules(segmenter=one, spaces=Spaces.unicode, normalize=Normalize.nfc)
     assert rules == TextRules(segmenter=other, spaces=Spaces.unicode, normalize=Normalize.nfc) and rules.changes
     assert hash(rules) == hash(TextRules(segmenter=other, spaces=Spaces.unicode, normalize=Normalize.nfc))

@@ -9,12 +9,14 @@ from types import ModuleType
 
 import pytest
 
-from lmtool.config.options import HOMES, folder_in_use, kinds, yaml_files
+from lmtool.config.options import GROUP_MODULES, folder_in_use, kinds, yaml_files
 from tests.conftest import ROOT
 
 EXTENSIONS = ROOT / "docs" / "_extensions"
-COMPUTING = [(group, name) for group in HOMES if group not in ("data", "tracker", "segmenter") for name in kinds(group)]
-ALL = [(group, name) for group in HOMES for name in yaml_files(group)]
+COMPUTING = [
+    (group, name) for group in GROUP_MODULES if group not in ("data", "tracker", "segmenter") for name in kinds(group)
+]
+ALL = [(group, name) for group in GROUP_MODULES for name in yaml_files(group)]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,9 @@ def test_ranges_are_those_that_messages_name(texts: ModuleType) -> None:
 
 def test_every_page_is_made_once_and_whole(writer: ModuleType) -> None:
     pages = writer.pages()
-    assert {f"{group}/{name}.md" for group, name in ALL} | {f"{group}/index.md" for group in HOMES} == pages.keys()
+    assert {f"{group}/{name}.md" for group, name in ALL} | {
+        f"{group}/index.md" for group in GROUP_MODULES
+    } == pages.keys()
     for path, page in pages.items():
         assert page.startswith("# ") and len(re.findall(r"^# ", page, re.MULTILINE)) >= 1, path
         assert page.count("```") % 2 == 0 and page.count("$") % 2 == 0, path

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.words import requested
-from lmtool.config.options import HOMES, folder_in_use, yaml_files
+from lmtool.cli.words import parse_request
+from lmtool.config.options import GROUP_MODULES, folder_in_use, yaml_files
 from lmtool.data.sources import builtin
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
@@ -66,7 +66,7 @@ def test_the_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
 def test_the_list_of_options_has_every_option() -> None:
     text = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    for group in HOMES:
+    for group in GROUP_MODULES:
         (row,) = [row for row in rows if f"`{group}=`" in row]
         assert {name for name in yaml_files(group) if f"`{name}`" not in row} == set(), group
 
@@ -164,7 +164,7 @@ def test_the_commands_that_are_only_shown_have_settings_that_exist() -> None:
     with folder_in_use(str(ROOT / EXAMPLE)):
         for page, words in shown():
             try:
-                requested(split_line(words))
+                parse_request(split_line(words))
             except UserError as error:
                 pytest.fail(f"{page.name}: lmtool {shlex.join(words)}: {error}")
             checked += 1

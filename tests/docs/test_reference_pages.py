@@ -17,8 +17,8 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.commands import verbs
-from lmtool.config.options import HOMES, conf_dir, yaml_files
-from lmtool.config.yaml_files import read
+from lmtool.config.options import GROUP_MODULES, conf_dir, yaml_files
+from lmtool.config.yaml_files import read_yaml
 from lmtool.system.process import NUMBERS
 from tests.conftest import ROOT
 
@@ -100,11 +100,11 @@ def test_each_verb_key_and_option_has_its_place(extensions: None) -> None:
     assert "{{ commands }}" in page("command_line") and "{{ groups }}" in page("command_line")
     for verb in verbs():
         (section,) = re.findall(rf"^### {verb}$(.*?)(?=^### |\Z)", commands, re.MULTILINE | re.DOTALL)
-        file = read(conf_dir() / f"{verb}.yaml")
+        file = read_yaml(conf_dir() / f"{verb}.yaml")
         assert len(file.examples) == 3 and all(example in section for example in file.examples)
         for entry in file.settings:
             assert f"| `{'.'.join(entry.path)}` | " in section
-    for group in HOMES:
+    for group in GROUP_MODULES:
         (section,) = re.findall(rf"^### {group}=$(.*?)(?=^\(group|\Z)", groups, re.MULTILINE | re.DOTALL)
         assert {name for name in yaml_files(group) if f"| `{name}` |" in section} == yaml_files(group).keys()
 
@@ -122,7 +122,7 @@ def keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from keys(inner) if key not in ("options", "source_weights") else ()
+            yield from keys(inner) if key not in ("options", "source_weights", "tuned_parameters") else ()
     elif isinstance(value, list):
         for inner in value:
             yield from keys(inner)

@@ -179,7 +179,7 @@ def test_tuning_finds_the_source_and_the_best() -> None:
     best, weights, values = perplexity(smoother), smoother.weights, smoother.values
     assert tuned.before == pytest.approx(before, rel=1e-5) and tuned.after == pytest.approx(best, rel=1e-5)
     assert best < 0.9 * before and weights[2] == weights.max() and weights.sum() == pytest.approx(1)
-    low, high = np.array(smoother.low), np.array(smoother.high)
+    low, high = np.array([*smoother.bounds.values()]).T
     for step in (-0.05, 0.05):
         for index in np.ndindex(values.shape):
             moved = values.copy()

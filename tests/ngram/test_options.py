@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.config.rules import rules_of
-from lmtool.config.settings import plain_values, saved_settings
+from lmtool.config.rules import field_rules
+from lmtool.config.settings import saved_settings, settings_as_json
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -28,14 +28,14 @@ from tests.options import SMOOTHERS, settings, settings_of, written
 def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     text, vocabulary = text_of(random_sentences(1))
     given = settings_of("smoother", name)
-    assert saved_settings(plain_values(given), "smoother") == given
+    assert saved_settings(settings_as_json(given), "smoother") == given
     assert not given.scores_candidates_alone()
     smoother = given.build(3, vocabulary)
     assert len(smoother.values) == 3
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
     assert table.normalized == smoother.normalized == (smoother.form is not Form.scores) == (name != "stupid_backoff")
     assert NgramModel(table, vocabulary).normalized == table.normalized
-    values, rules = written("smoother", given.kind), rules_of(type(given))
+    values, rules = written("smoother", given.kind), field_rules(type(given))
     assert given.tuning_split() == ("valid" if "tuned" in values.values() or name == "count_merging" else None)
     for key in values.keys() & rules.keys():
         if "tuned" in rules[key].words or rules[key].said.startswith(("tuned", "null, tuned")):

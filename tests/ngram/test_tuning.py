@@ -41,7 +41,7 @@ def test_tuning_finds_the_best(name: str, toy: Corpus) -> None:
     table = estimate(counts, untuned)
     assert perplexity(NgramModel(table, toy.vocabulary).score_text(valid)) == pytest.approx(tuned.before, rel=1e-6)
     best = smoother.values.copy()
-    low, high = np.array(smoother.low), np.array(smoother.high)
+    low, high = np.array([*smoother.bounds.values()]).T
     for step in (-0.02, 0.02):
         for index in np.ndindex(best.shape):
             smoother.values = best.copy()

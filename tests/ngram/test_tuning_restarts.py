@@ -43,7 +43,7 @@ def test_no_random_start_ends_at_a_better_optimum(name: str, monkeypatch: pytest
 
         def begin(counts: Counts, smoother: Smoother, k: int, a: Any, rng: Any = rng) -> None:
             plain(counts, smoother, k, a)
-            low, high = np.array(smoother.low), np.array(smoother.high)
+            low, high = np.array([*smoother.bounds.values()]).T
             smoother.values[k - 1] = low + (high - low) * rng.random(smoother.values[k - 1].shape)
 
         monkeypatch.setattr(tuning, "fit_order", begin)

@@ -21,7 +21,7 @@ from lmtool.cli.arguments import split_line
 from lmtool.cli.command_line import main
 from lmtool.commands import verbs
 from lmtool.config.settings import SettingError
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import UserError, translate_path_errors
 from tests.conftest import ROOT, Run
 
 SCRIPTS = ROOT / "scripts"
@@ -445,9 +445,12 @@ def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, capsys: pyt
 
 
 def test_other_errors_of_files_are_not_taken_for_paths() -> None:
-    with pytest.raises(UserError, match=r"^/x/y: Permission denied; name another path, or allow this one$"), of_paths():
+    with (
+        pytest.raises(UserError, match=r"^/x/y: Permission denied; name another path, or allow this one$"),
+        translate_path_errors(),
+    ):
         raise PermissionError(errno.EACCES, "Permission denied", "/x/y")
-    with pytest.raises(FileNotFoundError), of_paths():
+    with pytest.raises(FileNotFoundError), translate_path_errors():
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/x/y")
-    with pytest.raises(OSError, match="File name too long"), of_paths():
+    with pytest.raises(OSError, match="File name too long"), translate_path_errors():
         raise OSError(errno.ENAMETOOLONG, "File name too long")

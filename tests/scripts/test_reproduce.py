@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmtool.config.settings import typed
+from lmtool.config.settings import build_settings
 from tests.conftest import composed_line
 from tests.schemas import VERB_SETTINGS
 
@@ -51,7 +51,7 @@ def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
     for step in recipe["step"]:
         if "command" in step:
             verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
-            typed(composed_line(verb, *words), VERB_SETTINGS[verb])
+            build_settings(composed_line(verb, *words), VERB_SETTINGS[verb])
             assert verb != "train" or "training.minutes=10" not in words
             for word in words:
                 key, value = word.split("=", 1)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.command_line import main
-from lmtool.errors import for_terminal
+from lmtool.errors import escape_controls
 from lmtool.system.files import write_json
 from lmtool.system.terminal import csv_text, text_table
 from tests.conftest import Run
@@ -27,9 +27,9 @@ COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")  # what no terminal
 
 
 def test_escapes() -> None:
-    assert for_terminal("a\x1b[31m\tb\nc\r\x07\x00\x7f\x9b") == r"a\x1b[31m" + "\tb\nc" + r"\r\x07\x00\x7f\x9b"
-    assert for_terminal("\u202egnp \u2066 \udcff") == r"\u202egnp \u2066 \udcff"
-    assert for_terminal("naïve 学 \u200c \u200f \u00a0") == "naïve 学 \u200c \u200f \u00a0"  # text of people
+    assert escape_controls("a\x1b[31m\tb\nc\r\x07\x00\x7f\x9b") == r"a\x1b[31m" + "\tb\nc" + r"\r\x07\x00\x7f\x9b"
+    assert escape_controls("\u202egnp \u2066 \udcff") == r"\u202egnp \u2066 \udcff"
+    assert escape_controls("naïve 学 \u200c \u200f \u00a0") == "naïve 学 \u200c \u200f \u00a0"  # text of people
 
 
 def test_a_table_stays_aligned() -> None:

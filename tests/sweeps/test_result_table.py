@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lmtool.sweeps.result_table import jobs_table, rows_of, seeds_table, shown, write
+from lmtool.sweeps.result_table import format_table, jobs_table, read_rows, seeds_table, write_tables
 
 
 def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
@@ -28,7 +28,7 @@ def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
     job(tmp_path, 1, "smoother=mle", valid_perplexity=None)
     job(tmp_path, 2, "smoother=laplace", valid_perplexity=200.25)
     job(tmp_path, 3, "smoother=kneser_ney", valid_perplexity=100.5, normalized=True)
-    table = jobs_table(rows_of(tmp_path))
+    table = jobs_table(read_rows(tmp_path))
     assert table == (
         ["job", "smoother", "valid_perplexity", "normalized", "seconds", "status"],
         [
@@ -38,13 +38,13 @@ def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
             ["0", "stupid_backoff", 90.0, "no", 1.5, "done"],
         ],
     )
-    lines = shown(table).splitlines()
+    lines = format_table(table).splitlines()
     assert lines[4].split() == ["1", "mle", "inf", "yes", "1.5000", "done"]
     assert lines[5] == "scores that do not sum to one, or whose sum is unknown: not comparable:" and lines[
         6
     ].startswith("0    stupid_backoff")
     assert len(lines) == 7
-    write(tmp_path, "lmtool train -m", {"sweep": table, "sweep-seeds": None})
+    write_tables(tmp_path, "lmtool train -m", {"sweep": table, "sweep-seeds": None})
     text = (tmp_path / "sweep.md").read_text()
     assert "| done |\n\nScores that do not sum to one, or whose sum is unknown: not comparable:\n\n| job |" in text
     with (tmp_path / "sweep.csv").open(newline="") as handle:
@@ -54,10 +54,10 @@ def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
 def test_a_table_of_nothing_but_such_scores_begins_with_the_note(tmp_path: Path) -> None:
     job(tmp_path, 0, "smoother.factor=0.4", valid_perplexity=90.0, normalized=False)
     job(tmp_path, 1, "smoother.factor=0.2", valid_perplexity=80.0, normalized=False)
-    table = jobs_table(rows_of(tmp_path))
-    assert shown(table).splitlines()[2].startswith("scores that do not sum to one")
+    table = jobs_table(read_rows(tmp_path))
+    assert format_table(table).splitlines()[2].startswith("scores that do not sum to one")
     assert [row[0] for row in table[1]] == ["1", "0"]
-    write(tmp_path, "lmtool train -m", {"sweep": table})
+    write_tables(tmp_path, "lmtool train -m", {"sweep": table})
     assert (tmp_path / "sweep.md").read_text().startswith("    lmtool train -m\n\nScores that do not sum")
 
 
@@ -66,7 +66,7 @@ def test_cloze_results_are_columns(tmp_path: Path) -> None:
     job(tmp_path, 0, "run=a", split="valid", perplexity=120.0, cloze=questions)
     job(tmp_path, 1, "run=b", split="valid", perplexity=110.0, cloze=questions | {"perplexity": None})
     job(tmp_path, 2, "run=c", split="valid", perplexity=130.0, cloze=questions | {"local_accuracy": 0.75})
-    assert jobs_table(rows_of(tmp_path)) == (
+    assert jobs_table(read_rows(tmp_path)) == (
         [
             *("job", "run", "split", "perplexity"),
             *("cloze_perplexity", "cloze_accuracy", "cloze_local_accuracy", "seconds", "status"),
@@ -82,7 +82,7 @@ def test_cloze_results_are_columns(tmp_path: Path) -> None:
 def test_questions_alone_are_ranked_by_their_perplexity(tmp_path: Path) -> None:
     job(tmp_path, 0, "run=a", split="cloze", cloze={"questions": 50, "perplexity": 3.5, "accuracy": 0.5})
     job(tmp_path, 1, "run=b", split="cloze", cloze={"questions": 50, "perplexity": 2.5, "accuracy": 0.75})
-    table = jobs_table(rows_of(tmp_path))
+    table = jobs_table(read_rows(tmp_path))
     assert table == (
         ["job", "run", "split", "cloze_perplexity", "cloze_accuracy", "seconds", "status"],
         [["1", "b", "cloze", 2.5, 0.75, 1.5, "done"], ["0", "a", "cloze", 3.5, 0.5, 1.5, "done"]],
@@ -94,7 +94,7 @@ def test_splits_are_ranked_one_by_one(tmp_path: Path) -> None:
         [("a", "valid", 110.0), ("a", "test", 90.0), ("b", "valid", 100.0), ("b", "test", 120.0)]
     ):
         job(tmp_path, number, f"run={name} split={split}", split=split, perplexity=value)
-    rows = jobs_table(rows_of(tmp_path))[1]
+    rows = jobs_table(read_rows(tmp_path))[1]
     assert [tuple(row[1:4]) for row in rows] == [
         *(("b", "valid", 100.0), ("a", "valid", 110.0), ("a", "test", 90.0), ("b", "test", 120.0))
     ]
@@ -103,14 +103,14 @@ def test_splits_are_ranked_one_by_one(tmp_path: Path) -> None:
 def test_an_infinite_perplexity_makes_an_infinite_mean(tmp_path: Path) -> None:
     for number, (lr, seed, value) in enumerate([(1, 1, 10.0), (1, 2, None), (2, 1, 8.0), (2, 2, 4.0)]):
         job(tmp_path, number, f"lr={lr} seed={seed}", valid_perplexity=value, normalized=lr == 1)
-    assert seeds_table(rows_of(tmp_path)) == (
+    assert seeds_table(read_rows(tmp_path)) == (
         ["lr", "seeds", "mean valid_perplexity", "standard deviation", "normalized"],
         [["1", 2, math.inf, None, "yes"], ["2", 2, 6.0, pytest.approx(math.sqrt(8)), "no"]],
     )
 
 
 def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
-    write(tmp_path, "lmtool train -m threads=\udcff", {})
+    write_tables(tmp_path, "lmtool train -m threads=\udcff", {})
     assert (tmp_path / "sweep.md").read_text(encoding="utf-8") == "    lmtool train -m threads=\\udcff\n"
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> N
     job(tmp_path, 1, "seed=2", valid_perplexity=80.0)
     path = tmp_path / "1" / "job.json"
     path.write_text(json.dumps(damage if isinstance(damage, list) else json.loads(path.read_text()) | damage))
-    header, (whole, damaged) = jobs_table(rows_of(tmp_path))
+    header, (whole, damaged) = jobs_table(read_rows(tmp_path))
     assert whole[0] == "0" and str(damaged[-1]).startswith(f"{path} is damaged (")
     assert str(damaged[-1]).endswith(f"): remove {path.parent} and start the sweep again")
     assert header == ["job", "valid_perplexity", "seconds", "status"]  # its lost settings are no columns
@@ -140,7 +140,7 @@ def test_a_damaged_record_is_a_row_of_one_line(damage: Any, tmp_path: Path) -> N
 def test_jobs_that_have_not_begun(tmp_path: Path) -> None:
     job(tmp_path, 1, "smoother=mle", valid_perplexity=3.0)
     (tmp_path / "2").mkdir()  # one that equals another job
-    assert [row[:1] + row[-1:] for row in jobs_table(rows_of(tmp_path, 4))[1]] == [
+    assert [row[:1] + row[-1:] for row in jobs_table(read_rows(tmp_path, 4))[1]] == [
         ["1", "done"],
         ["0", "not begun"],
         ["3", "not begun"],

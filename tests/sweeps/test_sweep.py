@@ -223,7 +223,7 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
         [(1, 1, 10.0), (1, 2, 14.0), (2, 1, 1.0), (2, 2, 2.0), (2, 3, 6.0), (3, 1, 5.0), (3, 2, None), (4, 1, None)]
     ):
         job(tmp_path, number, value, data="toy", lr=lr, seed=seed)
-    rows = result_table.rows_of(tmp_path)
+    rows = result_table.read_rows(tmp_path)
     assert [row.job for row in rows] == ["2", "3", "5", "4", "0", "1", "6", "7"]
     assert result_table.exit_code(rows) == 1
     # Of 1, 2, 6: mean 3, squared deviations 4 + 1 + 9 over n - 1 = 2. Of 10, 14: mean 12, (4 + 4) / 1.
@@ -465,7 +465,7 @@ def joblib(n_jobs: int) -> dict[str, object]:
     ],
 )  # fmt: skip
 def test_jobs_at_once_on_eight_cores(settings: dict[str, object], jobs: int | None, at_once: int) -> None:
-    assert session.jobs_at_once(settings, jobs, 8) == at_once
+    assert session.launcher_parallelism(settings, jobs, 8) == at_once
 
 
 def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,7 +501,7 @@ def test_each_job_gets_a_gpu(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        with session.announced(jobs):
+        with session.export_job_count(jobs):
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # as a launcher may hide it
             session.use_own_device(number)
             assert os.environ.get("CUDA_VISIBLE_DEVICES") == want[number]
@@ -521,11 +521,11 @@ def test_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    with session.announced(2):
+    with session.export_job_count(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         session.use_own_device(1)
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7" and session.at_once() == 2
-    assert session.at_once() == 1
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7" and session.parallel_jobs() == 2
+    assert session.parallel_jobs() == 1
     session.use_own_device(0)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
@@ -534,12 +534,12 @@ def test_number_of_jobs() -> None:
     from omegaconf import OmegaConf
 
     from lmtool.config.request import Request
-    from lmtool.sweeps.sweep import _number_of_jobs, _swept
+    from lmtool.sweeps.sweep import _count_values, _number_of_jobs
 
     def number(sweeper: dict[str, Any], *words: str) -> int | None:
         hydra = OmegaConf.create({"sweeper": sweeper})
         request = Request("train", values=dict(word.split("=", 1) for word in words), sweep=True)
-        return _number_of_jobs(hydra, _swept(request, hydra))
+        return _number_of_jobs(hydra, _count_values(request, hydra))
 
     basic = {"max_batch_size": None, "params": None}
     assert number(basic, "a=1,2", "b=range(3)", "c=4") == 6

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmtool.report.sections import sweep_table
-from lmtool.sweeps.result_table import jobs_table, rows_of
+from lmtool.sweeps.result_table import jobs_table, read_rows
 from tests.sweeps.test_result_table import job
 
 
@@ -16,7 +16,7 @@ def test_the_columns_by_hand(tmp_path: Path) -> None:
     job(tmp_path, 0, "model=nplm", valid_perplexity=90.0, parameters=801388, tied=True)
     job(tmp_path, 1, "model=lstm", valid_perplexity=80.0, parameters=1963000, tied=False)
     job(tmp_path, 2, "model=ngram", valid_perplexity=100.0, parameters=5)
-    rows = rows_of(tmp_path)
+    rows = read_rows(tmp_path)
     assert jobs_table(rows) == (
         ["job", "model", "tied", "parameters", "valid_perplexity", "seconds", "status"],
         [
@@ -31,12 +31,12 @@ def test_the_columns_by_hand(tmp_path: Path) -> None:
 def test_no_columns_if_all_are_tied_or_it_was_chosen(tmp_path: Path) -> None:
     for number, tied in enumerate((True, True)):
         job(tmp_path, number, f"seed={number}", valid_perplexity=90.0 + number, parameters=7, tied=tied)
-    assert jobs_table(rows_of(tmp_path))[0] == ["job", "seed", "valid_perplexity", "seconds", "status"]
+    assert jobs_table(read_rows(tmp_path))[0] == ["job", "seed", "valid_perplexity", "seconds", "status"]
     chosen = tmp_path / "chosen"
     chosen.mkdir()
     for number, tied in enumerate((True, False)):
         job(chosen, number, f"model.tied={str(tied).lower()}", valid_perplexity=90.0, parameters=7, tied=tied)
-    assert jobs_table(rows_of(chosen))[0] == ["job", "model.tied", "valid_perplexity", "seconds", "status"]
+    assert jobs_table(read_rows(chosen))[0] == ["job", "model.tied", "valid_perplexity", "seconds", "status"]
 
 
 def test_a_sweep_of_networks(lmtool: Callable[..., str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import lmtool.trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.options import conf_dir, kinds
-from lmtool.config.settings import option_named
+from lmtool.config.settings import build_named_option
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
@@ -199,6 +199,6 @@ def test_which_trees_give_a_word_several_codes() -> None:
     settings["clusters"] |= {"epsilon": 0.4}
     several = set()
     for kind, given in settings.items():
-        tree = option_named("tree", given, "tree").build(words)
+        tree = build_named_option("tree", given, "tree").build(words)
         several |= {kind} if tree.leaves > tree.words else set()
     assert several == {"union", "clusters"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountsConfig, DataConfig
-from lmtool.config.rules import MISSING, require, rules_of, setting, size_in_bytes
+from lmtool.config.rules import MISSING, field_rules, require, setting, size_in_bytes
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class TableCounts(LimitedMemory):
         LimitedMemory.__post_init__(self)
         names = self.paths if isinstance(self.paths, list) else [self.paths]
         valid = bool(names) and all(isinstance(name, str | Path) and str(name) for name in names)
-        require(valid, "counts.paths", self.paths, rules_of(type(self))["paths"].said)
+        require(valid, "counts.paths", self.paths, field_rules(type(self))["paths"].said)
         self.paths = [str(name) for name in names]
         if self.weights is not None:
             rule = f"a whole number from 1 to {MAX_WEIGHT:,} for each of the {len(names):,} of counts.paths"

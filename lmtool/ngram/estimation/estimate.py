@@ -115,7 +115,7 @@ def estimate(
         unseen=math.log(unseen) if unseen > 0 else -math.inf,
         missing=smoother.missing,
         normalized=smoother.normalized,
-        notes=(*smoother.notes, *notes),
+        notes=(*smoother.notes, *smoother.notes_on_values, *notes),
     )
     if mask is None:
         return table

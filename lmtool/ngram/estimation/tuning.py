@@ -77,7 +77,7 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
             token_counts, sums, seen = _observe(counts, k, a, *nodes[k - 1])
             tensors.append((torch.from_numpy(token_counts), Contexts(*torch.from_numpy(sums)), torch.from_numpy(seen)))
     margin, limits = (BOUND_MARGIN, LIMITS) if gradient is None else (0.0, LIMITS_OF_GRADIENT)
-    low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
+    low, high = torch.tensor([*smoother.bounds.values()], dtype=torch.float64).reshape(-1, 2).T
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
     shares = (
@@ -114,6 +114,7 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
             perplexity = float(loss(*found).exp())
         if perplexity < after * (1 - MIN_GAIN):
             after, best = perplexity, found
+            smoother.notes_on_values.clear()
     smoother.values = best[1].numpy()
     if smoother.weights is not None:
         smoother.weights = best[0].numpy()

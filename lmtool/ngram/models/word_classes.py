@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError, named
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
@@ -108,7 +108,7 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
     UserError, with the line, for any other line, for a word in two classes, and if `<s>` or `</s>` shares a class.
     """
     name_of: dict[str, str] = {}
-    with named(f"{key}={path}"):
+    with prefix_user_errors(f"{key}={path}"):
         content = b"".join(read_blocks(str(path), tables=True))
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():

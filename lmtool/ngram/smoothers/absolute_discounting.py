@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class AbsoluteConfig(SmootherConfig):
     def __post_init__(self) -> None:
         given = are_numbers(self.discounts, 0, 1) or is_number(self.discounts, 0, 1)
         valid = self.discounts in (None, TUNED) or given
-        require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
+        require(valid, "smoother.discounts", self.discounts, field_rules(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         return Absolute(order, discounts=self.discounts, interpolate=self.interpolate)
@@ -53,8 +55,7 @@ class AbsoluteConfig(SmootherConfig):
 class Absolute(Smoother):
     """values: `[n, 1]`, D of each order. per_order: number of discounts."""
 
-    low: tuple[float, ...] = (0.0,)
-    high: tuple[float, ...] = (1.0,)
+    bounds: Mapping[str, tuple[float, float]] = MappingProxyType({"discount": (0.0, 1.0)})
     per_order = 1
 
     def __init__(self, order: int, *, discounts: Any = None, interpolate: bool = True) -> None:
@@ -71,7 +72,7 @@ class Absolute(Smoother):
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         if self.estimated:
-            self.values[k - 1, 0] = estimate_discount(n, k, self.notes)
+            self.values[k - 1, 0] = estimate_discount(n, k, self.notes_on_values)
 
     def numerator(self, k: int, a: Any) -> Any:
         """Return max(a - D, 0), `[N]`."""
@@ -82,12 +83,14 @@ class Absolute(Smoother):
         return self.values[k - 1, 0] * h.types / h.total
 
 
-def estimate_discount(n: IntArray, k: int, notes: list[str]) -> float:
-    """Return D of order k from its counts of counts n, or FALLBACK_DISCOUNT, with a note, if n1 or n2 is 0."""
+def estimate_discount(n: IntArray, k: int, notes: list[str], name: str = "D") -> float:
+    """Return D of order k from its counts of counts n, or FALLBACK_DISCOUNT, with a note, if n1 or n2 is 0. name: of D,
+    in the note.
+    """
     if n[1] > 0 and n[2] > 0:
         return float(n[1] / (n[1] + 2 * n[2]))
     text = "the counts of counts do not determine the discount, as n1 or n2 is 0"
-    add_note(notes, k, f"{text}; fallback D = {FALLBACK_DISCOUNT}")
+    add_note(notes, k, f"{text}; fallback {name} = {FALLBACK_DISCOUNT}")
     return FALLBACK_DISCOUNT
 
 
@@ -155,7 +158,7 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
     kenlm_compatible: bool = MISSING
 
     def __post_init__(self) -> None:
-        rule = rules_of(type(self))["discounts"].said
+        rule = field_rules(type(self))["discounts"].said
         triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
         triples = triples if isinstance(triples[0], list) else [self.discounts]
         for triple in triples if self.discounts not in (None, TUNED) else []:
@@ -171,7 +174,7 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
 class ModifiedKneserNey(KneserNey):
     """values: `[n, 4]`, D(0) = 0, D1, D2 and D3+ of each order."""
 
-    low, high = (0.0, 0.0, 0.0, 0.0), (0.0, 1.0, 2.0, 3.0)
+    bounds = MappingProxyType({"D0": (0.0, 0.0), "D1": (0.0, 1.0), "D2": (0.0, 2.0), "D3+": (0.0, 3.0)})
     per_order = 3
 
     def __init__(
@@ -192,7 +195,8 @@ class ModifiedKneserNey(KneserNey):
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         if self.estimated:
-            self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.kenlm_compatible else n, k, self.notes)
+            n = n_kenlm if self.kenlm_compatible else n
+            self.values[k - 1, 1:] = estimate_discounts(n, k, self.notes_on_values)
 
     def numerator(self, k: int, a: Any) -> Any:
         """Return a - D(a), `[N]`."""

@@ -9,9 +9,10 @@ For an n-gram hw, its context h and the shorter context h' (h without its first 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
@@ -86,17 +87,17 @@ class Smoother:
     form, counting: as their classes define. unknown: whether, if `<unk>` is a word of the text, the uniform
     distribution below the unigrams has one more type than the words that can be predicted; its probability is that of
     each type outside the vocabulary. missing: log back-off weight (nats) of contexts not in the training text. values:
-    the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. low, high: bounds of the P parameters. notes:
-    what the user should know about the estimation. by_source: whether it needs the counts of each source of the text;
-    weights: float64 `[S]`, of these sources, once they are given or tuned.
+    the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. bounds: of each of the P parameters, by name;
+    one with two equal bounds is fixed. notes: what the user should know about the estimation. notes_on_values: the same
+    about the values that `fit` estimates; tuning, which replaces these, removes them. by_source: whether it needs the
+    counts of each source of the text; weights: float64 `[S]`, of these sources, once they are given or tuned.
     """
 
     form = Form.interpolated
     counting = Counting.occurrences
     unknown = False
     missing = 0.0
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    bounds: Mapping[str, tuple[float, float]] = MappingProxyType({})
     by_source = False
     weights: FloatArray | None = None
 
@@ -104,13 +105,23 @@ class Smoother:
         """order: n."""
         import numpy as np  # not at the top, so that settings classes load fast (lmtool.config.options)
 
-        self.values: Any = np.zeros((order, len(self.low)))
+        self.values: Any = np.zeros((order, len(self.bounds)))
         self.notes: list[str] = []
+        self.notes_on_values: list[str] = []
 
     @property
     def normalized(self) -> bool:
         """Whether the estimates are probabilities, which sum to one over the words."""
         return self.form is not Form.scores
+
+    def values_by_name(self) -> list[dict[str, float]]:
+        """Return the `order` and the parameters, by name, of each order that has any influence."""
+        free = {name: column for column, (name, (low, high)) in enumerate(self.bounds.items()) if low < high}
+        orders = range(1, len(self.values) + 1)
+        return [
+            {"order": k} | {name: float(self.values[k - 1, column]) for name, column in free.items()}
+            for k in (orders[-1:] if self.counting is Counting.longest else orders)
+        ]
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """Estimate the parameters of order k from its counts of counts, unless they were given.
@@ -163,7 +174,7 @@ class PerOrder(Smoother):
         Smoother.__init__(self, len(of_orders))
         self.of_orders, self.interpolated, self.min_counts = of_orders, interpolated, min_counts
         for smoother in of_orders:
-            smoother.notes = self.notes
+            smoother.notes = smoother.notes_on_values = self.notes
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         self.of_orders[k - 1].fit(k, n, n_kenlm)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, field_rules, is_number, require, setting
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.base import Contexts, Counting, Smoother
 
@@ -49,7 +50,7 @@ class CountMergingConfig(SmootherConfig):
     def __post_init__(self) -> None:
         given = self.source_weights
         valid = given is None or (isinstance(given, dict) and all(is_number(x, 1e-9, 1e9) for x in given.values()))
-        require(valid, "smoother.source_weights", given, rules_of(type(self))["source_weights"].said)
+        require(valid, "smoother.source_weights", given, field_rules(type(self))["source_weights"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return count merging with the given weights, or with equal ones, which tuning changes."""
@@ -65,7 +66,8 @@ class MergingSmoother(Smoother):
     counting = Counting.tables
     unknown = True
     by_source = True
-    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # D1 always leaves something to unseen words
+    # D1 always leaves something to unseen words.
+    bounds = MappingProxyType({"D1": (0.01, 1.0), "D2": (0.0, 1.0), "D3": (0.0, 1.0), "D4": (0.0, 1.0)})
 
     def __init__(self, order: int, fixed_weights: dict[str, float] | None = None) -> None:
         """order: n. fixed_weights: of the sources by name, scaled to sum 1; None to tune them.

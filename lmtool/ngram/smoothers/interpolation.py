@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, require, setting
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, of_each_order
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class JelinekMercerConfig(SmootherConfig):
     def __post_init__(self) -> None:
         SmootherConfig.__post_init__(self)
         given = are_numbers(self.lambdas, 0, 1)
-        said = rules_of(type(self))["lambdas"].said
+        said = field_rules(type(self))["lambdas"].said
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
@@ -54,7 +54,9 @@ class JelinekMercer(Smoother):
 
     def __init__(self, order: int, *, classes: int, lambdas: Any = TUNED) -> None:
         """lambdas: of orders 1 to n, the same for all buckets; TUNED for 1/2, where tuning starts."""
-        self.low, self.high = (0.0,) * classes, (1.0,) * classes
+        least = [2**b for b in range(classes)]  # how often the contexts of each bucket were seen
+        seen = ["1" if c == 1 else f"{c}-{2 * c - 1}" for c in least[:-1]] + [f"{least[-1]}+"]
+        self.bounds = {f"lambda[{times}]": (0.0, 1.0) for times in seen}
         Smoother.__init__(self, order)
         for k, weight in enumerate(of_each_order("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
             self.values[k] = weight
@@ -72,7 +74,7 @@ class JelinekMercer(Smoother):
 
         # The exponent of a float64 is the power of two exactly; a logarithm would be rounded.
         bucket = np.frexp(np.asarray(h.total))[1].astype(np.int64) - 1  # floor(log2 c(h.))
-        return self.values[k - 1][np.clip(bucket, 0, len(self.low) - 1)]
+        return self.values[k - 1][np.clip(bucket, 0, len(self.bounds) - 1)]
 
 
 @dataclass(slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
+from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.absolute_discounting import estimate_discount
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, of_each_order
 
@@ -63,7 +64,7 @@ class PitmanYorConfig(SmootherConfig):
 
     def __post_init__(self) -> None:
         SmootherConfig.__post_init__(self)
-        rules = rules_of(type(self))
+        rules = field_rules(type(self))
         for name, high, word in (("strengths", MAX_STRENGTH, TUNED), ("discounts", 1, None)):
             value = getattr(self, name)
             given = are_numbers(value, 0, high) or is_number(value, 0, high)
@@ -77,7 +78,7 @@ class PitmanYor(Smoother):
     """values: `[n, 2]`, theta and d of each order."""
 
     unknown = True
-    low, high = (0.0, 0.0), (MAX_STRENGTH, 1.0)
+    bounds = MappingProxyType({"strength": (0.0, MAX_STRENGTH), "discount": (0.0, 1.0)})
 
     def __init__(
         self, order: int, *, strengths: Any = TUNED, discounts: Any = None, tables: Tables = Tables.one
@@ -95,7 +96,7 @@ class PitmanYor(Smoother):
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         if self.estimated:
-            self.values[k - 1, 1] = estimate_discount(n, k, self.notes)
+            self.values[k - 1, 1] = estimate_discount(n, k, self.notes_on_values)
 
     def tables(self, counts: Counts) -> list[FloatArray]:
         import numpy as np
@@ -110,7 +111,7 @@ class PitmanYor(Smoother):
             customers[counts.bos if k == 1 else len(customers) :] = 0.0  # `<s>`, the last word, is never predicted
             if k not in self.seating:
                 n = np.bincount((customers + 1e-6).astype(np.int64).clip(max=3), minlength=3)
-                self.seating[k] = estimate_discount(n, k, self.notes)
+                self.seating[k] = estimate_discount(n, k, self.notes, "D of the tables")
                 if self.estimated:
                     self.values[k - 1, 1] = self.seating[k]
             c, one = torch.from_numpy(customers), torch.ones(1, dtype=torch.float64)

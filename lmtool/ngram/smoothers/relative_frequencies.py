@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
@@ -72,7 +73,7 @@ class Laplace(Smoother):
     """values: `[n, 1]`, alpha; only that of order n is used."""
 
     counting = Counting.longest
-    low, high = (1e-9,), (100.0,)
+    bounds = MappingProxyType({"alpha": (1e-9, 100.0)})
 
     def __init__(self, order: int, *, alpha: float, types: int) -> None:
         """types: V."""
@@ -175,7 +176,7 @@ class GoodTuring(Smoother):
     """values: `[n, MAX_R + 1]`, d_r of each order; d_r = 1 for the last and all larger r."""
 
     form = Form.backed_off
-    low, high = (0.0,) * (MAX_R + 1), (1.0,) * (MAX_R + 1)
+    bounds = MappingProxyType({f"d{r}": (0.0, 1.0) for r in range(MAX_R + 1)})
 
     def __init__(self, order: int, *, gt_max: int, gt_max_unigram: int) -> None:
         """gt_max: r up to which counts are discounted, below MAX_R. gt_max_unigram: the same for unigrams."""
@@ -184,7 +185,7 @@ class GoodTuring(Smoother):
         self.gt_max = [gt_max_unigram, *[gt_max] * (order - 1)]
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        self.values[k - 1, : self.gt_max[k - 1] + 1] = discount_ratios(n, self.gt_max[k - 1], k, self.notes)
+        self.values[k - 1, : self.gt_max[k - 1] + 1] = discount_ratios(n, self.gt_max[k - 1], k, self.notes_on_values)
 
     def numerator(self, k: int, a: Any) -> Any:
         """Return d_r r of counts r `[N]`."""
