@@ -1,4 +1,4 @@
-"""Read a .model file of SentencePiece (Kudo & Richardson 2018), by its own package, which needs protobuf."""
+"""Read a .model file of SentencePiece (Kudo & Richardson 2018) with its package, which needs protobuf."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lmtool.system.parallel import threads
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-UNITS = {1: Unit.unigram, 2: Unit.bpe}  # by the numbers of sentencepiece_model.proto, as the types of pieces below
-UNKNOWN, CONTROL = 2, 3  # stand for no text
+UNITS = {1: Unit.unigram, 2: Unit.bpe}  # numbers of sentencepiece_model.proto, like the types of pieces below
+UNKNOWN, CONTROL = 2, 3  # pieces without text
 SYMBOL, BYTE = 4, 6  # user-defined symbols, which are always cut out whole; bytes
 INSTALL = 'models of SentencePiece need its package: pip install "lmtool[subwords]"'
 
 
 def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
-    """Return the tokenizer in the bytes of a .model file; `name` is what errors call it."""
+    """Return the tokenizer in the bytes of a .model file. name: name of the file in errors."""
     model = _read(raw, name)
     found = UNITS.get(model.trainer_spec.model_type)
     if found is not unit:
@@ -31,9 +31,9 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
 
 
 def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
-    """Return a function that writes lines as their pieces with spaces between them, as `spm_encode` does.
+    """Return a function that writes lines as their pieces with spaces between them, like `spm_encode`.
 
-    The lines are normalized by the model; unknown letters stay as they are.
+    The lines are normalized by the model; unknown characters stay unchanged.
     """
     _read(raw, name)
     from sentencepiece import SentencePieceProcessor
@@ -49,7 +49,7 @@ def _read(raw: bytes, name: str) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
         raise UserError(INSTALL) from None
-    messages: Any = sentencepiece_model_pb2  # its names are made at run time
+    messages: Any = sentencepiece_model_pb2  # its names are created at run time
     try:
         model = messages.ModelProto.FromString(raw)
         if table := model.normalizer_spec.precompiled_charsmap:
@@ -64,7 +64,7 @@ def _read(raw: bytes, name: str) -> Any:
 def _tokenizer(model: Any, unit: Unit) -> Tokenizer:
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    # The library would find <unk> and the like in a text as any other piece; no word begins with two spaces.
+    # The library would match <unk> and the like in a text like other pieces; no word begins with two spaces.
     names = [2 * SPACE * (each.type in (UNKNOWN, CONTROL)) + each.piece for each in model.pieces]
     unknown = next((number for number, each in enumerate(model.pieces) if each.type == UNKNOWN), None)
     table, byte_fallback = model.normalizer_spec.precompiled_charsmap, model.trainer_spec.byte_fallback
@@ -81,12 +81,12 @@ def _tokenizer(model: Any, unit: Unit) -> Tokenizer:
         of_pieces = models.BPE(numbers, _merges(model), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
         symbols = [each.piece for each in model.pieces if each.type == SYMBOL]
     tokenizer = Tokenizer(of_pieces)
-    if symbols:  # found in normalized text, leftmost first and longest first; what stands between them is merged
+    if symbols:  # matched in normalized text, leftmost and longest first; the text between them is merged
         steps.append(normalizers.Replace(" ", SPACE))
         tokenizer.add_tokens([AddedToken(text, normalized=True) for text in symbols])
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps) if symbols else steps[0]
-    prepend = "never" if symbols else "always"  # else each text between two symbols would begin with a space
+    prepend = "never" if symbols else "always"  # otherwise, each text between two symbols would begin with a space
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend)
     spaces = decoders.Replace(SPACE, " ")
     tokenizer.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse()])

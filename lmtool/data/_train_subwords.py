@@ -1,8 +1,8 @@
 """Learn pieces of words from the words of train: byte-pair encoding or a unigram model, over characters or bytes.
 
-Byte-pair encoding is of Sennrich, Haddow & Birch (2016), the unigram model of Kudo (2018). Text in Latin letters is cut
-as bytes (Radford et al. 2019), text in other scripts as characters, of which the rarest are written as bytes (Kudo &
-Richardson 2018). Each byte is a piece, too, so that every text can be written.
+Sources: Sennrich, Haddow & Birch (2016) for byte-pair encoding, Kudo (2018) for the unigram model. Text in Latin
+letters is cut as bytes (Radford et al. 2019), text in other scripts as characters, the rarest of which are written as
+bytes (Kudo & Richardson 2018). Each byte is also a piece, so that every text can be written.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from lmtool.data.subwords import BYTE_PIECES, INSTALL, LETTERS, SPACE, Subwords
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 
-MAX_WORDS = 20_000_000  # given to the library; larger counts are scaled down
-MAX_WORD_SIZE = 256  # bytes, of words that are used for learning; or characters, behind which words are cut
-NON_LATIN = 0.1  # of the letters: from this share on, pieces consist of characters
+MAX_WORDS = 20_000_000  # maximum number given to the library; larger counts are scaled down
+MAX_WORD_SIZE = 256  # maximum bytes of words used for learning; or characters, after which words are cut
+NON_LATIN = 0.1  # minimum share of non-Latin letters for pieces of characters
 COVERAGE = 0.9995  # share of the text whose characters are pieces, the default of SentencePiece
-LIKE_A_BYTE = "<(?=0x..>)"  # what the library would take for a byte is cut behind it
+LIKE_A_BYTE = "<(?=0x..>)"  # text that the library would take for a byte is cut after this
 
 
 def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int) -> Subwords:
     """Learn `size` pieces, or fewer if the words do not have as many, from words and their counts `[W]`.
 
-    The pieces consist of characters if enough letters are not Latin, else of bytes. The same words in the same order
-    give the same pieces.
+    The pieces consist of characters if enough letters are not Latin, else of bytes. The result is deterministic, given
+    the words in order.
     """
     try:
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -50,7 +50,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     other = sum(count for c, count in letters.items() if not regex.match(r"\p{Latin}", c))
     share = other / max(1, sum(letters.values()))
     bytes_first: list[str] = []
-    texts: list[Any]  # of characters, or of bytes
+    texts: list[Any]  # strings of characters, or bytes
     alphabet: list[Any]
     cutter: pre_tokenizers.PreTokenizer
     decoder: decoders.Decoder
@@ -71,7 +71,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     if unit is Unit.unigram:
         pieces = [(written(piece), score) for piece, score in unigram_pieces(texts, counts, room, alphabet)]
         pieces = [*((name, pieces[-1][1]) for name in bytes_first), *pieces]
-        # A character without a piece becomes bytes, not the piece unk_id, which the library asks for all the same.
+        # A character without a piece becomes bytes, not the piece unk_id, which the library requires nevertheless.
         unk_id = 0 if bytes_first else None
         tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unk_id, byte_fallback=bool(bytes_first)))
     else:
@@ -91,7 +91,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
 
 
 def written(text: bytes | str) -> str:
-    """Return bytes as byte-level tokenizers write them: one letter per byte. Return characters as they are."""
+    """Return bytes as byte-level tokenizers write them, one character per byte; return characters unchanged."""
     return text if isinstance(text, str) else "".join(LETTERS[byte] for byte in text)
 
 
@@ -131,11 +131,11 @@ def _repeated(texts: list[str], counts: IntArray) -> Iterator[str]:
 MAX_PIECE = 24  # symbols: bytes or characters
 SEEDS_PER_PIECE = 16  # initial pieces per wanted piece, at least MIN_SEEDS
 MIN_SEEDS = 1 << 16
-MAX_SYMBOLS = 1 << 20  # total of the most frequent words, from which pieces are learned: bounds memory
-KEPT_SHARE = 0.75  # of the pieces, per round
-EM_STEPS = 2  # per round
+MAX_SYMBOLS = 1 << 20  # maximum total in the most frequent words, from which pieces are learned: bounds memory
+KEPT_SHARE = 0.75  # share of the pieces that is kept per round
+EM_STEPS = 2  # EM steps per round
 LAST_EM_STEPS = 4
-MIN_EXPECTED = 0.5  # occurrences; a piece with fewer is left out, a single symbol gets this many
+MIN_EXPECTED = 0.5  # expected occurrences; pieces with fewer are left out, single symbols get this number
 Array = npt.NDArray[Any]
 
 
@@ -145,8 +145,8 @@ class Lattices(NamedTuple):
     first: int64 `[W + 1]`, where the arcs of each word begin.
     start, end: int32 `[A]`, in symbols of the word.
     piece: int32 `[A]`.
-    counts: float64 `[W]`, of the words.
-    longest: symbols of a word.
+    counts: float64 `[W]`, the counts of the words.
+    longest: maximum number of symbols of a word.
     """
 
     first: IntArray
@@ -171,7 +171,7 @@ def unigram_pieces(
     """Learn `size` pieces, or fewer if words do not have as many; return them with natural log-probabilities, best
     first.
 
-    words: of symbols, which are the bytes of UTF-8 or characters, with their counts `[W]`. alphabet: all symbols, each
+    words: sequences of symbols, the bytes of UTF-8 or characters, with their counts `[W]`. alphabet: all symbols, each
     of which is a piece. A longer piece neither begins nor ends within a character.
     """
     order = np.argsort(-counts, kind="stable")
@@ -203,7 +203,7 @@ def unigram_pieces(
 
 
 def _maximized(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
-    """Run the M step: return log-probabilities from expected counts; pieces that always stay have more than -inf."""
+    """Run the M step: return log-probabilities from expected counts; those of permanent pieces are above -inf."""
     counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
     with np.errstate(divide="ignore"):
         log_p: FloatArray = np.log(counts) - math.log(counts.sum())
@@ -230,7 +230,7 @@ def _seeds(
     word = np.repeat(np.arange(len(words)), np.diff(first))
     length = (end - start)[example]
     freq = np.bincount(piece, counts[word], minlength=len(example))
-    # Ties by the place of the first occurrence, so that nothing depends on the hashes.
+    # Ties are broken by the first occurrence, so that nothing depends on the hashes.
     places = np.lexsort((example, -freq * length))
     long = places[(length[places] > 1) & (freq[places] > 1)][: max(SEEDS_PER_PIECE * size, MIN_SEEDS)]
     single = np.flatnonzero(length == 1)
@@ -273,7 +273,7 @@ def _substrings(text: Any, inside: Any, begins: Any, first: Any, fill: bool, sta
 
 @numba.njit(cache=True, nogil=True)
 def _add(a: float, b: float) -> float:
-    """log(exp a + exp b)."""
+    """Return log(exp a + exp b)."""
     if a < b:
         a, b = b, a
     return a + math.log1p(math.exp(b - a)) if b > -math.inf else a
@@ -310,7 +310,7 @@ def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
     """Return the approximate loss in log-likelihood without each piece `[P]`: its uses times log p(piece) minus log p
     of its best other cut; 0 for a symbol.
 
-    Each piece is looked at once, at its first occurrence: its other cuts are arcs of the same word, a contiguous range.
+    Each piece is examined once, at its first occurrence: its other cuts are arcs of the same word, a contiguous range.
     """
     first, start, end, piece = x.first, x.start, x.end, x.piece
     loss = np.zeros(len(log_p))
@@ -325,7 +325,7 @@ def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
             seen[number] = True
             best[low : high + 1] = -math.inf
             best[low] = 0.0
-            for arc in range(a, k):  # those that end before its end, or there and begin before it
+            for arc in range(a, k):  # arcs that end before its end, or end there and begin before it
                 if start[arc] >= low:
                     best[end[arc]] = max(best[end[arc]], best[start[arc]] + log_p[piece[arc]])
             for arc in range(k + 1, b):

@@ -25,8 +25,8 @@ def select(
 ) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return the vocabulary, the final id of each provisional id `[T]`, and which provisional ids are OOV `[T]`.
 
-    types, counts `[T]`: by provisional id; counts are those in train. given: the words of a list, in its order; None
-    for the most frequent within the limits.
+    types, counts `[T]`: by provisional id; counts are of train. given: the words of a list, in its order; None for the
+    most frequent words within the limits.
     """
     if given is None:
         assert limits is not None
@@ -99,18 +99,20 @@ def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
 
 
 def _require_no_cells(words: list[str], where: str) -> None:
-    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a letter of it."""
+    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a character of the
+    word.
+    """
     mark = next((mark for mark in ",;" if len(words) > 1 and all(mark in word[1:-1] for word in words)), None)
     if mark is not None:
         raise UserError(f"{where}: each line has cells with {mark} between them: give words alone, one per line")
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
-    """Return the words of a list, one per line: the first column, whatever follows it. rules: by which they are
-    written. chars: whether they are characters, so that a tab alone ends a column.
+    """Return the words of a list, one per line: the first column, regardless of others. rules: the rules that rewrite
+    them. chars: whether they are characters, so that only a tab ends a column.
 
-    If the first columns are 1, 2, 3, ... throughout and not only numbers follow, they are ranks, and the second column
-    has the words (as in the lists of HW3: rank, word, count).
+    If the first column is 1, 2, 3, ... throughout and not only numbers follow, it is ranks, and the second column has
+    the words (as in the lists of HW3: rank, word, count).
     """
     line_of: dict[str, int] = {}
     lines = enumerate(read_text(path).split("\n"), start=1)
@@ -133,7 +135,7 @@ SENTENCEPIECE = ".model"
 def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: VocabularyConfig) -> Subwords:
     """Return the given tokenizer, or one learned from the words that have min_count.
 
-    types, counts `[T]`: by provisional id; counts are those in train.
+    types, counts `[T]`: by provisional id; counts are of train.
     """
     if isinstance(source.word_list, str):
         return read_subwords(source.word_list, rules)
@@ -165,7 +167,7 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
 
 
 def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
-    """Return a function that writes the lines of texts as pieces with spaces between them, as `spm_encode` does.
+    """Return a function that writes the lines of texts as pieces with spaces between them, like `spm_encode`.
 
     path: a .model of SentencePiece.
     """
@@ -181,8 +183,8 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of types `[T]` by provisional id; reserved words take the first numbers; `</s>` has one piece,
-    and so has a mark in the text, UNK_ID.
+    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers; `</s>` has one piece,
+    and so does a mark in the text, UNK_ID.
     """
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters

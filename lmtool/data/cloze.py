@@ -27,8 +27,8 @@ BLANK = re.compile(r"_\d+_")
 class Cloze:
     """Q questions with K candidates each.
 
-    context_ids: the words before the blanks, one question after the other; context_offsets: `[Q + 1]`, where each
-    question's begin. candidates: `[Q, K]`, ids. answers: `[Q]`, the column of the right candidate, -1 if unknown. All
+    context_ids: the words before the blanks, concatenated over questions. context_offsets: `[Q + 1]`, the start of each
+    question's words. candidates: `[Q, K]`, ids. answers: `[Q]`, the column of the right candidate, -1 if unknown. All
     are int64.
     """
 
@@ -49,7 +49,8 @@ class Cloze:
 
 
 def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
-    """Return how many candidates of a question share the probability of each candidate: `[Q, K]` from `[Q, K]`.
+    """Return the number of candidates of a question that share the probability of each candidate: `[Q, K]` from `[Q,
+    K]`.
 
     It is 1 for words of the vocabulary; candidates that are `<unk>` to the model share that of `<unk>`.
     """
@@ -58,7 +59,7 @@ def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
 
 
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, rules: TextRules = UNCHANGED) -> Cloze:
-    """Read a file of questions; if there is a file of answers too, check that they agree. rules: of the text."""
+    """Read a file of questions; with a file of answers, check that they agree. rules: the rules of the text."""
     lines = rules(read_text(questions).removesuffix("\n")).split("\n")
     contexts: list[IntArray] = []
     candidates: list[IntArray] = []

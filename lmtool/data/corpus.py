@@ -37,7 +37,7 @@ class Corpus(Store):
     """
 
     def __init__(self, store: Store) -> None:
-        """store: open; it is closed with the corpus."""
+        """store: an open store; it is closed with the corpus."""
         super().__init__(store.file, store.path)
 
     @classmethod
@@ -77,21 +77,22 @@ class Corpus(Store):
         """Build a corpus from the given text and write its store to `store_dir`, unless it already exists.
 
         train, valid, test: sentences in any iterable, which is read once. A sentence is a string, cut into words at
-        ASCII white space as a line of a file is, or a list of words. valid, needed only by what reads it, may be a
-        share, such as 0.1, cut from the end of train, and test then too, from behind valid: by sentences, or by words
-        where `sentences` is False.
-        name: of the data set and, with a hash, of the store's file.
+        ASCII white space as a line of a file is, or a list of words. valid is only needed by methods that read it. It
+        may be a share, such as 0.1, which is cut from the end of train, and then test may be a share after valid: of
+        sentences, or of words if `sentences` is False.
+        name: name of the data set and, with a hash, of the store's file.
         sentences: False for one stream without `</s>`, whose contexts cross the strings.
         unit: "word", "char" or "grapheme" for a model of characters, "bpe" or "unigram" for one of pieces of words.
-        lowercase: whether all text becomes lower case, or the language by whose rules it does: "tr", "az" or "lt".
+        lowercase: whether all text becomes lower case, or the language whose rules apply: "tr", "az" or "lt".
         normalize: the normal form of the text: "nfc", "nfd", "nfkc", "ccnet" or "none".
-        spaces: "unicode" if its white space separates words, too.
+        spaces: "unicode" if Unicode's white space also separates words.
         min_count: words with fewer occurrences in train become `<unk>`, or no pieces are learned from them.
-        size: maximum number of words, the most frequent; None for no limit; the number of pieces, None for 8000.
-        words: the whole vocabulary instead.
-        on_error: "skip" leaves out, with a note, what is not a sentence or has `<s>` or `</s>` in it. Text of more than
-        some 32 MB goes through a temporary file.
-        Raises UserError for what is not text, for `<s>` and `</s>` in it, and if the store cannot be written.
+        size: maximum number of words (the most frequent; None for no limit), or number of pieces (None for 8000).
+        words: the whole vocabulary, instead of words from train.
+        on_error: "skip" leaves out, with a note, items that are not sentences or contain `<s>` or `</s>`.
+
+        Text of more than about 32 MB is written to a temporary file first.
+        Raises UserError for items that are not text, for `<s>` and `</s>` in it, and if the store cannot be written.
         """
         from lmtool.data.sources.builtin import TextsData
         from lmtool.data.sources.texts import write_texts
@@ -178,12 +179,12 @@ class Corpus(Store):
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
-        """Return a split to be read piece by piece; the store must stay open."""
+        """Return a split that is read piece by piece; the store must stay open."""
         self._require(name)
         return super().text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
-        """Return a split to be read piece by piece, with contexts that cross sentences or not; the store must stay
+        """Return a split that is read piece by piece, with contexts that cross sentences or not; the store must stay
         open.
 
         reset_share: share of the sentences whose context is reset if contexts cross sentences.
@@ -194,7 +195,9 @@ class Corpus(Store):
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
-        """Return the bytes for training on a split in memory: ids twice, positions, and the order of the examples."""
+        """Return the bytes needed to train on a split in memory: ids twice, positions, and the order of the
+        examples.
+        """
         ids = self.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
@@ -208,7 +211,7 @@ class Corpus(Store):
 
     @property
     def first_places(self) -> IntArray:
-        """The first occurrence of each word, int64 `[V]`, if train was counted externally, as ExternalCounts has it."""
+        """The first occurrence of each word, int64 `[V]`, if train was counted externally, as in ExternalCounts."""
         return np.asarray(self.group("vocabulary")["first_places"])
 
     def tokens(self, name: str) -> int:

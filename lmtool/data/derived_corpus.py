@@ -1,4 +1,4 @@
-"""Corpora derived from a store, of which nothing is written: other units instead of its words, or skipped words."""
+"""Corpora derived from a store without writing files: other units instead of its words, or skipped words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from lmtool.system.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class MappedIds:
-    """The units `[N]` of the ids `[N]` of a stored text, of which a piece at a time is read. unit_of: `[V]`."""
+    """The units `[N]` of the ids `[N]` of a stored text, which is read piece by piece. unit_of: unit of each id,
+    `[V]`.
+    """
 
     ids: Any
     unit_of: npt.NDArray[Any]
@@ -37,9 +39,11 @@ class MappedIds:
 
 
 class DerivedCorpus(Corpus):
-    """A corpus made from another one, which must stay open, or from a text; pickled as what it is made of."""
+    """A corpus made from another corpus, which must stay open, or from a text; pickling saves the constructor's
+    arguments.
+    """
 
-    folder = None  # counts are not kept beside the store
+    folder = None  # counts are not kept in the folder of the store
     _made_of: tuple[Any, ...]  # the constructor's arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,11 +53,11 @@ class DerivedCorpus(Corpus):
 class MappedCorpus(DerivedCorpus):
     """A corpus in which unit_of[w] stands for word w.
 
-    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary.
+    oov: bool `[V]`, the words other than `<unk>` in its unit, which are out of vocabulary.
     """
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
-        """unit_of: int64 `[V]`, the last one, of `<s>`, being that of units' `<s>`. units: U of them."""
+        """unit_of: int64 `[V]`; the last entry, of `<s>`, is the `<s>` of `units`. units: the vocabulary of U units."""
         super().__init__(corpus)
         self._made_of = corpus, unit_of, units
         assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
@@ -74,7 +78,7 @@ class MappedCorpus(DerivedCorpus):
         return replace(split, ids=self._unit_of[split.ids], oov_positions=oov)
 
     def oov_share(self, name: str) -> float:
-        """Return the OOV rate of a split, from 0 to 1; that of train comes from the counts of words."""
+        """Return the OOV rate of a split, from 0 to 1; for train, it is computed from the counts of words."""
         if name == "train":
             return super().oov_share(name) + self._oov_of_train
         return len(self.split(name).oov_positions) / self.tokens(name)
@@ -92,7 +96,7 @@ class TextCorpus(DerivedCorpus):
     """A corpus without a store, whose only split is a given text."""
 
     def __init__(self, text: Split, name: str, form: TextForm) -> None:
-        """name: of the text and the split. form: the rules by which it was encoded."""
+        """name: name of the text and the split. form: the rules by which the text was encoded."""
         self._made_of = text, name, form
         self.name, self.path, self.splits, self._text = name, Path(name), [name], text
         self.vocabulary, self.subwords = form.vocabulary, form.subwords
@@ -137,7 +141,7 @@ class SkipCorpus(DerivedCorpus):
     def split(self, name: str) -> Split:
         split = super().split(name)
         places, offsets = every(self._step, split.offsets)
-        position = np.empty(len(places), dtype=np.int64)  # in the cut text, of each token of the text
+        position = np.empty(len(places), dtype=np.int64)  # position of each token of the text in the cut text
         position[places] = np.arange(len(places))
         oov = np.sort(position[split.oov_positions])
         return replace(split, ids=split.ids[places], offsets=offsets, oov_positions=oov)

@@ -13,12 +13,12 @@ from lmtool.data.encodings import check_text
 from lmtool.data.faults import Faults, FileLines
 from lmtool.errors import RecordError, UserError, first_line
 
-ROWS = 1 << 12  # of Parquet, read at once
+ROWS = 1 << 12  # rows of Parquet read at once
 Texts = Iterator[tuple[str, str]]  # the place and text of each document
 
 
 def json_texts(blocks: Iterable[FileLines], name: str, column: str, setting: str, faults: Faults) -> Texts:
-    """Yield the place and text of each line, a JSON object; empty lines are skipped, and others are faults."""
+    """Yield the place and text of each line, a JSON object. Empty lines are skipped; other lines are faults."""
     numbered = (enumerate(io.BytesIO(block), block.first) for block in blocks)
     for number, line in chain.from_iterable(numbered):
         if line.strip():
@@ -37,7 +37,7 @@ def json_document(line: bytes, where: str, setting: str) -> Any:
 def json_value(
     line: bytes, where: str, column: str, setting: str, others: Iterable[str] = (), taken: Iterable[str] = ()
 ) -> Any:
-    """Return the value of a column of a JSON object. others: further columns that it must have. taken: as in
+    """Return the value of a column of a JSON object. others: other columns that the object must have. taken: as in
     require_new_names.
     """
     document = json_document(line, where, setting)
@@ -58,7 +58,7 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
 
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str, faults: Faults) -> Texts:
-    """Yield the place and text of each row; those that are not text are faults."""
+    """Yield the place and text of each row; values that are not text are faults."""
     values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
@@ -78,10 +78,10 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
 def parquet_batches(
     handle: IO[bytes], name: str, columns: list[str], remedy: str, *, whole: bool = False
 ) -> Iterator[Any]:
-    """Yield columns of a Parquet file as pyarrow.RecordBatch of at most ROWS rows; an empty one if it has no rows.
+    """Yield columns of a Parquet file as pyarrow.RecordBatch of at most ROWS rows; one empty batch if it has no rows.
 
-    whole: read all columns. remedy: what the error for a missing column says before the names of the columns. A file
-    that cannot be read at any place, such as a packed one, is held in memory.
+    whole: whether to read all columns. remedy: text before the names of the columns in the error for a missing column.
+    A file that does not support random access, such as a packed file, is held in memory.
     """
     try:
         import pyarrow as pa
@@ -100,8 +100,8 @@ def parquet_batches(
 
 
 def column_values(batch: Any, column: str, name: str) -> list[Any]:
-    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 as bytes. name: of its file, for
-    the RecordError if it is damaged.
+    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 is returned as bytes. name: name
+    of the file, for the RecordError if it is damaged.
     """
     with _parquet_errors(name):
         values = batch.column(column)
@@ -112,7 +112,7 @@ def column_values(batch: Any, column: str, name: str) -> list[Any]:
 
 
 def decoded(value: Any) -> Any:
-    """Return bytes in UTF-8 as text, which some programs write to Parquet as bytes; other values unchanged."""
+    """Decode bytes in UTF-8, because some programs write text to Parquet as bytes; return other values unchanged."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -141,7 +141,7 @@ def text_of(value: Any, where: str, column: str, setting: str) -> str:
 
 
 def _document(value: Any, where: str, column: str, setting: str) -> tuple[str, str]:
-    """Return the place and text of a document, without NUL and halves of characters."""
+    """Return the place and text of a document, without NUL and lone surrogates."""
     text = text_of(value, where, column, setting)
     check_text(text.encode("utf-8", "surrogatepass"), where)
     return where, text

@@ -9,18 +9,18 @@ import unicodedata
 from lmtool.errors import RecordError
 from lmtool.system.terminal import note_once
 
-# Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
+# Byte-order marks of other encodings than UTF-8; the mark of UTF-32 LE begins with the mark of UTF-16 LE.
 OTHER_MARKS = dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32")
 OTHER_MARKS |= dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16")
 UTF8, *OTHERS = "UTF-8", "UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"
 MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
-KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # how KenLM's binary files begin
+KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # first bytes of KenLM's binary files
 HEAD = 1 << 12  # bytes by which an encoding is recognized
 
 
 def require_utf8(head: bytes, name: str) -> None:
-    """Raise RecordError if a file that begins with these bytes is in UTF-16 or UTF-32, or a KenLM binary. name: what
-    the error calls it.
+    """Raise RecordError if a file that begins with these bytes is in UTF-16 or UTF-32, or a KenLM binary. name: name of
+    the file in the error.
     """
     if head.startswith(KENLM_BINARY):
         remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
@@ -36,10 +36,10 @@ def require_utf8(head: bytes, name: str) -> None:
 def _spaces(head: bytes, encoding: str) -> int:
     """Return the number of spaces and line ends of a text, 0 if it is not text in this encoding.
 
-    They are evidence in all scripts, as few letters have a byte 0, and those of the right encoding are most.
+    They are evidence in all scripts, because few characters have a byte 0, and the right encoding gives most of them.
     """
     try:
-        text = codecs.getincrementaldecoder(encoding)().decode(head)  # which may end within a character
+        text = codecs.getincrementaldecoder(encoding)().decode(head)  # the head may end within a character
     except UnicodeDecodeError:
         return 0
     strange = sum(unicodedata.category(character) in ("Cc", "Cn") for character in text)
@@ -50,7 +50,7 @@ def _spaces(head: bytes, encoding: str) -> int:
 
 def check_text(lines: bytes, where: str, first: int | None = None) -> None:
     """Raise RecordError, naming the place, if lines are not UTF-8 text. first: the number of the first line in the file
-    `where`; None if `where` is the place of all.
+    `where`; None if `where` is the place of all lines.
     """
     what, at = "a NUL byte: this is not a text file", lines.find(b"\0")
     if at < 0:

@@ -1,4 +1,4 @@
-"""Faults of records, such as a line that is not UTF-8 or not JSON: what is done with them, and where they are."""
+"""Faults of records, such as a line that is not UTF-8 or not JSON: how they are treated, and their places."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lmtool.data.encodings import without_marks
 from lmtool.errors import RecordError
 
 STOP, SKIP, NULL = "stop", "skip", "null"
-SHOWN = 3  # faults whose messages are kept
+SHOWN = 3  # maximum number of faults whose messages are kept
 
 
 class FileLines(bytes):
-    """A block of whole lines of a file. file: its name; first: the number of the block's first line; records: the place
-    and the lines of each record; None if each line is one.
+    """A block of whole lines of a file. file: its name. first: the number of the block's first line. records: the place
+    and the lines of each record; None if each line is a record.
     """
 
     file: str
@@ -31,7 +31,7 @@ class FileLines(bytes):
 
     @classmethod
     def of_block(cls, block: bytes, name: str) -> FileLines:
-        """Return a block with its place: if it has none, its lines are those of `name`."""
+        """Return a block with its place; a block without one has the lines of the file `name`."""
         return block if isinstance(block, FileLines) else cls.of(block, name)
 
     @classmethod
@@ -52,10 +52,10 @@ class FileLines(bytes):
 
 @dataclass(slots=True)
 class Faults:
-    """The number of faults of records that were passed over, and the first messages, which name their places.
+    """The number of faults of records that were skipped, and the first messages, which name their places.
 
-    As a context it ends a block at a RecordError, which it counts, and raises if on_error is STOP. setting: the name of
-    on_error.
+    As a context manager, it ends the block at a RecordError and counts it, or raises it if on_error is STOP. setting:
+    the name of on_error.
     """
 
     on_error: str = STOP
@@ -77,10 +77,10 @@ class Faults:
         self.of_first = [*self.of_first, *messages][:SHOWN]
 
     def notes(self) -> list[str]:
-        """Return a note of the faults; none without any."""
+        """Return a note of the faults, or nothing without faults."""
         what = "left out" if self.on_error == SKIP else "each an empty row"
         note = f"{self.setting}={self.on_error}: faulty records, {what}: {self.count:,}; {'; '.join(self.of_first)}"
         return [note] if self.count else []
 
 
-NONE_PASSED = Faults()  # each fault is an error
+NONE_PASSED = Faults()  # every fault is an error

@@ -1,6 +1,6 @@
 """Read a data set in one pass of bounded memory: provisional ids of each split, in temporary files.
 
-Types are numbered as they are first seen; which of them stay, and in what order, is decided later from the counts.
+Types are numbered in the order of their first occurrence; which are kept, and in what order, is decided later.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Provisional:
     """The result of the pass.
 
     ids: int32 `[N]` of each split, on disk.
-    types: by provisional id.
-    empty_lines: number of those skipped.
-    changed_words: number of those that were not in the normal form.
-    inserted_spaces: those of a segmenter, by split.
-    sources: where the ids of each source of train end, if there are several.
+    types: the types by provisional id.
+    empty_lines: number of empty lines, which were skipped.
+    changed_words: number of words that were not in the normal form.
+    inserted_spaces: number of spaces that a segmenter inserted, by split.
+    sources: the end of the ids of each source of train, if it has several.
     """
 
     ids: dict[str, Ids]
@@ -81,7 +81,7 @@ def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
 
 
 def unmarked(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
-    """Yield blocks of text; if data.on_error says so, without records with the words `<s>` or `</s>`."""
+    """Yield blocks of text; depending on data.on_error, without records with the words `<s>` or `</s>`."""
     check = marks_refused(data)
     for block in blocks:
         try:
@@ -121,7 +121,7 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
                 try:
                     ids = tokenizer(block, name)
                 except RecordError:
-                    for lines in source.uncut() if source.uncut is not None else [block]:  # names the record
+                    for lines in source.uncut() if source.uncut is not None else [block]:  # errors name the record
                         FileLines.of_block(lines, name).kept(marks_refused(data), NONE_PASSED)
                     raise
                 ids.tofile(handle)
@@ -145,7 +145,7 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:
-    """Return the end, at or after `cut`, of the sentence that holds the token before it."""
+    """Return the end, at or after `cut`, of the sentence with the token before `cut`."""
     for first in range(cut - 1, len(ids), PIECE):
         ends = np.flatnonzero(ids[first : first + PIECE] == EOS_ID)
         if len(ends):
@@ -192,7 +192,7 @@ def _hash_sentences(ids: Any) -> Any:
     """Return a 64-bit hash of each sentence that ends in `ids`.
 
     The plain form is `hash(tuple(sentence))` (tests/data/test_shared_text.py ties them); here it is one pass over the
-    ids, and 8 bytes per sentence: those of valid are held in memory, those of train are read in chunks.
+    ids, with 8 bytes per sentence: the hashes of valid are held in memory; train is read in chunks.
     """
     hashes = np.empty(len(ids), np.uint64)
     count, value = 0, np.uint64(0)
@@ -214,9 +214,9 @@ def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     try:
         yield handle
     finally:
-        with suppress(OSError):  # what could not be written cannot be flushed either
+        with suppress(OSError):  # flushing also fails after a failed write
             handle.close()
-        with suppress(PermissionError):  # Windows removes no file that is still mapped
+        with suppress(PermissionError):  # Windows cannot remove a mapped file
             name.unlink(missing_ok=True)
 
 

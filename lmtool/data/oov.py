@@ -20,17 +20,17 @@ from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
 SHARED_FROM = 0.2  # share of the sentences of valid; 2 % of those of running text are in train, 13 % of names
-WARN_FROM = 0.1  # share of a split's tokens
+WARN_FROM = 0.1  # minimum share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
-EXAMPLES = 100_000  # maximum number of OOVs that are looked at, in about a second
+EXAMPLES = 100_000  # maximum number of OOVs that are examined, in about a second
 MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
 PIECES = "a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
 REMEDY = f"cut and write it as the train text was, or use {PIECES}"
 
 
 def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
-    """Print the sizes of splits that were cut from one text, and the OOV rates of train and valid; warn if one is 10 %
-    or more, or if valid is in train.
+    """Print the sizes of splits that were cut from one text and the OOV rates of train and valid; warn if a rate is 10
+    % or more or if valid is in train.
     """
     if corpus.provenance["cut"]:
         sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
@@ -71,7 +71,7 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
 def text_warning(
     text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary, *, keep_punctuation: bool = False
 ) -> list[str]:
-    """Return a warning if a given text has 10 % OOVs or more, and at least 5, with what they have in common.
+    """Return a warning if a given text has 10 % OOVs or more, and at least 5; it says what the OOVs have in common.
 
     words: OOVs of the text, all or some. keep_punctuation: whether marks of punctuation are tokens.
     """
@@ -103,7 +103,7 @@ def _warning(shares: dict[str, float], remedy: str) -> list[str]:
 
 
 def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """Return a phrase for what a clear majority of OOVs have in common; empty if nothing is found."""
+    """Return a phrase for a property that a clear majority of OOVs share; empty if none is found."""
     known, frequent = vocabulary.ids, vocabulary.words[:1000]
     has_digit, is_foreign = regex.compile(r"\d").search, regex.compile(r"(?V1)[\p{L}--\p{Latin}]").search
     latin = not any(map(is_foreign, frequent))

@@ -1,8 +1,8 @@
 """Make the store of a text in one pass of bounded memory, completely or not at all.
 
-Step 1: read the text once; types are numbered as they are first seen (first_pass.py).
-Step 2: choose the vocabulary from the counts in train (choose_vocabulary.py).
-Step 3: renumber the ids, piece by piece, into the store (store.py).
+Step 1: read the text once and number types in the order of their first occurrence (first_pass.py). Step 2: choose the
+vocabulary from the counts in train (choose_vocabulary.py). Step 3: renumber the ids, piece by piece, into the store
+(store.py).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from lmtool.system.lock import wait_for_lock
 
 log = logging.getLogger(__name__)
 
-EXAMPLES = 100_000  # tokens of a split that are looked at for scripts without spaces
+EXAMPLES = 100_000  # tokens of a split that are examined for scripts without spaces
 
 
 def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Store:
-    """Make the store of a data set, unless there is one and neither settings nor text have changed; return it open.
+    """Make the store of a data set, unless one exists and neither settings nor text have changed; return it open.
 
-    A store at an address is used unchanged. So is a finished one, with a note, if its text is no longer on this
-    machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text, if the
-    caller has it; None to find it by the settings.
+    A store at an address is used unchanged. A finished store is also used, with a note, if its text is no longer on
+    this machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text, if
+    the caller has it; None to find it by the settings.
     """
     store_dir = as_path(store_dir)
     path = store_path(data, store_dir)
     if source is not None and source.label:
-        path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may take it
+        path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may use it
     existing = _usable(path)
     if is_address(str(store_dir)):
         if existing is None:
@@ -92,7 +92,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
                     _write(data, source, path, provisional, identity.result)
     except OSError as error:
         raise cannot_write(path, error) from error
-    except UserError as error:  # notes: e.g. if all records are left out, and there are no words
+    except UserError as error:  # shows the notes, e.g. if no words remain as all records are left out
         remedy = [f"or {source.faults.setting}=skip leaves such records out"] if isinstance(error, RecordError) else []
         raise UserError("; ".join([str(error), *remedy, *source.faults.notes()])) from error
     store = Store.open(path)
@@ -108,7 +108,7 @@ def store_path(data: DataConfig, store_dir: Path) -> Path:
 def settings_json(data: DataConfig) -> str:
     """Return the settings of a data set as JSON, from which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
-    for setting in fields(data):  # a default is left out, so that a setting that is added later changes no name
+    for setting in fields(data):  # without defaults, so that new settings change no names
         if setting.name != "kind" and setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
@@ -151,7 +151,7 @@ def _write(
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     tokens = sum(stores.count_tokens(ids, remap) for ids in provisional.ids.values())
     letters = sum(map(len, types))
-    # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
+    # Offsets and OOV positions take 8 bytes each, for a small share of the tokens, which is still unknown.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
     with atomic_hdf5(path, size) as file:
         group, rows, words = file.create_group("vocabulary"), [], 0
@@ -206,7 +206,7 @@ def _write(
 
 
 def _unspaced(provisional: Provisional) -> list[str]:
-    """Return the splits whose words, as far as they are looked at, are rather phrases of scripts without spaces."""
+    """Return the splits whose examined words seem to be phrases of scripts without spaces."""
     texts = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID] for name, ids in provisional.ids.items()}
     return [name for name, ids in texts.items() if lacks_spaces(map(provisional.types.__getitem__, ids.tolist()))]
 

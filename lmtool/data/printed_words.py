@@ -20,8 +20,8 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 
 EXTENDS = r"[\p{M}\p{Join_Control}]"
-CHARACTER = regex.compile(rf"\X{EXTENDS}*")  # \X leaves some marks of Burmese alone, and all behind control characters
-# What is no punctuation. ALetter: also what is written within words, such as geresh and the marks of Armenian vowels.
+CHARACTER = regex.compile(rf"\X{EXTENDS}*")  # \X splits off some Burmese marks and all after control characters
+# What is not punctuation. ALetter: also characters within words, such as geresh and the marks of Armenian vowels.
 LETTER = regex.compile(rf"[\p{{L}}\p{{N}}\p{{WB=ALetter}}]|^{EXTENDS}")
 PLAIN = {  # apostrophes and quotes, without those of Chinese and Japanese, which are brackets
     ord(quote): "'" if regex.search("SINGLE|APOSTROPHE", unicodedata.name(quote)) else '"'
@@ -32,30 +32,32 @@ OFFICES = ("gov", "sen", "rep", "pres")
 OTHERS = ("jr", "sr", "esq", "st", "mt", "ft", "inc", "ltd", "corp", "co", "bros", "vs", "etc")
 MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 ABBREVIATIONS = frozenset((*TITLES, *OFFICES, *OTHERS, *MONTHS))
-INITIAL = r"(?:[\p{Lu}\p{Ll}\p{Lt}]\p{M}*|[\p{L}--\p{EA=W}])"  # not a syllable of Korean, which is wide
+INITIAL = r"(?:[\p{Lu}\p{Ll}\p{Lt}]\p{M}*|[\p{L}--\p{EA=W}])"  # not a Korean syllable, which is wide
 INITIALS = regex.compile(rf"(?V1){INITIAL}(\.{INITIAL})*")  # J, U.S, a.m, before their last period
 ELISIONS = frozenset(("em", "tis", "twas", "til", "cause", "n", "round"))  # after an apostrophe that is not a quote
 CONTRACTION = regex.compile(r"(?<=\w)(n't|'(?:s|m|d|ll|re|ve))$", regex.IGNORECASE)
 PAIRS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "gimme": 3, "lemme": 3, "d'ye": 2, "'tis": 2, "'twas": 2}
 INSIDE = regex.compile(rf"((?:--+|\.\.\.+|[;@?!]|[,:](?!\d))(?!{EXTENDS}))")  # marks that are cut out within a word
 TEX = {"``": '"', "''": '"', "`": "'"}  # the quotes of ptb, and plain ones
-# What else a vocabulary may have for a token.
+# Alternative tokens that a vocabulary may have.
 WRITTEN = {**{tex: (plain,) for tex, plain in TEX.items()}, "(": ("-LRB-", "-lrb-"), ")": ("-RRB-", "-rrb-")}
 INVISIBLE = regex.compile(r"[\s\p{DI}]+")  # e.g. a no-break space beside a mark, as in French; marks of direction
 DASHES = regex.compile(r"\p{Pd}+")
-# Unicode's marks, without the comma of Burmese, and with others that end sentences: of Tibetan, Greek and Ethiopic.
+# Unicode's marks, except the comma of Burmese, and other marks that end sentences in Tibetan, Greek and Ethiopic.
 MARKS = r"[[\p{STerm}\u2026\u037e[\p{Term}&&\p{Tibetan}]]--\u104a]"
-CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes; what is not seen
+CLOSES = r"\p{Pe}\p{Pf}\p{M}\p{Cf}"  # brackets, quotes, marks and invisible characters
 FINAL = regex.compile(rf"(?V1)({MARKS}|\u1361(?=\u1361))\u1361?[{CLOSES}\p{{QMark}}]*$")
-ENDING = regex.compile(rf"(?V1)(?:{MARKS}|\u1361\u1361|[{CLOSES}]|'')+")  # a word that belongs to the sentence before
-# A mark of a script without spaces between its sentences, and what closes it, before what begins another.
+ENDING = regex.compile(rf"(?V1)(?:{MARKS}|\u1361\u1361|[{CLOSES}]|'')+")  # a word of the preceding sentence
+# A mark of a script without spaces between sentences, and closing characters, before the beginning of another sentence.
 BETWEEN = regex.compile(
     rf"(?V1)(?!\uff0e[\p{{Latin}}\p{{N}}])[{MARKS}--[\p{{ASCII}}\u2024\u2026]][{CLOSES}]*+(?=\s*[[\P{{P}}--\s]\p{{Ps}}\p{{Pi}}])"
 )
 
 
 def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
-    """Return the tokens of a printed word; white space within it separates words. is_last: of its sentence."""
+    """Return the tokens of a printed word; white space within it separates words. is_last: whether it is the last word
+    of its sentence.
+    """
     if rule is WordRule.whitespace:
         return split_words(word)
     cut = _ptb if rule is WordRule.ptb else _marks_off
@@ -65,8 +67,8 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
 
 
 def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
-    """Return tokens as a vocabulary writes them: plain quotes, brackets and apostrophes for those that it lacks, and
-    single marks for a run of marks.
+    """Return tokens in the forms that a vocabulary has: plain quotes, brackets and apostrophes instead of forms that it
+    lacks, and single marks instead of a run of marks.
     """
     found: list[str] = []
     for token in tokens:
@@ -82,7 +84,7 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
 
 
 def words_of(word: str, form: TextForm, rule: WordRule, *, keep_punctuation: bool, is_last: bool) -> list[str]:
-    """Return the words of a model (or characters) that a printed word becomes. form: of the model.
+    """Return the words (or characters) of a model for a printed word. form: the text form of the model.
     keep_punctuation: whether marks of punctuation are kept. Raises UserError as TextForm.words does.
     """
     parts = [part for part in cut_word(word, rule, is_last=is_last) if keep_punctuation or has_letters(part)]
@@ -109,7 +111,7 @@ def sentence_cutter(form: TextForm, rule: WordRule, *, keep_punctuation: bool = 
 
 
 def has_letters(token: str) -> bool:
-    """Return whether a token has a letter or a digit: is not a mark of punctuation."""
+    """Return whether a token has a letter or a digit, i.e. is not a punctuation mark."""
     return LETTER.search(token) is not None
 
 
@@ -119,25 +121,27 @@ def without_marks(word: str) -> str:
 
 
 def split_sentences(word: str) -> list[str]:
-    """Return a word cut behind each final mark within it, as in a script without spaces between sentences."""
+    """Return a word cut after each final mark within it, for scripts without spaces between sentences."""
     ends = [0, *(found.end() for found in BETWEEN.finditer(word)), len(word)]
     return [word[start:end] for start, end in pairwise(ends)]
 
 
 @cache
-def _is_dash(character: str) -> bool:  # such as the en and em dash, not a hyphen
+def _is_dash(character: str) -> bool:  # e.g. the en and em dash, not a hyphen
     named_hyphen = regex.search("HYPHEN|MAQAF", unicodedata.name(character[0], ""))
     return unicodedata.category(character[0]) == "Pd" and not named_hyphen
 
 
 def _at_dashes(word: str) -> list[str]:
-    """Return a word cut at dashes and runs of hyphens, which are parts, too."""
+    """Return a word cut at dashes and runs of hyphens, which are also parts."""
     pieces = [piece for piece in regex.split(f"(--+(?!{EXTENDS}))", word) if piece]
     return ["".join(run) for piece in pieces for _, run in groupby(CHARACTER.findall(piece), _is_dash)]
 
 
 def _parts(word: str) -> tuple[list[str], str, list[str]]:
-    """Return the marks before the letters of a word, these and what is between them, and the marks after them."""
+    """Return the marks before the first letter of a word, the part from the first to the last letter, and the marks
+    after it.
+    """
     characters = [word] if word.isalnum() else CHARACTER.findall(word)
     letters = [k for k, character in enumerate(characters) if has_letters(character)]
     first, last = (letters[0], letters[-1] + 1) if letters else (len(characters),) * 2
@@ -145,7 +149,7 @@ def _parts(word: str) -> tuple[list[str], str, list[str]]:
 
 
 def _runs(marks: list[str]) -> list[str]:
-    """Return marks, and runs of one, such as ... and --."""
+    """Return single marks and runs of one mark, e.g. ... and --."""
     return ["".join(run) for _, run in groupby(marks)]
 
 
@@ -182,12 +186,12 @@ def _contracted(word: str) -> list[str]:
 
 
 def sentence_ends(words: Sequence[str]) -> list[str]:
-    """Return for each word of a text the mark by which a sentence ends behind it; empty if none does.
+    """Return for each word of a text the mark that ends a sentence after it; empty if no sentence ends there.
 
-    A word ends one if it ends in a final mark of any script, perhaps before closing quotes or brackets, unless it is an
-    abbreviation such as Mr. or J., or the mark is one of Latin script and a small letter begins the next word (if more
-    than one character in 1,000 is a capital). In Greek `;` is a final mark. Words behind it that are only such marks,
-    quotes and brackets belong to the sentence.
+    A word ends a sentence if it ends in a final mark of any script, optionally before closing quotes or brackets,
+    unless it is an abbreviation such as Mr. or J., or the mark is of Latin script and the next word begins with a small
+    letter (if more than one character in 1,000 is a capital). In Greek, `;` is a final mark. Subsequent words that
+    consist only of such marks, quotes and brackets belong to the sentence.
     """
     text = "".join(words)
     if 2 * len(regex.findall(r"\p{Greek}", text)) > len(regex.findall(r"\p{L}", text)):
@@ -195,7 +199,7 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
     has_capitals = 1000 * sum(map(str.isupper, text)) > len(text)
     marks = {word: _final_mark(word) for word in set(words)}
     firsts = {word: without_marks(word)[:1] for word in marks if not ENDING.fullmatch(word)}
-    is_small = [False]  # whether the next word but dashes begins with a small letter, from the last word on
+    is_small = [False]  # whether the next word, except dashes, begins with a small letter; from the last word
     for word in reversed(words):
         small = has_capitals and _has_capital(firsts.get(word, ""))
         is_small.append(small if word in firsts and not DASHES.fullmatch(word) else is_small[-1])
@@ -209,12 +213,12 @@ def sentence_ends(words: Sequence[str]) -> list[str]:
 
 
 def _has_capital(letter: str) -> bool:
-    """Return whether a letter is small and has a capital, by which sentences begin: those of Georgian do not."""
+    """Return whether a letter is small and has a capital that begins sentences; Georgian capitals do not."""
     return letter.islower() and letter.title() != letter
 
 
 def _final_mark(word: str) -> str:
-    """Return the mark by which a word may end a sentence, composed (a Greek question mark is a semicolon)."""
+    """Return the mark of a word that may end a sentence, composed (a Greek question mark is a semicolon)."""
     found, core = FINAL.search(word), without_marks(word)
     if found is None or (found[1] == "." and word[: found.start()].endswith(core) and _is_abbreviation(core, False)):
         return ""

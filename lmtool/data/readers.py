@@ -1,7 +1,7 @@
 """Read text files as blocks of whole lines: plain, .gz, .xz, .bz2, .zst, or a member of a .zip; always UTF-8.
 
-They are on this machine or at an address (lmtool.data.remote). They hold lines, or documents in JSON Lines or Parquet:
-a named column has the text, and each line of a document is a line.
+Files are on this machine or at an address (lmtool.data.remote). They contain lines, or documents in JSON Lines or
+Parquet, whose text is in a named column; each line of a document is a line.
 
 A UTF-8 byte-order mark at the start of a line is not part of its text.
 """
@@ -21,12 +21,12 @@ from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import RecordError, UserError
 
 BLOCK = 4 << 20  # bytes read at once
-LONGEST_LINE = 64 << 20  # bytes; more than this in one line is not text
+LONGEST_LINE = 64 << 20  # maximum bytes of a line of text
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv")
-DOCUMENT_BLOCK = 1 << 20  # characters in a block of documents, about
+DOCUMENT_BLOCK = 1 << 20  # approximate number of characters in a block of documents
 T = TypeVar("T")
 MEMBER = "::"  # archive.zip::folder/file.txt
 
@@ -42,12 +42,12 @@ def read_blocks(
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
     column: name of the text column in files of documents; None for lines of text.
-    setting: what the user calls it.
-    at_once: characters of documents per block; 0 makes each a block.
+    setting: name of the setting, for errors.
+    at_once: characters of documents per block; 0 makes each document a block.
     tables: whether files may be tables.
     names: paths and addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path
     alone for all its files, in the order of their names.
-    faults: gets those of lines, documents and the rest of a damaged file, which are left out.
+    faults: collects the faults of lines, documents and the rest of a damaged file, which are left out.
     Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8, and if all are empty.
     """
 
@@ -71,12 +71,14 @@ def read_blocks(
 
 
 def name_of(handle: IO[bytes], name: str) -> str:
-    """Return what errors call an open file of a name: the member of a .zip, whose lines are numbered from 1."""
+    """Return the name of an open file in errors: for a .zip, its member, whose lines are numbered from 1."""
     return handle.name if name.partition(MEMBER)[0].endswith(".zip") else name
 
 
 def require_column(name: str, column: str | None, setting: str, *, tables: bool = False) -> None:
-    """Raise UserError if a file is a table, by its name, which it may not be, or holds documents of no column."""
+    """Raise UserError if, by its name, a file is a table and may not be one, or contains documents and no column is
+    set.
+    """
     if form_of(name, TABLES) is not None and not tables:
         remedy = f"write its text to a .txt file, a line each, or its rows as JSON Lines, whose column {setting} names"
         raise UserError(f"{name} is a table, not lines of text: {remedy}")
@@ -86,8 +88,8 @@ def require_column(name: str, column: str | None, setting: str, *, tables: bool 
 
 @contextmanager
 def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
-    """Raise UserError for errors in the block, which reads a file of text. faults: gets those of its data, by which
-    the block ends.
+    """Raise UserError for errors in the block, which reads a text file. faults: collects faults of the data, which end
+    the block.
     """
     with faults:
         try:
@@ -96,22 +98,22 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
             raise UserError(f"no file {name.partition(MEMBER)[0]}: check the path") from None
         except DAMAGES as error:
             raise RecordError(f"{name} cannot be unpacked ({error}): fetch it again") from error
-        except BrokenPipeError:  # of standard output, which is flushed before standard input is read
+        except BrokenPipeError:  # raised by standard output, which is flushed before reading
             raise
         except OSError as error:
-            damaged = type(error) is OSError and error.errno is None and not is_address(name)  # of bz2 and pyarrow
+            damaged = type(error) is OSError and error.errno is None and not is_address(name)  # from bz2 and pyarrow
             kind = RecordError if damaged else UserError
             raise kind(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield what stream_blocks does. Raises UserError if the text is empty, too."""
+    """Yield the same blocks as stream_blocks. Also raises UserError if the text is empty."""
     return _not_empty(stream_blocks(handle, name, faults), name)
 
 
 def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield blocks of whole lines of an open file, such as standard input; `name` is what errors call it. faults: gets
-    those of its data, which are left out.
+    """Yield blocks of whole lines of an open file, such as standard input. name: its name in errors. faults: collects
+    faults of the data, which are left out.
     """
     with read_errors(name, faults):
         yield from checked_blocks(handle, name, faults)
@@ -127,7 +129,7 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
 
 
 def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield blocks of whole lines of an open file, without those that are not UTF-8, which are faults."""
+    """Yield blocks of whole lines of an open file, without lines that are not UTF-8, which are faults."""
     for block in whole_lines(handle, name, faults):
         text = FileLines.of(without_marks(block, name, begins_file=block.first == 1), name, block.first)
         try:
@@ -143,13 +145,13 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
     In a file without newlines a carriage return ends a line. A line that is too long for text is a fault, and left out.
     Raises RecordError for UTF-16 and UTF-32.
     """
-    waiting: list[bytes] = []  # the pieces of a line that has not ended yet
+    waiting: list[bytes] = []  # the pieces of an unfinished line
     waiting_bytes, number, has_newlines = 0, 1, False
     blocks = _blocks(handle, passed=faults.on_error != STOP)
     block = next(blocks, b"")
     require_utf8(block, name)
     while block:
-        end = block.find(b"\n")  # of the line that waits
+        end = block.find(b"\n")  # end of the unfinished line
         if waiting_bytes + (end if end >= 0 else len(block)) > LONGEST_LINE:
             with faults:
                 what = f"a line of over {LONGEST_LINE >> 20} MiB: is it one sentence or object per line?"
@@ -176,9 +178,11 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
 
 
 def _blocks(handle: IO[bytes], *, passed: bool) -> Iterator[bytes]:
-    """Yield about BLOCK bytes at a time. passed: whether those of a block before a damage come ahead of its error."""
+    """Yield about BLOCK bytes at a time. passed: whether the bytes before damage in a block are yielded before its
+    error.
+    """
     read1 = getattr(handle, "read1", None)
-    if read1 is None:  # standard input, which decides itself how much it waits for
+    if read1 is None:  # standard input, which chooses the size of blocks
         yield from iter(lambda: handle.read(BLOCK), b"")
         return
     size = 1
@@ -225,7 +229,9 @@ def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str |
 
 
 def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len) -> Iterator[list[T]]:
-    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: that of a text."""
+    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: returns the length of a
+    text.
+    """
     waiting: list[T] = []
     characters = 0
     for text in texts:
@@ -243,8 +249,8 @@ def blocks_of_documents(
 ) -> Iterator[FileLines]:
     """Yield documents in blocks of whole lines, UTF-8; each begins a line.
 
-    documents: the place and text of each. name: what notes call them. at_once: approximate characters per block; 0
-    makes each document a block.
+    documents: the place and text of each document. name: their name in notes. at_once: approximate characters per
+    block; 0 makes each document a block.
     """
     for batch in batches_of(documents, at_once, lambda document: len(document[1])):
         yield FileLines.of_records([(where, document_lines(text)) for where, text in batch], name)

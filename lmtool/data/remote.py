@@ -54,7 +54,7 @@ def as_path(name: str | Path) -> Path:
 
         fsspec.core.url_to_fs(str(name))
         path = cast(Path, UPath(str(name)))
-        fsspec.core.url_to_fs(str(path))  # of some protocols it has lost the host
+        fsspec.core.url_to_fs(str(path))  # for some protocols, the path has lost the host
     return path
 
 
@@ -65,7 +65,7 @@ def exists(path: Path) -> bool:
 
 
 def _info(files: Any, path: str) -> dict[str, Any] | None:
-    """Return what a file system knows of a file; None if it is missing."""
+    """Return a file system's metadata of a file; None if it is missing."""
     try:
         found: dict[str, Any] = files.info(path)
         return found
@@ -76,7 +76,7 @@ def _info(files: Any, path: str) -> dict[str, Any] | None:
 
 
 def _answer(name: str, question: Callable[[Any, str], Answer]) -> Answer:
-    """Return the answer to a question about a path of an address's file system."""
+    """Return the result of a query of a file system about the path of an address."""
     files, path = _system(name)
     return _retried(lambda: question(files, path), lambda: f"{name} cannot be reached")
 
@@ -96,7 +96,7 @@ def _retried(request: Callable[[], Answer], failure: Callable[[], str]) -> Answe
 
 
 def _is_missing(error: Exception) -> bool:
-    """Return whether an error means that a file is missing; with another cause the server does not answer."""
+    """Return whether an error means that a file is missing; other causes mean that the server does not respond."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
@@ -108,12 +108,12 @@ def _no_file(address: str) -> UserError:
 
 
 def absolute(path: Path) -> str:
-    """Return a path's name that is valid from every folder."""
+    """Return the name of a path that is valid in every folder."""
     return str(path) if is_address(str(path)) else str(path.resolve())
 
 
 def escaped(address: str) -> str:
-    """Return an address for a program that takes addresses as globs without %-escapes, as Hadoop does."""
+    """Return an address for a program that treats addresses as globs without %-escapes, like Hadoop."""
     return GLOB.sub(r"\\\g<0>", address)
 
 
@@ -162,7 +162,7 @@ _copying = threading.Lock()  # threads of a process would write to one temporary
 
 
 def local_copy(address: str) -> Path:
-    """Return the path of a current copy of the file at an address in the cache folder; make it unless it is there."""
+    """Return the path of a current copy of the file at an address in the cache folder; create it unless it exists."""
     try:
         folder = cache_dir()
     except ImportError:
@@ -180,14 +180,14 @@ def local_copy(address: str) -> Path:
     return copy
 
 
-_making = threading.RLock()  # of file systems: hooks and filters of warnings are the process's
+_making = threading.RLock()  # while file systems are made: hooks and warning filters are global
 
 
 @contextmanager
 def _explained(address: str) -> Iterator[None]:
-    """Raise any error of the packages below fsspec as a UserError that names the address; show no warnings of theirs.
+    """Raise any error of the packages below fsspec as a UserError that names the address; suppress their warnings.
 
-    A file system that cannot be made may also fail in its `__del__`, which Python would print with a traceback.
+    A file system that cannot be created may also fail in its `__del__`, which Python would print with a traceback.
     """
     if REFERENCE in address.split(":"):
         raise UserError(f"{address} is not the address of a file: {REFERENCE} computes files from templates")
@@ -255,7 +255,7 @@ class _Retried(io.RawIOBase):
     def _drop(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
-            with suppress(Exception):  # it is broken already
+            with suppress(Exception):  # the connection is already broken
                 handle.close()
 
     def close(self) -> None:

@@ -15,12 +15,12 @@ from lmtool.data.text_rules import graphemes
 from lmtool.errors import UserError
 from lmtool.system.terminal import note_once
 
-# Unicode calls Thai, Lao, Khmer, Burmese and their like complex (SA). Tibetan has marks between syllables, and ICU has
+# Unicode calls Thai, Lao, Khmer, Burmese and similar scripts complex (SA). Tibetan marks its syllables, and ICU has
 # no dictionary of it.
 SCRIPTS = r"\p{Line_Break=SA}\p{Line_Break=CJ}\p{Han}\p{Hiragana}\p{Katakana}"
 OF_ICU, UNSPACED = regex.compile(rf"[{SCRIPTS}]"), regex.compile(rf"[{SCRIPTS}\p{{Tibetan}}]")
 SHARE = 0.3  # minimum share of the letters
-LENGTH = 4.5  # minimum mean length in letters: that of words is 1.6 (Chinese) to 3.8 (Lao), of phrases 5.6 or more
+LENGTH = 4.5  # minimum mean length in characters: words have 1.6 (Chinese) to 3.8 (Lao), phrases 5.6 or more
 UNSPACED_REMEDY = (
     "white space separates few words of this text: choose pieces (data.vocabulary.unit=bpe), letters "
     "(data.vocabulary.unit=grapheme) or a segmenter (data.segmenter=icu for Thai, Lao, Khmer, Burmese, Chinese and "
@@ -33,7 +33,7 @@ INSTALL = (
 
 
 def lacks_spaces(words: Iterable[str]) -> bool:
-    """Return whether words, as white space separates them, are rather phrases of scripts without spaces."""
+    """Return whether words that white space separates seem to be phrases of scripts without spaces."""
     each = list(words)
     phrases = [word for word in each if not word.isascii() and UNSPACED.search(word)]
     if not phrases:
@@ -48,8 +48,8 @@ class IcuSegmenter(SegmenterConfig):
     """The word boundaries of ICU (Unicode Standard Annex 29), by its dictionaries of Thai, Lao, Khmer, Burmese, and
     Chinese and Japanese.
 
-    What white space separates is cut at all of them, punctuation too, if it has a letter of these scripts, and stays as
-    it is if not.
+    A string between white space is cut at all word boundaries, including those of punctuation, if it has a letter of
+    these scripts; otherwise it stays unchanged.
     """
 
     kind: str = "icu"
@@ -57,7 +57,7 @@ class IcuSegmenter(SegmenterConfig):
 
     def __post_init__(self) -> None:
         SegmenterConfig.__post_init__(self)
-        with suppress(ImportError):  # an error of `cut`: without raw text there is nothing to cut
+        with suppress(ImportError):  # `cut` raises it: without raw text nothing needs cutting
             import icu
 
             self.version = self.version or str(icu.ICU_VERSION)
@@ -76,10 +76,10 @@ class IcuSegmenter(SegmenterConfig):
         if self.version != icu.ICU_VERSION:
             versions = f"ICU {self.version} cut the text of this run, and here is ICU {icu.ICU_VERSION}"
             note_once(f"data.segmenter=icu: {versions}, whose words may differ")
-        boundaries = icu.BreakIterator.createWordInstance(icu.Locale.getRoot())  # locales do not change these scripts
+        boundaries = icu.BreakIterator.createWordInstance(icu.Locale.getRoot())  # the same in all locales
         boundaries.setText(word)
         ends = list(boundaries)
-        if max(word) > "\uffff":  # which are two units of UTF-16, in which ICU counts
+        if max(word) > "\uffff":  # two units of UTF-16, in which ICU counts
             at = [k for k, letter in enumerate(word, 1) for _ in range(1 + (letter > "\uffff"))]
             ends = [at[end - 1] for end in ends]
         return " ".join([word[start:end] for start, end in pairwise([0, *ends])])

@@ -15,8 +15,8 @@ from lmtool.errors import UserError
 from lmtool.system.arrays import Array, IntArray
 from lmtool.system.parallel import read_ahead
 
-MAX_POSITION = 255  # tokens; larger distances from the start of a sentence are not told apart
-BLOCK_TOKENS = 1 << 16  # read from a store together
+MAX_POSITION = 255  # tokens; larger distances from the start of a sentence are not distinguished
+BLOCK_TOKENS = 1 << 16  # tokens read from a store together
 GROUP_BLOCKS = 64  # blocks whose examples are shuffled together: 4 million, about 50 MB
 CHUNK_TOKENS = 1 << 22  # tokens whose positions are found together: bounds memory
 
@@ -24,8 +24,8 @@ CHUNK_TOKENS = 1 << 22  # tokens whose positions are found together: bounds memo
 def context_reset_mask(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
     """Return for each of the sentences that begin at tokens `starts` `[S]` whether its context is reset.
 
-    About this share of any number of sentences is. The choice is by the fraction of the token's number times the golden
-    ratio, which is spread evenly (Knuth 1973, section 6.4): it is the same however the text is read.
+    In any number of sentences, about this share is reset. The choice is by the fraction of the token's number times the
+    golden ratio, which is spread evenly (Knuth 1973, section 6.4): it is the same however the text is read.
     """
     spread = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (spread >> np.uint64(11)).astype(np.float64) < share * 2.0**53
@@ -47,10 +47,10 @@ def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Tokens in memory, with what their contexts are made from.
+    """Tokens in memory, with the arrays from which their contexts are made.
 
-    padded: ids `[N + 1]`, the last of them `<s>`, so that index -1 gives it. position: uint8 `[N]`, the number of
-    tokens before each token in its sentence, at most MAX_POSITION.
+    padded: ids `[N + 1]`; the last is `<s>`, so that index -1 gives it. position: uint8 `[N]`, the number of tokens
+    before each token in its sentence, at most MAX_POSITION.
     """
 
     padded: Array
@@ -88,7 +88,7 @@ class Split:
     sentence.
     offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences.
     oov_positions: int64, the positions of words outside the vocabulary, whose id is that of `<unk>`.
-    characters: number in its words, with one between two words and one per line; 0 if unknown.
+    characters: number of characters of its words, counting one between two words and one per line; 0 if unknown.
     bos: the id of `<s>`.
     independent_sentences: whether sentences are independent of each other, instead of running text.
     documents: int64, where texts begin that are independent of each other, and N; None for one running text.
@@ -119,7 +119,7 @@ class Split:
     def as_stream(self, across_sentences: bool, reset_share: float = 0.0) -> Split:
         """Return the text as one stream, or one per document, if contexts may cross sentences, else unchanged.
 
-        reset_share: share of the sentences whose context is reset all the same.
+        reset_share: share of the sentences whose context is reset nevertheless.
         """
         if not across_sentences or self.independent_sentences or len(self.offsets) <= 2:
             return self
@@ -131,19 +131,19 @@ class Split:
 
     @cached_property
     def _joined(self) -> Split:
-        # Kept: a stream's own in_memory is made once, however often a caller asks for the stream.
+        # Kept, so that the stream's in_memory is made only once.
         return replace(self, offsets=self.offsets[[0, -1]] if self.documents is None else self.documents)
 
     @cached_property
     def in_memory(self) -> Windows:
-        """The tokens with what contexts are made from."""
+        """The tokens in memory, with the arrays from which contexts are made."""
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
     def windows(self, index: IntArray, size: int | None) -> tuple[IntArray, IntArray]:
         """Return contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of tokens at index `[B]`.
 
-        size: None for contexts of all words before, and at least one `<s>`.
+        size: number of words per context; None for all words before and at least one `<s>`.
         """
         if size is not None and size <= MAX_POSITION:
             return self.in_memory(index, size)
@@ -158,7 +158,7 @@ class Split:
 class StoredTokens:
     """A split that stays in its store and is read block by block, to train on text that does not fit into memory.
 
-    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without them. bos: the id of `<s>`.
+    ids: the open dataset `[N]`. eos: the id that ends sentences; None for text without sentences. bos: the id of `<s>`.
     reset_share: share of the sentences whose context does not reach what precedes them; 1 for all.
     """
 
@@ -174,7 +174,7 @@ class StoredTokens:
     def groups(self, order: IntArray, size: int, skip: int = 0) -> Iterator[tuple[Windows, IntArray]]:
         """Yield the groups of blocks in an order, except the first `skip`: their windows and their examples' indices.
 
-        order: `[blocks]`, a permutation. size: of the contexts, at most MAX_POSITION.
+        order: `[blocks]`, a permutation. size: number of words per context, at most MAX_POSITION.
         """
         ends = [self.tokens * block // self.blocks for block in range(self.blocks + 1)]
         yield from read_ahead(
@@ -203,12 +203,12 @@ class StoredTokens:
             examples.append(np.arange(end - (last - first), end))
         if (largest := padded.max()) > self._bos:
             raise UserError(f"the store is damaged: id {largest:,} of {self._bos + 1:,} words; delete it")
-        # A piece's first token counts as a sentence's first: no context reaches what comes before it.
+        # The first token of a piece is treated as the first of a sentence: no context reaches further back.
         is_first = np.zeros(ends[-1], dtype=bool)
         is_first[ends - lengths] = True
         if self._eos is not None:
             ends_before = np.flatnonzero(padded[:-2] == self._eos) + 1
             piece = np.searchsorted(ends, ends_before, side="right")
-            place = ends_before - (ends - lengths)[piece] + np.array(starts)[piece]  # in the text
+            place = ends_before - (ends - lengths)[piece] + np.array(starts)[piece]  # position in the text
             is_first[ends_before[context_reset_mask(place, self._reset_share)]] = True
         return Windows(padded, positions(np.flatnonzero(is_first), int(ends[-1]))), np.concatenate(examples)

@@ -1,4 +1,4 @@
-"""Read standard input, packed or not, while it arrives: in large blocks if it comes fast, else by the second."""
+"""Read standard input, packed or not, while it arrives: in large blocks if it arrives fast, else every second."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lmtool.data.unpacking import READ, unpacked
 from lmtool.system.terminal import write_out
 
 INPUT = "standard input"  # its name in messages
-SECONDS = 1.0  # after the first byte of a block, in which more is waited for
-PIECES = 64  # read ahead, of at most READ bytes each
-LEAST = 1 << 12  # bytes that a block may have, however slow its use is
+SECONDS = 1.0  # waiting time for more bytes after the first byte of a block
+PIECES = 64  # maximum number of pieces read ahead, of at most READ bytes each
+LEAST = 1 << 12  # minimum limit of a block's bytes, however slow its use is
 
 
 def standard_input(*, by_line: bool = False) -> Any:
-    """Return standard input, unpacked, to be read in blocks. by_line: whether a block ends with what has arrived, as it
-    does where the input is a terminal, instead of a second later.
+    """Return standard input, unpacked, to be read in blocks. by_line: whether a block ends with the bytes that have
+    arrived, as for a terminal, instead of a second later.
     """
-    stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # which a shell may have closed
+    stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # a shell may have closed it
     return _Arriving(stdin, 0.0 if by_line or stdin.isatty() else SECONDS)
 
 
 class _Arriving:
-    """The bytes of a file that a thread reads ahead, once some have been asked for."""
+    """The bytes of a file that a thread reads ahead, starting with the first request."""
 
     def __init__(self, stdin: Any, wait: float) -> None:
-        """wait: seconds after the first byte of a block in which more is waited for."""
+        """wait: seconds to wait for more bytes after the first byte of a block."""
         self._pieces: Queue[bytes | BaseException] = Queue(PIECES)
         self._wait, self._size, self._returned = wait, READ, 0.0
         self._end: bytes | BaseException | None = None  # the last piece: b"", or the error of reading
@@ -40,7 +40,7 @@ class _Arriving:
         try:
             try:
                 file: Any = io.FileIO(self._stdin.fileno(), closefd=False)
-            except OSError:  # not a file of the system, e.g. in a notebook
+            except OSError:  # not a system file, e.g. in a notebook
                 file = io.BytesIO(self._stdin.buffer.read())
             for handle in unpacked(io.BufferedReader(file, READ), INPUT):
                 while piece := handle.read1(READ):
@@ -50,11 +50,12 @@ class _Arriving:
             self._pieces.put(error)
 
     def read(self, size: int) -> bytes:
-        """Return about `size` bytes or fewer, b"" at the end, having flushed standard output, whose reader may wait.
+        """Return about `size` bytes or fewer, b"" at the end. First flushes standard output, whose reader may be
+        waiting.
 
         Blocks are smaller while each is in use for more than a second, e.g. by a slow model.
         """
-        if not self._returned:  # a daemon: at the end of the process the next byte may never come
+        if not self._returned:  # daemon thread: the next byte may never come before the process ends
             Thread(target=self._fill, daemon=True).start()
         write_out()
         is_slow = 0 < self._returned < time.monotonic() - SECONDS

@@ -24,12 +24,12 @@ from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
 
 KIND = "lmtool corpus"
-FORMAT = 4  # changes with the content of stores, which are then made again
+FORMAT = 4  # changes with the content of stores, which are then rebuilt
 TOKENS = 1  # changes with the tokens of a text, on which runs depend
 REMEDY = "delete it and run lmtool preprocess again"
-IDS_PER_CHUNK = 1 << 22  # renumbered together
-WORDS_PER_CHUNK = 1 << 18  # cut into pieces together
-Remap = npt.NDArray[np.int32] | PieceTable  # the id, or the ids of the pieces, of each provisional id
+IDS_PER_CHUNK = 1 << 22  # ids renumbered together
+WORDS_PER_CHUNK = 1 << 18  # words cut into pieces together
+Remap = npt.NDArray[np.int32] | PieceTable  # the id, or the ids of pieces, for each provisional id
 Row = dict[str, "str | int | float | None"]
 
 
@@ -38,7 +38,7 @@ class UnusableStore(UserError):
 
 
 class StoredText(NamedTuple):
-    """The ids `[N]` and offsets `[S + 1]` of a split, as Split has them, in a store that is open."""
+    """The ids `[N]` and offsets `[S + 1]` of a split, as in Split, in an open store."""
 
     ids: h5py.Dataset
     offsets: h5py.Dataset
@@ -47,10 +47,15 @@ class StoredText(NamedTuple):
 class Store:
     """A store that is open for reading.
 
-    name: data.name. sentences: whether its text is sentences, which end in `</s>`, instead of one stream. fingerprint:
-    equal if settings and text are. splits: their names. provenance: what the store was made of. rows: a row of the
-    table for each split. notes: what the user should know. train_counted_externally: whether its train split lies
-    elsewhere and was counted there. created: whether `preprocess` made it just now.
+    name: data.name.
+    sentences: whether the text consists of sentences, which end in `</s>`, instead of one stream.
+    fingerprint: equal if settings and text are equal.
+    splits: names of the splits.
+    provenance: description of the text and settings of the store.
+    rows: a row of the table for each split.
+    notes: notes for the user.
+    train_counted_externally: whether the train split is stored elsewhere and was counted there.
+    created: whether `preprocess` has just made it.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
@@ -66,7 +71,7 @@ class Store:
     @classmethod
     @translate_path_errors()
     def find(cls, name: str | Path) -> Store | None:
-        """Open the store of this path or address; return None if there is none.
+        """Open the store at a path or address; return None if it does not exist.
 
         Raises UnusableStore if it is cut off, damaged, not a store or of another format.
         """
@@ -79,7 +84,7 @@ class Store:
         except (DamagedFile, OSError) as error:
             with suppress(OSError):
                 if local != path:
-                    local.unlink()  # it is copied again
+                    local.unlink()  # it will be copied again
             said = f"damaged ({error})" if isinstance(error, DamagedFile) else "cut off or not an HDF5 file"
             raise UnusableStore(f"{path} is {said}: {REMEDY}") from error
         try:
@@ -96,7 +101,7 @@ class Store:
             return store
         except BaseException as error:
             file.close()
-            if isinstance(error, UserError):  # of require_own_content, too
+            if isinstance(error, UserError):  # also from require_own_content
                 raise UnusableStore(str(error)) from error
             if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
                 raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
@@ -104,7 +109,7 @@ class Store:
 
     @classmethod
     def open(cls, name: str | Path) -> Store:
-        """Open the store of this path or address."""
+        """Open the store at a path or address."""
         store = cls.find(name)
         if store is None:
             raise UserError(f"no store {name}: make it with lmtool preprocess")
@@ -129,7 +134,7 @@ class Store:
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
-    """Return how often each type occurs among the ids, int64 `[types]`."""
+    """Return the number of occurrences of each type among the ids, int64 `[types]`."""
     counts = np.zeros(types, dtype=np.int64)
     for piece in pieces_of(ids, IDS_PER_CHUNK):
         counts += np.bincount(piece, minlength=types)
@@ -179,8 +184,8 @@ def write_split(
 ) -> Row:
     """Renumber a split into the store; return its row of the table.
 
-    provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary, or the ids of the pieces, and
-    whether it is OOV. characters, words: as of text_size.
+    provisional: int32 `[N]`. remap, oov: for each provisional id, the id in the vocabulary (or the ids of its pieces),
+    and whether it is OOV. characters, words: as returned by text_size.
     """
     total = count_tokens(provisional, remap)
     if total == 0:

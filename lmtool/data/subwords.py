@@ -2,7 +2,8 @@
 
 Pieces never cross words, and the pieces of a word stand for the word and the space before it, so that concatenated
 pieces are the text. With any tokenizer, each word is decoded again from its pieces before these are used: nothing is
-lost, but for letters that a tokenizer without bytes does not have, which are `<unk>`."""
+lost, except characters that a tokenizer without bytes lacks, which are `<unk>`.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 INSTALL = 'pieces of words need tokenizers: pip install "lmtool[subwords]"'
-WORDS_PER_CALL = 1 << 14  # of the library: bounds memory
-CACHED_WORDS = 1 << 18  # whose pieces are kept
-UNKNOWN = -2  # number of letters that have no piece: with the reserved words before the pieces, the id of <unk>
-PROBE = ["a", "the", "a"]  # words that every tokenizer of bytes can write, and most others
+WORDS_PER_CALL = 1 << 14  # words per call of the library: bounds memory
+CACHED_WORDS = 1 << 18  # maximum number of words whose pieces are kept
+UNKNOWN = -2  # number of characters without a piece: plus the reserved words before the pieces, the id of <unk>
+PROBE = ["a", "the", "a"]  # words that every byte-level tokenizer can encode, and most other tokenizers
 REMEDY = "take a tokenizer of bytes, or with byte fallback, that does not change the text"
-UNREADABLE = "\ufffd"  # in the text of a piece that has only some bytes of a character
+UNREADABLE = "\ufffd"  # in the text of a piece with an incomplete character
 SPACE = "\u2581"  # stands for a space in the names of pieces of characters, and of all pieces in tables
 BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(BYTES)}  # of tokenizers with byte fallback
-# The characters by which byte-level tokenizers write bytes: printable ones stand for themselves, others for the rest.
+# The characters that byte-level tokenizers write for bytes: printable bytes are themselves, others are substitutes.
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(BYTES) if byte not in PRINTABLE]
 LETTERS = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(BYTES + k) for k, byte in enumerate(OTHERS)}
@@ -48,7 +49,8 @@ BYTE_OF = {letter: byte for byte, letter in LETTERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class PieceTable:
-    """The ids of the pieces of W words: those of word w are ids[starts[w]:starts[w + 1]]; UNKNOWN for unknown letters.
+    """The ids of the pieces of W words: those of word w are ids[starts[w]:starts[w + 1]]; UNKNOWN for unknown
+    characters.
 
     starts: int64 `[W + 1]`. ids: int32 `[P]`.
     """
@@ -72,8 +74,8 @@ class PieceTable:
 
 
 class Subwords:
-    """A tokenizer of words. names: its pieces, all different, by their number; none is a reserved word. about: what its
-    pieces consist of, for a note; empty if it was not learned here.
+    """A tokenizer of words. names: its pieces, all different, by number; none is a reserved word. about: a description
+    of its pieces, for a note; empty if lmtool did not learn them.
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str, about: str = "") -> None:
@@ -82,16 +84,16 @@ class Subwords:
         self.name, self.about = name, about
         self._tokenizer = tokenizer
         pieces = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
-        spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned here
+        spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned by lmtool
         self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
-        self._ids = [index for _, index in pieces]  # those of the library, by number
+        self._ids = [index for _, index in pieces]  # the library's ids, by number
         self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
         self._known: dict[str, list[str]] = {}
         self._lead = self._found_lead()
 
     @classmethod
     def parse(cls, text: str, name: str, unit: Unit | None = None) -> Subwords:
-        """Return the tokenizer in a tokenizer.json of the library. unit: what it must be."""
+        """Return the tokenizer in a tokenizer.json of the library. unit: the required unit."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -122,7 +124,7 @@ class Subwords:
     def table(self, words: Sequence[str]) -> PieceTable:
         """Return the numbers of the pieces of words, which have no white space.
 
-        Raises UserError for a word that its pieces do not give back.
+        Raises UserError for a word that cannot be decoded from its pieces.
         """
         lengths, parts = [0], [np.empty(0, dtype=np.int32)]
         for first in range(0, len(words), WORDS_PER_CALL):
@@ -133,7 +135,7 @@ class Subwords:
         return PieceTable(np.cumsum(lengths), np.concatenate(parts))
 
     def pieces(self, words: Iterable[str]) -> list[str]:
-        """Return the names of the pieces of words, one word after the other, and unknown letters as they are.
+        """Return the names of the pieces of words, one word after the other, with unknown characters unchanged.
 
         Raises UserError as `table` does.
         """
@@ -146,8 +148,8 @@ class Subwords:
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Return the text of pieces, without the space before its first word, and without bytes of characters that are
-        not whole.
+        """Return the text of pieces, without the space before its first word and without bytes of incomplete
+        characters.
         """
         numbers = list(numbers)
         text = self._decoded([self._ids[number] for number in numbers])
@@ -157,7 +159,7 @@ class Subwords:
 
     @cached_property
     def contents(self) -> list[bytes]:
-        """The bytes that each piece adds to a text, by number: some are only a part of a character."""
+        """The bytes that each piece adds to a text, by number; they may be a part of a character."""
         anchor = self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids
         batch = [anchor, *([*anchor, index] for index in self._ids)]
         alone, *texts = self._tokenizer.decode_batch(batch, skip_special_tokens=False)
@@ -165,17 +167,17 @@ class Subwords:
 
     @cached_property
     def additions(self) -> dict[str, str]:
-        """What each piece adds to a text, by its name: ` the` begins a word, `ing` continues one; `<0xE0>` is a byte of
-        a part of a character.
+        """The text that each piece adds, by its name: ` the` begins a word, `ing` continues a word; `<0xE0>` is a byte
+        of a part of a character.
         """
         texts = [content.decode(errors="surrogateescape") for content in self.contents]
         as_bytes = {0xDC00 + byte: name for byte, name in enumerate(BYTE_PIECES)}
         return {name: text.translate(as_bytes) for name, text in zip(self.names, texts, strict=True)}
 
     def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
-        """Return the library's ids of each word, and unknown letters as they are."""
+        """Return the library's ids of each word, with unknown characters unchanged."""
         texts = [self._lead + word for word in words]
-        with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
+        with library_errors(self.name):  # a character, even the unknown one, may have no piece
             found = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
             written = self._tokenizer.decode_batch(found, skip_special_tokens=False)
         ids: list[Sequence[int | str]] = [*found]
@@ -187,11 +189,13 @@ class Subwords:
         return ids
 
     def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
-        """Return the ids of a word and unknown letters, the text that SentencePiece makes of it, and that of these."""
+        """Return the ids of a word and its unknown characters, the text that SentencePiece makes of the word, and their
+        text.
+        """
         rules = self._tokenizer.normalizer
         if type(rules).__name__ == "Precompiled":
             word = re.sub(" +", " ", normalize("NFC", rules.normalize_str(word))).strip(" ")
-        if not word:  # of characters without width
+        if not word:  # it had only characters without width
             return [], "", ""
         one, text = self._tokenizer.encode(self._lead + word, add_special_tokens=False), self._lead + word
         ids = [text[a:b] if i == self._unknown else i for i, (a, b) in zip(one.ids, one.offsets, strict=True)]
@@ -200,7 +204,7 @@ class Subwords:
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The library's id of the piece for unknown letters; None if there is none."""
+        """The library's id of the piece for unknown characters; None if the tokenizer has no such piece."""
         model = json.loads(self.json)["model"]
         found: int | None = model["unk_id"] if "unk_id" in model else model["vocab"].get(model.get("unk_token"))
         return found
@@ -210,7 +214,7 @@ class Subwords:
 
     def _found_lead(self) -> str:
         """Return what to put before each word: a space, unless the tokenizer always adds one itself."""
-        own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # without bytes
+        own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # except pieces of bytes
         for words, lead in itertools.product((PROBE, own[:1] * 3 or PROBE), (" ", "")):
             ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
             if self._decoded(ids) == " ".join(words):
@@ -220,19 +224,21 @@ class Subwords:
 
 @contextmanager
 def library_errors(name: str, kind: str = "a tokenizer that the library tokenizers reads") -> Iterator[None]:
-    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, panics of Rust
-    included.
+    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, including panics of
+    Rust.
     """
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # the library raises no more specific ones
+    except BaseException as error:  # the library raises no more specific exceptions
         raise UserError(f"{name} is not {kind} ({first_line(error)})") from None
 
 
 def _content(name: str, text: str) -> bytes:
-    """Return the bytes of a piece. text: what the library adds for it, with U+FFFD for a part of a character."""
+    """Return the bytes of a piece. text: the text that the library adds for it, with U+FFFD for a part of a
+    character.
+    """
     if UNREADABLE not in text:
         return text.encode()
     letters = [BYTE_OF[letter] for letter in name if letter in BYTE_OF]
@@ -248,15 +254,15 @@ IS_LEAF, HAS_LEAF = 1 << 31, 1 << 8
 
 
 def require_table(table: bytes) -> None:
-    """Raise ValueError if a look-up in a table could leave its trie, a double array, or the texts behind it."""
+    """Raise ValueError if a look-up in a table could leave its trie, a double array, or the texts after it."""
     size = struct.unpack_from("<I", table)[0] if len(table) >= 4 else 0
     if not size or size % 1024 or 4 + size > len(table):
         raise ValueError("the table that normalizes is cut off")
     units = np.frombuffer(table[4 : 4 + size], dtype="<u4").astype(np.int64)
     texts = table[4 + size :].decode().encode()
-    begins = np.append((np.frombuffer(texts, dtype=np.uint8) & 0xC0) != 0x80, True)  # a character, or the end
+    begins = np.append((np.frombuffer(texts, dtype=np.uint8) & 0xC0) != 0x80, True)  # starts of characters, and the end
     nodes = np.append(0, np.flatnonzero(units < IS_LEAF))
-    following = nodes ^ (units[nodes] >> 10) << ((units[nodes] & 512) >> 6)  # from which children differ by a byte
+    following = nodes ^ (units[nodes] >> 10) << ((units[nodes] & 512) >> 6)  # children differ from these by a byte
     if (following | 0xFF).max() >= len(units):
         raise ValueError("the table that normalizes is damaged: a node is beyond its end")
     values = units[following[(units[nodes] & HAS_LEAF) > 0]] % IS_LEAF

@@ -22,19 +22,19 @@ from lmtool.errors import UserError, first_line
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output
 
-Columns = Mapping[str, Any]  # by name: a list of values, or an array of numbers; arrays come first
+Columns = Mapping[str, Any]  # columns by name: a list of values or an array of numbers; arrays come first
 Part = tuple[Any, Columns]  # fields of M records, as RecordBlock.fields returns them, or None; and columns [M]
-DECIMALS = 4  # of arrays of float64 in text
+DECIMALS = 4  # number of decimals of float64 arrays in text
 CHANGED = "a column changes its type: write .jsonl"
 
 
 def table_form(name: str, of_standard: str = ".tsv") -> str | None:
     """Return the format of a table by its file's name: .tsv, .csv, .jsonl or .parquet; None for other names.
 
-    of_standard: that of standard output.
+    of_standard: the format of standard output.
     """
     form = of_standard if name == STANDARD else form_of(name, (*TABLES, *JSON_LINES, PARQUET))
-    if form == PARQUET and not name.endswith(PARQUET):  # Parquet is not packed
+    if form == PARQUET and not name.endswith(PARQUET):  # a Parquet file is not packed
         return None
     return ".jsonl" if form in JSON_LINES else form
 
@@ -63,9 +63,9 @@ def write_table(
 
     columns: the first rows; they may be empty.
     parts: more rows with the same columns.
-    names: of the fields that come before the columns; JSON Lines and Parquet have all fields of a part.
+    names: names of the fields that precede the columns; JSON Lines and Parquet have all fields of a part.
     of_standard: as in table_form.
-    decimals: of arrays in text, if not DECIMALS; integers have none.
+    decimals: number of decimals of arrays in text, if not DECIMALS; integers have none.
     bom: as in require_table.
     """
     form = table_form(name, of_standard)
@@ -84,8 +84,8 @@ def write_table(
 def write_pieces(pieces: Iterable[Any], name: str, fault: str = "") -> None:
     """Write bytes, packed as a file's name says, or rows of Parquet, as batches or tables of pyarrow.
 
-    name: a file, which is written completely or not at all, or `-`: standard output gets each piece at once. fault:
-    the message if rows differ from the first ones in their columns.
+    name: a file, which is written completely or not at all, or `-` for standard output, which gets each piece
+    immediately. fault: the message if rows differ from the first ones in their columns.
     """
     with ExitStack() as files:
         temporary = None if name == STANDARD else files.enter_context(atomic_write(Path(name)))
@@ -102,7 +102,7 @@ def write_pieces(pieces: Iterable[Any], name: str, fault: str = "") -> None:
                     out.write(piece)
                 if temporary is None:
                     out.flush()
-            except BrokenPipeError:  # the reader of standard output has enough
+            except BrokenPipeError:  # the reader of standard output has stopped
                 raise
             except OSError as error:
                 raise cannot_write(Path(name), error) from error
@@ -163,7 +163,7 @@ def _joined(cells: Sequence[Iterable[str]], form: str | None) -> str:
 
 def _cell(value: Any, form: str | None) -> str:
     """Return a value as a cell: nothing for None and nan, JSON for lists, objects and booleans; tabs and line ends are
-    escaped where no quotes enclose them.
+    escaped unless quotes enclose them.
     """
     if value is None or value != value:
         return ""
@@ -181,12 +181,12 @@ def _text(value: Any) -> str:
 
 
 def _arrow_tables(rows: Iterator[Part], columns: Columns, name: str, names: Sequence[str]) -> Iterator[Any]:
-    """Yield parts as tables of pyarrow; without rows one for the columns. JSON and text are strings."""
+    """Yield parts as pyarrow tables; if there are no rows, one table with the columns. JSON and text are strings."""
     try:
         import pyarrow as pa
     except ImportError:
         raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to write it') from None
-    kinds: dict[str, Any] = {}  # the types of the first part, which the others must have, too
+    kinds: dict[str, Any] = {}  # the types of the first part, which other parts must share
 
     def array(key: str, values: Any) -> Any:
         if isinstance(values, pa.Array):
@@ -195,7 +195,7 @@ def _arrow_tables(rows: Iterator[Part], columns: Columns, name: str, names: Sequ
         if "struct" in str(kind) or kind in (pa.null(), pa.string()):  # later objects may have other keys
             kind, values = pa.string(), [_cell(v, ".csv") if isinstance(v, dict | list) else v for v in values]
         kinds[key] = kind
-        return pa.array(values, kind, from_pandas=True)  # nan is null
+        return pa.array(values, kind, from_pandas=True)  # nan becomes null
 
     for fields, part in chain(rows, [([], columns)]):
         if part is columns and kinds:

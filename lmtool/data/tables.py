@@ -20,7 +20,7 @@ QUOTED = re.compile(r'"([^"]|"")*"')
 def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
     """Return the names of the columns, the cells of each row, and the separator, which is found in the first line.
 
-    name: of the file, whose suffix decides if the first line has several separators.
+    name: name of the file; its suffix decides if the first line has several separators.
     """
     unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
     usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
@@ -46,15 +46,16 @@ def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
 
 
 def number(cell: str, mark: str) -> float:
-    """Return the number in a cell, nan for other text. mark: the separator; with ; a comma is the point."""
+    """Return the number in a cell, nan for other text. mark: the separator; with `;`, a comma is the decimal point."""
     return decimal(cell.replace(",", ".") if mark == ";" else cell)
 
 
 def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells, as pandas, R and Excel write them, or are letters.
+    """Return whether quotes in a tab-separated table enclose cells (as written by pandas, R and Excel) or are
+    characters.
 
-    They enclose cells if each cell with a quote is within quotes, with those inside doubled, and one of these cells is
-    in the header or has a quote or (Excel) a comma inside: no program encloses "No!" alone.
+    They enclose cells if each cell with a quote is enclosed in quotes, with inner quotes doubled, and one of these
+    cells is in the header or contains a quote or (Excel) a comma: no program encloses only "No!".
     """
     cells = list(WITH_QUOTE.finditer(content))
     letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)

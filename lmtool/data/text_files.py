@@ -27,7 +27,7 @@ _started_in: ContextVar[tuple[Path, ...]] = ContextVar("_started_in", default=()
 
 @contextmanager
 def also_below(folder: str) -> Iterator[None]:
-    """Look for relative paths in this folder before the working folder: the one that a saved command line was given in.
+    """Search relative paths in this folder before the working folder: the folder in which a saved command was run.
 
     folder: empty if it is not known.
     """
@@ -56,18 +56,18 @@ def text_file(name: str, key: str) -> str:
 
 
 def find_files(name: str) -> list[str]:
-    """Return the files of a name, each with the name's `::MEMBER` if it has one; [] if there are none.
+    """Return the files of a name, each with the name's `::MEMBER` if it has one; [] if no file is found.
 
     name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
     of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
-    looked for below the folder of also_below, the working folder and, unless it is_explicit, LMTOOL_DATA; `~` is the
-    home folder.
+    searched below the folder of also_below, the working folder and, unless it is_explicit, LMTOOL_DATA; `~` is the home
+    folder.
     """
     return _find(name)[1]
 
 
 def _find(name: str) -> tuple[Path, list[str]]:
-    """Return the files of a name, and the folder that they are below: the working folder for addresses."""
+    """Return the files of a name and the folder they are in; for addresses, the working folder."""
     path, mark, member = name.partition(MEMBER)
     if is_address(path):
         return Path(), [f"{file}{mark}{member}" for file in find_addresses(path)]
@@ -82,12 +82,12 @@ def _find(name: str) -> tuple[Path, list[str]]:
 
 
 def is_explicit(path: str) -> bool:
-    """Return whether a path is absolute or begins with `.`, `..` or `~`: it is not looked for below LMTOOL_DATA."""
+    """Return whether a path is absolute or begins with `.`, `..` or `~`; it is not searched below LMTOOL_DATA then."""
     return path.split("/")[0] in (".", "..") or os.path.isabs(os.path.expanduser(path))
 
 
 def _roots(path: str) -> list[Path]:
-    """Return the folders that a path is looked for below, in their order."""
+    """Return the folders in which a path is searched, in order."""
     started_in = () if os.path.isabs(os.path.expanduser(path)) else _started_in.get()
     return [*started_in, Path(), *([] if is_explicit(path) else _data_folder())]
 
@@ -146,11 +146,11 @@ def file_stamps(names: list[str]) -> list[list[object]]:
 
 
 def file_stamp(name: str, samples: int = SAMPLES) -> list[object]:
-    """Return plain values that differ if a file may have changed, at the cost of reading some of it.
+    """Return plain values that differ if a file may have changed, by reading a part of it.
 
     They are its path, size and time, and, since copies and checkouts may keep these, a hash of its bytes: all of them
     if they fill at most `samples` blocks, else that many blocks at even distances, including the first and the last.
-    Raises UserError if it cannot be read, or not twice.
+    Raises UserError if the file cannot be read, or cannot be read twice.
     """
     if is_address(name):
         return stamp_of(name.partition(MEMBER)[0])
@@ -171,8 +171,8 @@ def file_stamp(name: str, samples: int = SAMPLES) -> list[object]:
 
 
 def file_identity(name: str) -> dict[str, object]:
-    """Return plain values that differ only if a file has changed, at the cost of reading it."""
-    if is_address(name):  # its bytes are not fetched a second time
+    """Return plain values that differ only if a file has changed, by reading all of it."""
+    if is_address(name):  # its bytes are not downloaded again
         return {"address": stamp_of(name.partition(MEMBER)[0])}
     path = Path(name.partition(MEMBER)[0])
     with path.open("rb") as file:

@@ -38,9 +38,9 @@ from lmtool.system.terminal import close_words, note_once
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """The rules by which a data set's text becomes words.
+    """The rules that turn a data set's text into words.
 
-    unit: of the tokens.
+    unit: the unit of the tokens.
     rules: by which text is written before it is cut.
     tags: whether words are word/tag, and the tag is dropped.
     subwords: cuts words into the pieces of the vocabulary; None if it has words or characters.
@@ -60,19 +60,21 @@ class TextForm:
         return self.unit.is_character
 
     def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
-        """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
+        """Return a new tokenizer of files by these rules. vocabulary: determines the ids; None for provisional ids."""
         sentences, blank = self.vocabulary.eos is not None, self.blank_lines
         rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank, "marks": OOV}
         return tokenizer_by(self.unit, vocabulary=vocabulary, **rules)
 
     def written(self, word: str) -> str:
-        """Return one word as `words` does: by the rules, and without a tag if tags are dropped."""
+        """Return one word, like `words`: rewritten by the rules, and without a tag if tags are dropped."""
         written = self.rules.of_words(word)
         written = TAG.sub("", written) if self.tags else written
         return MARKS.get(written, written)
 
     def cut(self, text: str) -> list[str]:
-        """Return the words or characters of a text that is written by the rules. No other function cuts strings."""
+        """Return the words or characters of a text that is already rewritten by the rules. No other function cuts
+        strings.
+        """
         text = TAG.sub("", text) if self.tags else text
         if self.chars:
             return graphemes(text) if self.unit is Unit.grapheme else list(text)
@@ -119,9 +121,10 @@ class TextForm:
         return self.vocabulary.encode(words)
 
     def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
-        """Return words as the rules write them, those of the vocabulary as they are: many states advance at once.
+        """Return words rewritten by the rules; words of the vocabulary stay unchanged. Used to advance many states at
+        once.
 
-        Raises UserError for one that is several letters, or not a piece.
+        Raises UserError for a word that is several characters, or not a piece.
         """
         known = self.vocabulary.ids
         if self.rules.changes or self.tags:
@@ -140,10 +143,10 @@ class TextForm:
             raise UserError("; ".join([*map(self._unknown, unknown[:3]), *more]))
 
     def as_split(self, sentences: Iterable[list[str]], *, one_text: bool) -> tuple[Split, list[int]]:
-        """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
-        each, `</s>` included.
+        """Return sentences as text that can be scored, without sentences that have no tokens, and the number of tokens
+        of each, including `</s>`.
 
-        sentences: the words of each, as `words` returns them. one_text: whether each sentence continues the one before.
+        sentences: the words of each (see `words`). one_text: whether each sentence continues the one before.
         """
         words, eos = list(sentences), [] if self.vocabulary.eos is None else [EOS]
         tokens = [[*self.tokens(sentence), *eos] for sentence in words]
@@ -178,11 +181,11 @@ class TextForm:
         tokens = [self.vocabulary.words[index] for index in ids]
         if self.subwords is None:
             return ("" if self.chars else " ").join(tokens)
-        numbers = self.subwords.numbers  # <unk> has no number: it is not in any text
+        numbers = self.subwords.numbers  # <unk> has no number: it is not in the text
         return self.subwords.text(numbers[token] for token in tokens if token in numbers)
 
     def shown(self, index: int) -> str:
-        """Return a token as text: the word, or what the piece adds, with the space that begins a word."""
+        """Return a token as text: the word, or the text of the piece, with the space that begins a word."""
         token = self.vocabulary.words[index]
         return token if self.subwords is None else self.subwords.additions.get(token, token)
 
@@ -194,17 +197,19 @@ class TextForm:
 
 
 def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
-    """Return the word of a vocabulary that another word equals but for its normal form; None if there is none."""
+    """Return the word of a vocabulary that equals another word except for its normal form; None if no word does."""
     return next((w for form in FORMS.values() if (w := unicodedata.normalize(form, word)) in vocabulary.ids), None)
 
 
 def visible(word: str) -> str:
-    """Return a word for a table: in quotes if it has white space or cannot be shown as it is."""
+    """Return a word for a table: in quotes if it has white space or cannot be shown unchanged."""
     return word if is_drawn(word) and " " not in word else repr(word)
 
 
 def is_drawn(word: str) -> bool:
-    """Return whether a word can be shown as it is: all of it is printable, but joiners in it and marks of direction."""
+    """Return whether a word can be shown unchanged: all characters are printable, except inner joiners and direction
+    marks.
+    """
     drawn: str = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
     return drawn.isprintable()
 
@@ -221,7 +226,7 @@ class EncodedTexts(NamedTuple):
 class TextEncoder:
     """Encode texts by the rules of a run's data, in parallel and in memory that does not grow with the text.
 
-    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a web page does not mark a sentence.
+    `<s>` and `</s>` in a text are words out of the vocabulary, because `<s>` in a web page does not mark a sentence.
     """
 
     def __init__(self, form: TextForm) -> None:
@@ -249,8 +254,8 @@ class TextEncoder:
 def _in_pieces(
     words: Ids, ends: IntArray, types: list[str], subwords: Subwords, vocabulary: Vocabulary
 ) -> tuple[IntArray, IntArray]:
-    """Return the ids of the pieces of provisional words, OOV for unknown letters and marks, and where they end, given
-    where the words do.
+    """Return the ids of the pieces of provisional words, OOV for unknown characters and marks, and the ends of texts
+    among them, given their ends among words.
     """
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])
@@ -259,7 +264,7 @@ def _in_pieces(
 
 
 def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
-    """Return texts in a normal form; that of CCNet drops the line ends within each."""
+    """Return texts in a normal form; CCNet's drops the line ends within each text."""
     if normalize is not Normalize.ccnet:
         return block.rewritten(TextRules(normalize=normalize).encoded(block.content))
     parts = (block.content[first:last] for first, last in pairwise([0, *block.ends.tolist()]))
@@ -273,9 +278,9 @@ def split_of_text(
     """Return the tokens of blocks of whole lines as ids of the vocabulary of a run's data, and the number of empty
     lines that were skipped.
 
-    across_sentences: whether the sentences are running text, for models whose contexts cross sentences; if not, each
-    stands alone. documents: whether each block is a document, which no context leaves. `<s>` and `</s>` in the text are
-    OOV, with a note.
+    across_sentences: whether the sentences are running text, for models whose contexts cross sentences; if not, they
+    are independent. documents: whether each block is a document, whose limits no context crosses. `<s>` and `</s>` in
+    the text are OOV, with a note.
     """
     vocabulary = form.vocabulary
     tokenizer = form.tokenizer()

@@ -13,7 +13,7 @@ from lmtool.system.arrays import FloatArray, IntArray
 SIGNIFICANT = -1  # instead of a number of decimals: nine significant digits, which distinguish all float32 numbers
 MAX_NUMBER_BYTES = 32
 MAX_EXACT = 9e15  # whole numbers up to here are exact in float64
-TAB, LINE_FEED, SPACE, MINUS, POINT, ZERO = 9, 10, 32, 45, 46, 48  # letters
+TAB, LINE_FEED, SPACE, MINUS, POINT, ZERO = 9, 10, 32, 45, 46, 48  # characters
 
 
 def text_lines(
@@ -26,8 +26,8 @@ def text_lines(
     """Return M lines of numbers `[M, B]`, words `[M, k]` and numbers `[M, A]`, with tabs between numbers and words and
     spaces between words.
 
-    decimals: of each column of numbers, `[B + A]`, or SIGNIFICANT. joined: as join_words returns it. Numbers that are
-    too large for their decimals are written as 1.2345e+20, nan as nothing.
+    decimals: number of decimals of each column of numbers, `[B + A]`, or SIGNIFICANT. joined: the result of join_words.
+    Numbers that are too large for their decimals are written as 1.2345e+20, nan as an empty string.
     """
     lengths = np.diff(joined[0])
     room = int(lengths[words].sum()) + len(words) * (len(decimals) * (MAX_NUMBER_BYTES + 1) + words.shape[1] + 1)
@@ -39,7 +39,7 @@ def text_lines(
 def _write_lines(before: Any, words: Any, after: Any, decimals: Any, starts: Any, letters: Any, out: Any) -> Any:
     """Write lines into `out`; return the number of bytes.
 
-    Compiled, as short texts are scored and n-grams are read faster than Python formats them. The plain form is
+    Compiled, because short texts are scored, and n-grams read, faster than Python formats lines. The plain form is
     `"\\t".join(f"{value:.{d}f}" ...)`, which tests/evaluation/test_text_scores.py and tests/ngram compare it to.
     """
     at = 0
@@ -82,7 +82,7 @@ def _write_number(value: float, decimals: int, out: Any, at: int) -> Any:
             decimals += 1
     exponent = 0
     if value * 10.0**decimals >= MAX_EXACT:
-        while np.round(value * 10.0**decimals) >= 10.0 ** (decimals + 1):  # 9.99999 is 10 once it is rounded
+        while np.round(value * 10.0**decimals) >= 10.0 ** (decimals + 1):  # 9.99999 is rounded to 10
             value /= 10
             exponent += 1
     whole: Any = np.int64(value)

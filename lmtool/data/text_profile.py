@@ -1,4 +1,4 @@
-"""What a text consists of: lines, words, characters, scripts and marks, counted in one pass."""
+"""Counts of a text's lines, words, characters, scripts and marks, made in one pass."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import MARKS
 from lmtool.system.terminal import Cell
 
-SHOWN = 4  # number of scripts that are named
+SHOWN = 4  # maximum number of scripts that are named
 
 
 @dataclass(slots=True)
 class TextProfile:
     """Counts of a text.
 
-    size: its bytes.
-    words: of each type.
-    several_sentences: lines with the end of a sentence before their last word.
-    repeated: lines that occurred before.
-    longest: words of the longest line, and its number.
+    size: number of bytes.
+    words: number of occurrences of each type.
+    several_sentences: number of lines with a sentence end before their last word.
+    repeated: number of lines that occurred before.
+    longest: number of words of the longest line, and its line number.
     """
 
     size: int = 0
@@ -35,7 +35,7 @@ class TextProfile:
     repeated: int = 0
     longest: tuple[int, int] = (0, 0)
     words: Counter[str] = field(default_factory=Counter)
-    _seen: set[int] = field(default_factory=set)  # hashes of lines
+    _seen: set[int] = field(default_factory=set)  # hashes of the lines so far
 
     def add(self, block: bytes) -> None:
         """Count whole lines of UTF-8."""

@@ -1,4 +1,4 @@
-"""Read many texts from files in blocks, in their order: each line is a text, or each record of JSON Lines or Parquet.
+"""Read many texts from files in blocks, in order: each line, or each record of JSON Lines or Parquet, is a text.
 
 The same files always give the same blocks, so that work on them can be resumed by the number of a block.
 """
@@ -36,7 +36,7 @@ from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import RecordError, UserError
 
-BLOCK_BYTES = 1 << 22  # of text per block, about
+BLOCK_BYTES = 1 << 22  # approximate bytes of text per block
 SETTING = "column"
 STANDARD = "-"  # instead of a file's name: standard input or output
 
@@ -45,14 +45,14 @@ STANDARD = "-"  # instead of a file's name: standard input or output
 class RecordBlock:
     """Consecutive records of a file: its lines, its objects of JSON, or its rows of Parquet.
 
-    name: of the file, for errors.
-    column: of the text; None if each line is a text.
-    others: further columns that records must have.
+    name: name of the file, for errors.
+    column: name of the text column; None if each line is a text.
+    others: other columns that records must have.
     first: number of the first line or row.
     content: whole lines.
     rows: a pyarrow.RecordBatch; None for lines.
-    setting: that names the column, for errors.
-    fault: of a record that could not be read, such as the rest of a damaged file, which is all that the block has.
+    setting: the setting that names the column, for errors.
+    fault: the fault of a record that could not be read, such as the rest of a damaged file; the block has nothing else.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RecordBlock:
     fault: str = ""
 
     def records(self) -> list[tuple[str, Any]]:
-        """Return the place of each record, and its line, or the value of its column: not of empty lines of JSON."""
+        """Return the place of each record and its line or the value of its column, except for empty lines of JSON."""
         if self.rows is not None:
             values = enumerate(column_values(self.rows, self.column or "", self.name), self.first)
             return [(f"{self.name}, row {number}", value) for number, value in values]
@@ -76,10 +76,10 @@ class RecordBlock:
         return 1 if self.fault else len(self.records()) if self.rows is None else int(self.rows.num_rows)
 
     def texts(self, *, passed: bool = False, taken: Sequence[str] = ()) -> tuple[TextBlock, dict[int, str]]:
-        """Return the texts, and the faults of records, whose text is empty, by their places.
+        """Return the texts and, by position, the faults of records; the text of a faulty record is empty.
 
-        passed: whether faults are passed over, null is one, too, and records may lack the other columns; if not, null
-        is an empty text, and a fault raises RecordError, naming the line. taken: names that records may not have.
+        passed: whether faults are skipped; null is a fault then, and records may lack the other columns. Otherwise,
+        null is an empty text, and a fault raises RecordError, naming the line. taken: names that records may not have.
         """
         if self.fault:
             return TextBlock(b"\n", np.array([1])), {0: self.fault}
@@ -113,7 +113,7 @@ class RecordBlock:
         return text_of(value, where, self.column, self.setting)
 
     def where(self, flags: npt.NDArray[np.bool_]) -> RecordBlock:
-        """Return the records with a flag, `[M]`, as they stand."""
+        """Return the records with a flag, `[M]`, unchanged."""
         if flags.all():
             return self
         if self.rows is not None:
@@ -126,7 +126,7 @@ class RecordBlock:
     def fields(self, names: list[str] | None = None) -> Any:
         """Return fields of the records, all by default: a pyarrow.RecordBatch of rows, else dicts.
 
-        A line is the field `text`. Fields that an object lacks are None, and all are lacking if it is not an object.
+        A line is the field `text`. Fields that an object lacks are None; all fields are None if it is not an object.
         """
         if self.rows is not None:
             return self.rows if names is None else self.rows.select(names)
@@ -158,10 +158,10 @@ def record_blocks(
     """Yield the records of files, one file after the other, in blocks.
 
     names: `-` is standard input.
-    column: of the text in records; None: a line is a text.
-    others: further columns that records must have; None: none, and rows of Parquet come with all columns.
-    setting: its name for errors.
-    passed: whether faults are passed over, as in RecordBlock.texts: those of the file are blocks, too.
+    column: name of the text column; None: a line is a text.
+    others: other columns that records must have; None: no others, and rows of Parquet have all columns.
+    setting: name of the setting, for errors.
+    passed: whether faults are skipped, as in RecordBlock.texts; faults of the file become blocks.
     by_line: as in standard_input. Empty lines are empty texts, except in JSON Lines, where they are skipped.
     Raises UserError, naming file and line, if one cannot be read.
     """
@@ -186,7 +186,7 @@ def record_blocks(
 
 
 def _new_faults(faults: Faults) -> Iterator[RecordBlock]:
-    """Yield the faults so far as blocks, and forget them."""
+    """Yield the faults so far as blocks, and clear them."""
     found, faults.of_first = faults.of_first, []
     yield from (RecordBlock("", None, [], 1, fault=fault) for fault in found)
 
@@ -206,7 +206,7 @@ def _row_blocks(
 
 
 def block_of(texts: Iterable[str], name: str = "the text") -> TextBlock:
-    """Return texts as one block; a text may have several lines. name: of the text, for notes."""
+    """Return texts as one block; a text may have several lines. name: name of the text, for notes."""
     lines = [without_marks(document_lines(text), name) for text in texts]
     return TextBlock(b"".join(lines), np.cumsum([len(text) for text in lines], dtype=np.int64))
 
@@ -217,8 +217,8 @@ def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
 
 
 def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> None:
-    """Raise UserError for an output, by its setting, that is an address or a file of text=, of another output or of a
-    run. names: the files of text=.
+    """Raise UserError if an output (by setting) is an address or a file of text=, of another output or of a run. names:
+    the files of text=.
     """
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
     for key, name in outputs.items():

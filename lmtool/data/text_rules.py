@@ -1,5 +1,5 @@
-"""How text is written before it is cut into tokens: white space, lower case, Unicode's normal form, and spaces between
-words where a segmenter finds them, in this order.
+"""Rules that rewrite text before it is cut into tokens: white space, lower case, Unicode's normal form, and spaces that
+a segmenter inserts between words, in this order.
 
 Characters of text, in bits per character, are code points of its NFC form; the letters that a reader counts are
 grapheme clusters (Unicode Standard Annex 29), which `graphemes` returns.
@@ -21,15 +21,15 @@ from lmtool.config.data import DataConfig, Normalize, SegmenterConfig, Spaces
 
 FORMS: dict[Normalize, Literal["NFC", "NFD", "NFKC"]]
 FORMS = {Normalize.nfc: "NFC", Normalize.nfd: "NFD", Normalize.nfkc: "NFKC"}
-SHOWN, BEFORE = 20, 10  # characters of an example, and how many of them before the first unusual one
+SHOWN, BEFORE = 20, 10  # maximum characters of an example, in all and before the first unusual one
 DOTLESS_I = "\u0131"
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, zero-width no-break space
 ZERO_WIDTH_SPACE = "\u200b"
 WORD = regex.compile(r"[^ \t-\r]+")
 DOT_ABOVE = "\u0307"
-SOFT_DOTTED = regex.compile(r"[IJ]\p{M}+")  # of text in NFD
+SOFT_DOTTED = regex.compile(r"[IJ]\p{M}+")  # in text in NFD
 TURKIC = ("tr", "az")
-PUNCTUATION = {  # what CCNet writes for characters, most of them typographic or full-width
+PUNCTUATION = {  # CCNet's replacements of characters, most of them typographic or full-width
     '"': "\u201e\u201c\u201d\u00ab\u00bb\u300c\u300d\u300a\u300b",
     "'": "\u00b4\u2019",
     ",": "\uff0c\u3001",
@@ -55,11 +55,11 @@ PUNCTUATION = {  # what CCNet writes for characters, most of them typographic or
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """The rules by which text is written before it is cut.
+    """The rules that rewrite text before it is cut.
 
-    lowercase: whether text becomes lower case, or the language by whose rules it does: tr, az or lt. normalize: the
-    normal form. spaces: unicode turns all white space of Unicode and the zero-width space into spaces, and leaves out
-    the characters of INVISIBLE. segmenter: inserts spaces between the words of lines; None for none.
+    lowercase: whether text becomes lower case, or the language whose rules apply: tr, az or lt. normalize: the normal
+    form. spaces: unicode turns all white space of Unicode and the zero-width space into spaces, and leaves out the
+    characters of INVISIBLE. segmenter: inserts spaces between the words of lines; None for no segmenter.
     """
 
     lowercase: bool | str = False
@@ -73,7 +73,7 @@ class TextRules:
 
     @property
     def of_words(self) -> TextRules:
-        """The rules for text whose words are separated already, as in lists of words: without the segmenter."""
+        """The rules for text whose words are already separated, e.g. lists of words: without the segmenter."""
         return self if self.segmenter is None else replace(self, segmenter=None)
 
     @property
@@ -86,7 +86,7 @@ class TextRules:
         return bool(self.segmenter or self.normalize is Normalize.ccnet or self.lowercase in TURKIC)
 
     def __call__(self, text: str) -> str:
-        """Return the lines of a text as the rules write them; their number stays.
+        """Return the lines of a text rewritten by the rules; their number does not change.
 
         Example:
             >>> TextRules(lowercase="tr", normalize=Normalize.nfc)("I\u0307STANBUL")
@@ -104,7 +104,7 @@ class TextRules:
         return self._in_form(lower(text, self.lowercase)) if self.lowercase else text
 
     def encoded(self, content: bytes) -> bytes:
-        """Return lines in UTF-8 as the rules write them: the same object if nothing changes.
+        """Return lines in UTF-8 rewritten by the rules: the same object if nothing changes.
 
         The plain form is a call with the decoded text.
         """
@@ -115,7 +115,7 @@ class TextRules:
         return content if written == text else written.encode("utf-8", "surrogatepass")
 
     def count_inserted(self, content: bytes, written: bytes) -> int:
-        """Return the number of spaces that the segmenter inserted, which are no characters of the text."""
+        """Return the number of spaces that the segmenter inserted, which do not count as characters of the text."""
         if self.segmenter is None:
             return 0
         return len(written.split()) - len(self.of_words.encoded(content).split())
@@ -130,7 +130,7 @@ class TextRules:
         return sum(not unicodedata.is_normalized(form, word) for line in others for word in WORD.findall(line))
 
     def _in_form(self, text: str) -> str:
-        # By lines: a quick check of Unicode's suffices for most, and fails for a whole text with a single accent.
+        # By lines: Unicode's quick check suffices for most, but would fail for a whole text with a single accent.
         form = FORMS.get(self.normalize)
         return text if form is None else "\n".join([unicodedata.normalize(form, line) for line in text.split("\n")])
 
@@ -140,20 +140,20 @@ UNCHANGED = TextRules()
 
 @cache
 def space_table() -> dict[int, str | None]:
-    """Return what `spaces=unicode` writes for code points; None for nothing."""
+    """Return the replacements of code points by `spaces=unicode`; None for removed ones."""
     white = (point for point in range(128, sys.maxunicode + 1) if chr(point).isspace())
     return {**dict.fromkeys(white, " "), ord(ZERO_WIDTH_SPACE): " ", **dict.fromkeys(map(ord, INVISIBLE))}
 
 
 def lower(text: str, language: bool | str) -> str:
-    """Return a text in lower case by the rules of a language: tr, az, lt, True for those of no language in particular
-    (SpecialCasing.txt of Unicode), or unchanged for False.
+    """Return a text in lower case by the rules of a language: tr, az, lt, or True for language-independent rules
+    (SpecialCasing.txt of Unicode); for False, return it unchanged.
     """
     if not language:
         return text
     if language in TURKIC:
         text = text.replace(f"I{DOT_ABOVE}", "i").replace("\u0130", "i").replace("I", DOTLESS_I)
-    elif language == "lt":  # i and j keep their dot below another mark above
+    elif language == "lt":  # i and j keep their dot under another mark
         decomposed = unicodedata.normalize("NFD", text)
         text = unicodedata.normalize("NFC", SOFT_DOTTED.sub(lambda found: _with_dot(found[0]), decomposed))
     return text.lower()
@@ -167,7 +167,7 @@ def _with_dot(letter: str) -> str:
 
 
 def graphemes(text: str) -> list[str]:
-    """Return the grapheme clusters of a text, what a reader calls its letters.
+    """Return the grapheme clusters of a text, the characters that a reader perceives.
 
     Example:
         >>> graphemes("e\u0301a")
@@ -182,7 +182,7 @@ def count_characters(text: str) -> int:
 
 
 class _Replacements(dict[int, str]):
-    """What CCNet writes for each code point of decomposed text in lower case, found when it is first asked for."""
+    """CCNet's replacement of each code point of decomposed text in lower case, computed on first use."""
 
     def __missing__(self, point: int) -> str:
         character = chr(point)
@@ -195,20 +195,21 @@ _REPLACEMENTS = _Replacements({ord(each): plain for plain, those in PUNCTUATION.
 
 
 def ccnet(text: str) -> str:
-    """Return a text in CCNet's normalization (Wenzek et al. 2020): white space at its ends is cut off, letters are
-    lower case without accents, digits are 0, punctuation is ASCII's, and control characters are dropped, line ends and
-    tabs among them.
+    """Return a text in CCNet's normalization (Wenzek et al. 2020): white space at its ends is stripped, letters are
+    lower case without accents, digits are 0, punctuation is ASCII, and control characters, including line ends and
+    tabs, are dropped.
 
-    What is not an accent stays decomposed (NFD), as in CCNet, whose SentencePiece composes it again.
+    Other combining characters stay decomposed (NFD), as in CCNet, whose SentencePiece composes them again.
     """
     return unicodedata.normalize("NFD", text.strip().lower()).translate(_REPLACEMENTS)
 
 
 def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
-    """Return notes on what is easily missed in the words of a data set: invisible characters, normal forms, dotless i.
+    """Return notes on easily overlooked properties of the words of a data set: invisible characters, normal forms,
+    dotless i.
 
-    words: those of all splits with their counts, as they are in the store. changed: number of those that were not in
-    the normal form, of `total`.
+    words: the words of all splits with their counts, as in the store. changed: number of words, of `total`, that were
+    not in the normal form.
     """
     rules, notes = data.vocabulary, []
     words = [(word, count) for word, count in words if count and not word.isascii()]
@@ -228,8 +229,8 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
 
 
 def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
-    """Return which white space and invisible characters are within words, given with their counts, in how many, and an
-    example with each as <U+00A0>; empty if there are none.
+    """Return the white space and invisible characters within words, given with their counts, with the number of words
+    that have them and an example in which they are written like <U+00A0>; empty if no word has any.
     """
     found: Counter[str] = Counter()
     example, unusual = "", set(map(chr, space_table()))

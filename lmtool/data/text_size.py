@@ -17,8 +17,8 @@ IDS_AT_ONCE = 1 << 20
 def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
     """Return the number of characters of a text, and of its words and sentence ends, given its provisional ids.
 
-    The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, whatever its
-    white space is. chars: whether tokens are letters.
+    The characters are `len(" ".join(words)) + 1` in NFC for each line that has words or is a sentence, regardless of
+    its white space. chars: whether tokens are characters.
     """
     letters = [0, *(0 if is_white(word) else count_characters(word) for word in types[EOS_ID + 1 :])]
     characters, words = map(int, _text_size(ids, np.array(letters, dtype=np.int64), chars))
@@ -26,9 +26,9 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
 
 
 def _composed(ids: Ids, types: list[str]) -> int:
-    """Return by how many characters NFC shortens a text of code points, given their ids.
+    """Return the number of characters by which NFC shortens a text of code points, given their ids.
 
-    Only where one of them may join the one before it; grapheme clusters do not join.
+    Only code points that may combine with the previous one are examined; grapheme clusters do not combine.
     """
     letters = types[len(RESERVED) :]
     joins = any(len(graphemes(before + letter)) == 1 for letter in letters for before in ("a", "\u1100", "\uac00"))
@@ -48,7 +48,7 @@ def _composed(ids: Ids, types: list[str]) -> int:
 def _text_size(ids: Any, letters: Any, chars: Any) -> Any:
     """Return the numbers of text_size, in one pass over ids on disk (tests/data/test_characters.py has a plain form).
 
-    letters: int64 `[types]`, number in each type, 0 for white space and `</s>`.
+    letters: int64 `[types]`, number of characters of each type, 0 for white space and `</s>`.
     """
     characters = words = ends = 0
     in_word = has_words = False

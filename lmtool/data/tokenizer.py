@@ -1,8 +1,9 @@
 """Cut text into tokens, words at ASCII white space or characters, and number them.
 
-A tokenizer is used in one of two ways. Without a vocabulary it numbers types as they are first seen, in one pass of
-bounded memory; which of them stay, and in what order, is decided afterwards, from the counts. With a vocabulary it
-gives the ids of its words, in parallel, and OOV for all others. `split_words` is the plain form, for short strings.
+A tokenizer is used in one of two ways. Without a vocabulary, it numbers types in the order of their first occurrence,
+in one pass of bounded memory; which types are kept, and in what order, is decided later from the counts. With a
+vocabulary, it returns the ids of its words, in parallel, and OOV for other words. `split_words` is the plain form, for
+short strings.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
 OOV = -1
 REFUSED = -2  # instead of the id of `<s>` and `</s>` in the text
 NEWLINE, SLASH = 10, 47
-WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, as `is_space` has it
-TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # of a word, unless nothing precedes it
+WHITE = re.compile(r"[ \t-\r]+")  # ASCII white space, the same as in `is_space`
+TAG = re.compile(r"(?<=[^ \t-\r])/[^/ \t-\r]*(?![^ \t-\r])")  # tag of a word, unless nothing precedes it
 MIN_BYTES_PER_THREAD = 1 << 16
 
 
 def tokenizer_by(unit: Unit, **rules: Any) -> Tokenizer:
-    """Return a new tokenizer of text into a unit; pieces are of words. rules: fields of Tokenizer."""
+    """Return a new tokenizer of text into a unit; for pieces, a tokenizer of words. rules: fields of Tokenizer."""
     if unit.is_character:
         return CharTokenizer(graphemes=unit is Unit.grapheme, **rules)
     return WordTokenizer(**rules)
@@ -52,7 +53,7 @@ def split_words(text: str) -> list[str]:
 
 
 def is_white(text: str) -> bool:
-    """Return whether a text is nothing but white space that separates words."""
+    """Return whether a text consists only of white space that separates words."""
     return WHITE.fullmatch(text) is not None
 
 
@@ -63,19 +64,19 @@ class TextBlock(NamedTuple):
     ends: IntArray
 
     def rewritten(self, content: bytes) -> TextBlock:
-        """Return the texts with their lines, as many as before, in another form."""
+        """Return the texts with rewritten lines, whose number is the same."""
         return self if content is self.content else TextBlock(content, ends_in(self, line_ends(content), len(content)))
 
 
 def line_ends(content: bytes) -> IntArray:
-    """Return where each line ends, behind its newline: int64."""
+    """Return the end of each line, after its newline: int64."""
     return np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == NEWLINE) + 1
 
 
 def ends_in(block: TextBlock, ends: IntArray, size: int) -> IntArray:
-    """Return where each text of a block ends in another form of it, such as its characters, int64 `[D]`.
+    """Return the end of each text of a block in another form of the block, such as its characters, int64 `[D]`.
 
-    ends: where each line ends in that form. size: its length, where a last line without a newline ends.
+    ends: the end of each line in that form. size: the length of that form, where a last line without a newline ends.
     """
     return np.append(ends, size)[np.searchsorted(line_ends(block.content), block.ends)]
 
@@ -108,14 +109,14 @@ def _tokenize(
     arena: Any,
     state: Any,
 ) -> None:
-    """Write the ids of the words of texts into `ids`, and where those of each text end into `id_ends`.
+    """Write the ids of the words of texts into `ids`, and the end of each text's ids into `id_ends`.
 
-    ends: where each text ends in the block, behind a newline. mark: the id of `<s>` and `</s>` in the text; REFUSED
+    ends: the end of each text in the block, after a newline. mark: the id of `<s>` and `</s>` in the text; REFUSED
     stops the loop. grows: whether unknown words are added to the table; if not, they are OOV.
 
     The plain form is `[table[word] for word in split_words(line)]` per line (tests/data/test_tokenizer.py ties them).
-    It is one loop over bytes, without a string, a slice or an allocation per word, for it runs at a few nanoseconds per
-    byte. The state is copied to locals, which stay in registers, and back. A compiled loop cannot make its arrays
+    It is one loop over bytes, without a string, a slice or an allocation per word, so that it takes a few nanoseconds
+    per byte. The state is copied to locals, which stay in registers, and back. A compiled loop cannot make its arrays
     larger: a growing one stops when its table is half full, and is called again with a larger one.
     """
     n = len(block)
@@ -173,16 +174,17 @@ def _tokenize(
 
 @dataclass(kw_only=True)
 class Tokenizer(ABC):
-    """The rules by which lines become ids, and what was counted so far.
+    """The rules that turn lines into ids, and the counts so far.
 
     sentences: whether `</s>` follows each sentence.
-    rules: by which text is written before it is cut.
+    rules: the rules that rewrite text before it is cut.
     graphemes: whether characters are grapheme clusters.
     tags: whether words are word/tag, and the tag is dropped.
-    blank_lines: whether lines without words are sentences, too.
-    marks: what the words `<s>` and `</s>` are in the text: REFUSED or OOV, whose provisional id is BOS_ID.
-    vocabulary: whose ids are given; None for provisional ids, of which RESERVED are the first; only these are counted:
-    empty_lines that were skipped, changed_words that were not in the normal form, and inserted_spaces of a segmenter.
+    blank_lines: whether lines without words are also sentences.
+    marks: the id of the words `<s>` and `</s>` in the text: REFUSED or OOV, whose provisional id is BOS_ID.
+    vocabulary: the vocabulary whose ids are returned; None for provisional ids, of which RESERVED are the first. Only a
+    tokenizer with provisional ids counts empty_lines that were skipped, changed_words that were not in the normal form,
+    and inserted_spaces of a segmenter.
     """
 
     sentences: bool
@@ -207,7 +209,7 @@ class Tokenizer(ABC):
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
         """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
 
-        name: of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
+        name: name of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
         """
 
     @abstractmethod
@@ -225,7 +227,7 @@ class Tokenizer(ABC):
 class WordTokenizer(Tokenizer):
     """Words are separated by ASCII white space; a line with words is a sentence.
 
-    Memory for provisional ids: the types seen so far, about 24 bytes each and their letters.
+    Memory for provisional ids: about 24 bytes per type seen so far, and its characters.
     """
 
     def __post_init__(self) -> None:
@@ -249,7 +251,7 @@ class WordTokenizer(Tokenizer):
     def _ids(
         self, letters: npt.NDArray[np.uint8], ends: IntArray, name: str, first: int, last: int
     ) -> tuple[Ids, IntArray]:
-        """Return the ids of texts `first` to before `last` of a block, and where those of each end."""
+        """Return the ids of the texts from `first` to before `last` of a block, and the end of each text's ids."""
         begin, end = int(ends[first - 1]) if first else 0, int(ends[last - 1]) if last else 0
         ids, id_ends = np.empty(end - begin, dtype=np.int32), np.empty(last - first, dtype=np.int64)
         state, table = np.zeros(7, dtype=np.int64), self._table
@@ -279,8 +281,8 @@ def mark_error(mark: str, where: str) -> RecordError:
 
 
 class CharTokenizer(Tokenizer):
-    """Every character, a code point or a grapheme cluster, is a word, white space too; a line with other characters is
-    a sentence, or each ends in "\\n".
+    """Every character, a code point or a grapheme cluster, is a word, including white space. A line with other
+    characters than white space is a sentence; without sentences, each line ends in "\\n".
     """
 
     def __post_init__(self) -> None:
@@ -289,10 +291,10 @@ class CharTokenizer(Tokenizer):
         self._types = list(RESERVED if vocabulary is None else vocabulary.words)
         self._eos = EOS_ID if vocabulary is None or vocabulary.eos is None else vocabulary.eos
         self._ids = np.full(sys.maxunicode + 1, OOV, dtype=np.int32)  # the id of each code point, and then cluster
-        self._clusters: dict[str, int] = {}  # those of several code points, numbered behind these
+        self._clusters: dict[str, int] = {}  # clusters of several code points, numbered after these
         for index, word in enumerate(self._types):
             if len(word) == 1 or (self.graphemes and word not in RESERVED):
-                points = self._points([word])  # may make the ids another array
+                points = self._points([word])  # may replace the array of ids
                 self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
@@ -325,7 +327,9 @@ class CharTokenizer(Tokenizer):
         return self._types[first:]
 
     def _points(self, clusters: list[str]) -> npt.NDArray[np.uint32]:
-        """Return the code points of grapheme clusters, and the numbers of those of several; new ones are added."""
+        """Return the code points of grapheme clusters, and numbers for clusters of several code points; new clusters
+        are added.
+        """
         known, first = self._clusters, sys.maxunicode + 1
         points = [ord(c) if len(c) == 1 else first + known.setdefault(c, len(known)) for c in clusters]
         if first + len(known) > len(self._ids):

@@ -1,8 +1,8 @@
 """Unpack files as they are read: .gz, .xz, .bz2, .zst, recognized by their first bytes, and the members of a .zip.
 
 All streams of a file are read, and bytes after the last one are an error: a damaged stream would otherwise silently end
-the text. A file that unpacks to more than RATIO times its size is rejected once it has reached FLOOR bytes: text packs
-to a third to a twentieth, and a small file that repeats one byte would fill the disk.
+the text. A file that unpacks to more than RATIO times its size is rejected once it has reached FLOOR bytes: text is
+packed to between a third and a twentieth of its size, but a small file that repeats one byte could fill the disk.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from lmtool.errors import RecordError, UserError
 from lmtool.system.terminal import size_text
 
 READ = 1 << 16  # packed bytes read at a time
-BUFFER = 4 << 20  # unpacked bytes
+BUFFER = 4 << 20  # unpacked bytes in a buffer
 FLOOR = 64 << 20  # bytes to which any file may unpack
 RATIO = 200  # maximum unpacked size over packed size beyond FLOOR, unless RATIO_VARIABLE is set
 RATIO_VARIABLE = "LMTOOL_UNPACK_RATIO"
 DICTIONARY = 1 << 30  # maximum bytes of memory for a .xz; `xz -9` needs 65 MiB
-HEAD = 256  # bytes by which a file is recognized
+HEAD = 256  # bytes from which the format of a file is recognized
 FIRST_BYTES = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh91AY&SY": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
 
 
 def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
-    """Yield the contents of a file, unpacked: one, or those of the members of a .zip.
+    """Yield the unpacked contents of a file, or of each member of a .zip.
 
     Reading them raises one of DAMAGES or OSError if the file is damaged, and UserError if it unpacks to too much.
     """
@@ -46,7 +46,7 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
 
 
 def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io.BufferedReader]:
-    """Yield the contents of an open file, as open_files does."""
+    """Yield the contents of an open file, like open_files."""
     with _Counted(raw) as packed:
         match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
@@ -66,17 +66,19 @@ def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io
 
 
 def _packing(suffix: str, head: bytes) -> str:
-    """Return how a file is packed, as a suffix, given its first bytes: plain text may be named .gz, and a gzip file
-    anything; what is neither packed nor text is unpacked as its name says, for the error.
+    """Return the format of a packed file, as a suffix, given its first bytes: plain text may be named .gz, and a gzip
+    file may have any name. A file that is neither packed nor text is unpacked according to its name, for the error.
     """
     found = [packing for first, packing in FIRST_BYTES.items() if head.startswith(first) and suffix != ".zip"]
-    letters = head.decode(errors="ignore").encode()  # the last one of the head may be cut
+    letters = head.decode(errors="ignore").encode()  # the last character of the head may be cut
     is_text = b"\0" not in head and head.startswith(letters) and letters[:1] == head[:1]
     return found[0] if found else "" if is_text and suffix in FIRST_BYTES.values() else suffix
 
 
 class _Counted(io.BufferedReader):
-    """A file that counts the bytes read from it: of a pipe those that have arrived, at most the number asked for."""
+    """A file that counts the bytes read from it; a pipe returns the bytes that have arrived, at most the requested
+    number.
+    """
 
     count = 0
 
@@ -93,8 +95,8 @@ def _pieces(file: Any) -> Iterator[bytes]:
 def _streams(file: IO[bytes], new_stream: Callable[[], Any], padding: int = 0) -> Iterator[bytes]:
     """Yield the content of the streams of a .xz or .bz2 file, one after the other.
 
-    lzma.open and bz2.open silently stop before bytes that do not begin a stream. padding: number of which the zeros
-    between streams are a multiple; 0 if zeros are not allowed.
+    lzma.open and bz2.open silently stop before bytes that do not begin a stream. padding: divisor of the number of
+    zeros between streams; 0 if zeros are not allowed.
     """
     packed = file.read(READ)
     while True:
@@ -152,7 +154,7 @@ def _limited(pieces: Iterator[bytes], packed: _Counted, name: str) -> io.Buffere
 
 def _ratio() -> float:
     """Return RATIO, or the value of the environment variable."""
-    from lmtool.system.arrays import decimal  # numpy, for which composing settings would wait
+    from lmtool.system.arrays import decimal  # imports numpy, which would delay composing settings
 
     value = os.environ.get(RATIO_VARIABLE) or str(RATIO)
     ratio = decimal(value)
@@ -186,12 +188,14 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedRead
                     limited = _Limited(_pieces(opened), file, f"{path}::{name}", size)
                     yield io.BufferedReader(limited, BUFFER)
                     size = limited.size
-    except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:  # zipfile has all of these
+    except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:  # zipfile raises all of these
         remedy = "fetch it again, or pack it without a password, as .zip usually is"
         raise UserError(f"{where} cannot be unpacked ({error}): {remedy}") from error
 
 
 def _is_chosen(name: str, member: str) -> bool:
-    """Return whether a pattern, "" for all, has a file of an archive; hidden ones and macOS's only by their name."""
+    """Return whether a pattern ("" for all) matches a file of an archive; hidden and macOS's files match only by their
+    name.
+    """
     hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in name.split("/"))
     return name == member or (not hidden and fnmatch.fnmatchcase(name, member or "*"))

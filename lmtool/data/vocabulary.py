@@ -1,4 +1,4 @@
-"""The words a model knows."""
+"""The vocabulary of a model, and its special tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lmtool.system.arrays import IntArray
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
-MARKS = {mark: f" {mark}" for mark in (BOS, EOS)}  # these as words of a text: OOV, as no word has a space
+MARKS = {mark: f" {mark}" for mark in (BOS, EOS)}  # marks as words of a text: OOV, because no word has a space
 
 
 class SpecialTokens(NamedTuple):
@@ -30,8 +30,9 @@ class SpecialTokens(NamedTuple):
 class Vocabulary:
     """V words with their counts in train, most frequent first; `<s>`, which is only context, is the last one.
 
-    words: all different, by id. counts: int64 `[V]`; `</s>` once per sentence, `<s>` 0. eos: the id of `</s>`, None for
-    text without sentences. unk: the id of `<unk>`. The words that can be predicted are 0 to V-2.
+    words: the words by id, all different. counts: int64 `[V]`; that of `</s>` is the number of sentences, that of `<s>`
+    0. eos: the id of `</s>`, None for text without sentences. unk: the id of `<unk>`. The words that can be predicted
+    are 0 to V-2.
     """
 
     words: tuple[str, ...]
@@ -62,8 +63,8 @@ class Vocabulary:
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
     def limited(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
-        """Return the vocabulary of those of `words` that it has, in its order, and of `<s>`, `</s>` and `<unk>`; and
-        which of its words these are, bool `[V]`.
+        """Return the vocabulary limited to `words`, in its order, with `<s>`, `</s>` and `<unk>`, and a mask of the
+        words that are kept, bool `[V]`.
         """
         chosen = {*words}
         listed = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
@@ -72,5 +73,5 @@ class Vocabulary:
         return Vocabulary(tuple(itertools.compress(self.words, listed)), self.counts[listed], eos, unk), listed
 
     def fingerprint(self) -> str:
-        """SHA-256 of the words in their order: the same where all ids mean the same."""
+        """SHA-256 of the words in order: equal if and only if all ids have the same meaning."""
         return hashlib.sha256("\0".join(self.words).encode()).hexdigest()

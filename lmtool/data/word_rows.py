@@ -33,16 +33,17 @@ SPACED = re.compile(r"([ \t-\r]*)([^ \t-\r]+)([ \t-\r]*\Z)?")  # a word, and the
 class WordRows:
     """W words in S sentences of items, which are texts such as stories.
 
-    name: of the table or text, for errors.
-    columns: those of the table, in their order, then item, sentence and position (in the sentence, from 1), as far as
-    the table lacks them.
+    name: name of the table or text, for errors.
+    columns: the columns of the table, in their order, then item, sentence and position (in the sentence, from 1),
+    unless the table has them.
     starts: int64 `[S + 1]`, the first row of each sentence, and W.
-    item_starts: likewise of each item.
-    warnings: of items that look like several texts, and of sentences that may not have been found.
-    notes: how they were found.
-    cells: the columns of a table of text as they are written.
-    errors: of the rows whose faults were passed over.
-    spaces: of text, the white space before each word in its line, and behind it if it is the last; None for a table.
+    item_starts: the same for each item.
+    warnings: on items that look like several texts, and on sentences that may not have been found.
+    notes: how sentences were found.
+    cells: the columns of a text table, verbatim.
+    errors: the errors of rows whose faults were skipped.
+    spaces: for text, the white space before each word in its line, and after it if it is the last word; None for a
+    table.
     """
 
     name: str
@@ -65,20 +66,20 @@ def read_word_rows(
     sentences: str | None,
     faults: Faults = NONE_PASSED,
 ) -> WordRows:
-    """Read the words of files: of a table if a column of words is named or the suffix is one of a table, else of text,
-    whose files are items and whose lines are sentences.
+    """Read the words of files. A file is a table if a column of words is named or its suffix is that of a table; else
+    it is text, whose files are items and whose lines are sentences.
 
-    word, item, sentence: names of columns, for an item one or more, whose values together are one item's; None: `word`,
-    and `item` and `sentence` if there are such columns.
-    sentences: `punctuation` or `item`, instead of the lines of text or the column of sentences; None: these, and final
-    punctuation in a table without such a column. faults: gets those of lines of text, which are left out, and of rows
-    without a word. Raises UserError, naming the row, for one with another number of cells than the header, and for an
-    item whose rows are not together, or are several conditions.
+    word, item, sentence: names of columns; item may be several, whose values together identify an item. None: `word`,
+    and `item` and `sentence` if the table has these columns. sentences: `punctuation` or `item`, instead of the lines
+    of text or the column of sentences; None: the latter, or final punctuation in a table without such a column. faults:
+    collects the faults of lines of text, which are left out, and of rows without a word. Raises UserError, naming the
+    row, for a row with a different number of cells from the header, and for an item whose rows are not consecutive or
+    are several conditions.
     """
     tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
     rules = word, item, sentence, sentences
     if not tables:
-        faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line has no row of its own
+        faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line does not have a row
         name = files[0] if len(files) == 1 else f"the text of {len(files):,} files from {files[0]} on"
         columns, spaces = columns_of_sentences((_lines(name, faults) for name in files), sentences)
         return rows_of_table(columns, name, *rules, spaces=spaces)
@@ -91,9 +92,8 @@ def read_word_rows(
 def columns_of_sentences(
     texts: Iterable[Iterable[str | Sequence[str]]], sentences: str | None, first: int = 1
 ) -> tuple[dict[str, list[Any]], list[tuple[str, str]]]:
-    """Return the columns item and word of texts of sentences, each a line or its words, with numbers from 1, and
-    sentence, with numbers from `first`, unless these are found by another rule, `sentences`; and the spaces of
-    WordRows.
+    """Return the columns item and word of texts of sentences, each a line or its words, with items numbered from 1, and
+    the spaces of WordRows. A column sentence, numbered from `first`, is added unless a rule `sentences` finds them.
     """
     marks = sentences == "punctuation"
     numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, first))
@@ -113,7 +113,9 @@ def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> 
 
 
 def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
-    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentences within."""
+    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentence ends within
+    them.
+    """
     if not isinstance(line, str):
         yield from ((word, number, ("", "")) for word in line)
         return
@@ -138,8 +140,8 @@ def rows_of_table(
     cells: dict[str, list[str]] | None = None,
     faults: Faults = NONE_PASSED,
 ) -> WordRows:
-    """Return the rows of a table with a word in each. name: of the table, for errors. spaces, cells: as in WordRows.
-    Other arguments and errors: as in read_word_rows.
+    """Return the rows of a table with a word per row. name: name of the table, for errors. spaces, cells: as in
+    WordRows. Other arguments and errors: as in read_word_rows.
     """
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
@@ -190,7 +192,7 @@ def rows_of_table(
 
 
 def _report_sentences(rows: WordRows, ends: list[str]) -> None:
-    """Add to the notes by which marks sentences end, and to the warnings that few do, or that words have several."""
+    """Add a note on the marks that end sentences, and a warning if few sentences end in one or words have several."""
     count, marks = len(rows.starts) - 1, Counter(filter(None, ends))
     others = {"without a mark": count - marks.total()} if count > marks.total() else {}
     listed = ", ".join(f"{mark} {number:,}" for mark, number in [*marks.most_common(), *others.items()])
@@ -211,8 +213,8 @@ def _several_texts(
     rows: WordRows, keys: list[str], items: list[tuple[Any, ...]], others: dict[str, list[Any]]
 ) -> list[str]:
     """Return a warning if items look like several texts each: another column divides them into blocks of rows, or has
-    numbers of words that begin again within a sentence. keys: the columns of items `[W]`. others: the columns of
-    neither words, items nor sentences. Raises UserError if the texts are alike, as the conditions of an item are.
+    word numbers that restart within a sentence. keys: the columns of items `[W]`. others: the columns that are not of
+    words, items or sentences. Raises UserError if the texts are similar, like the conditions of an item.
     """
     ends, warnings = set(rows.item_starts.tolist()), []
     restarts = {key: _restarts(values, ends) for key, values in others.items()}
@@ -229,13 +231,13 @@ def _several_texts(
         blocks = [rows.words[first:last] for first, last in pairwise(starts)]
         pairs = [pair for start, *pair in zip(starts[1:], blocks, blocks[1:], strict=False) if start in inner]
         sizes = [min(map(len, pair)) for pair in pairs]
-        if sum(sizes) < 2 * len(pairs):  # of single words, as reading times and parts of speech are
+        if sum(sizes) < 2 * len(pairs):  # values of single words, such as reading times and parts of speech
             continue
         remedy = f"item_column={','.join([*keys, 'COLUMN' if restarts[key] else key])}"
         if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
             raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
         doubtful = not inner <= set(rows.starts.tolist())  # a text begins within a sentence
-        if not restarts[key]:  # each item has the same values, each in one block; if numbers, not those of sentences
+        if not restarts[key]:  # each item has the same values, each in one block; numbers are not sentence numbers
             values = list(map(str, others[key]))
             each_once = len(set(zip(items, values, strict=True))) == len(blocks) == len(set(values)) * (len(ends) - 1)
             doubtful |= not all(isinstance(value, int) for value in others[key])
@@ -246,7 +248,7 @@ def _several_texts(
 
 
 def _restarts(values: list[Any], ends: set[int]) -> set[int]:
-    """Return where numbers of words begin again within an item, at 0 or 1; none for any other column. ends: the first
+    """Return the rows where word numbers restart within an item, at 0 or 1; empty for other columns. ends: the first
     rows of items, and W.
     """
     if not all(type(value) is int for value in values) or values[0] not in (0, 1) or max(values) < 2:
@@ -256,14 +258,14 @@ def _restarts(values: list[Any], ends: set[int]) -> set[int]:
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
-    """Return how many words two texts have in common at their beginnings and ends."""
+    """Return the number of words that two texts have in common at their beginnings and ends."""
     sides = zip(one, other, strict=False), zip(reversed(one), reversed(other), strict=False)
     alike = sum(1 for side in sides for _ in takewhile(lambda pair: pair[0] == pair[1], side))
     return min(alike, len(one), len(other))
 
 
 def _changes(values: Sequence[Any]) -> IntArray:
-    """Return where values differ from the one before, with 0 first and their number last."""
+    """Return the indices where a value differs from the previous one, with 0 first and the number of values last."""
     places = [k for k in range(1, len(values)) if values[k] != values[k - 1]]
     return np.array([0, *places, len(values)], dtype=np.int64)
 
@@ -275,13 +277,13 @@ def _lines(name: str, faults: Faults) -> Iterator[str]:
 
 
 def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
-    """Return the columns of a table, and, if they are text, as they are written."""
+    """Return the columns of a table and, for a text table, the same columns verbatim."""
     if form_of(name) is not None:
         records: list[dict[str, Any]] = []
         passed = faults.on_error != STOP
         for block in record_blocks([name], word, setting="word_column", passed=passed):
             if not passed:
-                block.texts()  # whose errors name the line or row
+                block.texts()  # raises errors that name the line or row
             fields = block.fields()
             records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
@@ -294,7 +296,7 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
 
 
 def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[int], list[str | None]]:
-    """Return which rows are kept, given what they have as words, and the fault of each of them, if it has one."""
+    """Return which rows are kept, given the values in the column of words, and the fault of each kept row, if any."""
     found: dict[int, str | None] = {}
     for row, value in enumerate(values):
         error = None
@@ -308,7 +310,9 @@ def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[in
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:
-    """Return the cells of a column as numbers, None for missing ones, if all others are numbers; else unchanged."""
+    """Return the cells of a column as numbers, None for missing ones, if all others are numbers; otherwise
+    unchanged.
+    """
     values = [cell.replace(",", ".") for cell in cells] if decimal_comma else cells
     given = [value for value in values if value not in MISSING]
     if not given or not all(map(NUMBER.fullmatch, given)):

@@ -1,4 +1,4 @@
-"""A hash table from words to their numbers, for compiled code: of new types and of a known vocabulary."""
+"""A hash table from words to their numbers, for compiled code; the words are new types or a known vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORD = (1 << 32) - 1  # the bits of a slot that hold the number of its word
 
 
 def join_words(words: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return where each word begins in the bytes of all, and where the last one ends, `[W + 1]`; and these bytes."""
+    """Return the start of each word in the bytes of all words, and the end of the last, `[W + 1]`, and these bytes."""
     encoded = [word.encode() for word in words]
     starts = np.cumsum([0, *(len(word) for word in encoded)])
     return starts, np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
@@ -31,7 +31,7 @@ class WordTable:
     def __init__(self, words: Sequence[str] = (), min_slots: int = 4) -> None:
         """min_slots: a power of two."""
         self.starts, arena = join_words(words)
-        self.arena = arena.copy()  # which can be written to
+        self.arena = arena.copy()  # a writable copy
         self.size = len(words)
         self.slots = np.full(max(1 << (2 * len(words)).bit_length(), min_slots), -1, dtype=np.int64)
         _fill(self.slots, self.starts, self.arena, self.size)
@@ -43,7 +43,7 @@ class WordTable:
         return [letters[a - starts[0] : b - starts[0]].decode("utf-8") for a, b in itertools.pairwise(starts)]
 
     def reserve(self, letters: int) -> None:
-        """Make room for words of that many bytes, as far as the slots last."""
+        """Make room for words of this number of bytes in total, limited by the slots."""
         self.starts = _grown(self.starts, len(self.slots) // 2 + 1)
         self.arena = _grown(self.arena, int(self.starts[self.size]) + letters)
 
@@ -89,11 +89,11 @@ def entry(hashed: Any, word: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _is_word(word: Any, block: Any, first: int, last: int, starts: Any, arena: Any) -> Any:
-    """Return whether a word has the bytes `first` to before `last`: one by one, as calling memcmp takes longer."""
+    """Return whether a word has the bytes `first` to before `last`; a loop is faster than calling memcmp."""
     start = starts[word]
     if starts[word + 1] - start != last - first:
         return False
-    for i in range(last - first):  # noqa: SIM110 - Numba compiles no generator
+    for i in range(last - first):  # noqa: SIM110 - Numba does not compile generators
         if arena[start + i] != block[first + i]:
             return False
     return True

@@ -1,4 +1,6 @@
-"""The contract of a source: the text of each split in blocks of whole lines, or ids that it draws; cuts of one text."""
+"""The interface of a source: the text of each split in blocks of whole lines, or drawn ids; cuts of one text into
+splits.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ class TextNotRetained(NoSource):
 class DrawnIds:
     """The splits of a source that draws ids of words instead of text.
 
-    types: all words by id, lmtool.data.tokenizer.RESERVED first. tokens: about how many ids each split has. draw: the
-    ids of a split, given its name, in int32 chunks of whole sentences with EOS_ID after each. entropy: of the source,
-    in nats per token; None if it is not known.
+    types: all words by id, lmtool.data.tokenizer.RESERVED first. tokens: approximate number of ids of each split. draw:
+    returns the ids of a split, given its name, in int32 chunks of whole sentences with EOS_ID after each. entropy:
+    entropy of the source in nats per token; None if it is not known.
     """
 
     types: Callable[[], list[str]]
@@ -51,8 +53,8 @@ class ExternalText:
     """A train split that another program reads.
 
     train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; within a
-    list in the order of their names; glob characters in a name that is not a glob have a backslash before them. column:
-    name of the text column in files of documents; None for lines of text.
+    list, files are in the order of their names. Glob characters in a name that is not a glob are preceded by a
+    backslash. column: name of the text column in files of documents; None for lines of text.
     """
 
     train: list[list[str]]
@@ -63,8 +65,8 @@ class ExternalText:
 class ExternalCounts:
     """A train split that was counted where it is stored: the store has its vocabulary, but not its ids.
 
-    vocabulary: of its words. first_places: int64 `[V]`, the words numbered by where each first occurs, -1 for those
-    that do not. sentences, oov, empty_lines: their numbers.
+    vocabulary: the vocabulary of the split. first_places: int64 `[V]`, the words numbered by their first occurrence, -1
+    for words that do not occur. sentences, oov, empty_lines: number of sentences, OOVs and empty lines.
     """
 
     vocabulary: Vocabulary
@@ -78,21 +80,22 @@ class ExternalCounts:
 class Source:
     """The text of a data set, not read yet.
 
-    splits: for each, a function that starts reading its blocks: UTF-8, whole lines; an empty test split is left out.
-    stamp: plain values, cheap to find, that differ whenever the text may have changed.
-    identity: computes plain values that differ only where it has changed.
-    parts: if train is to be cut by tokens, the sizes of train and valid, as in cut_points; a sentence at a cut stays
-    whole in the earlier split.
+    splits: for each split, a function that starts reading its blocks: UTF-8, whole lines; an empty test split is left
+    out.
+    stamp: plain values, fast to compute, that differ whenever the text may have changed.
+    identity: computes plain values that differ only if the text has changed.
+    parts: if train is cut by tokens, the sizes of train and valid, as in cut_points; a sentence at a cut stays whole in
+    the earlier split.
     sources: if train is the concatenation of several sources, the blocks of each by its name.
-    word_list: the path of a list of the vocabulary's words, or the words themselves; None if train decides.
-    cloze: the paths of a split's questions and, if there are any, of their answers.
-    drawn: ids of words instead of splits.
-    counted: counts train where it is stored, which is not in splits then.
-    uncut: starts reading the text that splits were cut from by lines, in blocks that know their file.
-    label: distinguishes the store's name from that of the whole text.
+    word_list: the path of a list of the vocabulary's words, or the words themselves; None if train determines them.
+    cloze: the paths of a split's questions and of their answers, if any.
+    drawn: ids of words that are drawn instead of reading splits.
+    counted: a function that counts train where it is stored; splits lacks train then.
+    uncut: a function that starts reading the text that splits were cut from by lines, in blocks with their file names.
+    label: a suffix that distinguishes the store's name from that of the whole text.
     cut: whether splits are parts of one text.
-    notes: what the user should know.
-    faults: those of the records that are left out of splits, once they are read.
+    notes: notes for the user.
+    faults: the faults of records that are left out of splits, complete once the splits are read.
     """
 
     splits: Mapping[str, Callable[[], Blocks]]
@@ -112,14 +115,14 @@ class Source:
 
 
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
-    """Return where train ends and where valid ends among `total` items; test is the rest.
+    """Return the ends of train and valid among `total` items; test is the rest.
 
     Sizes below 1 are fractions of the total; their ends are rounded down, e.g. 0.8 n and 0.9 n. One of the sizes may be
     None: then test is as large as valid.
     """
 
     def count(size: float) -> int:
-        return int(round(size * total, 6)) if size < 1 else int(size)  # .29 of 100 is 28.999999999999996
+        return int(round(size * total, 6)) if size < 1 else int(size)  # 0.29 of 100 is 28.999999999999996
 
     if train is None:
         assert valid is not None, "one of the sizes is given"
@@ -141,7 +144,7 @@ SIZE = "a share between 0 and 1, e.g. 0.8, or, together with data.split.unit=lin
 
 
 class SplitUnit(Enum):
-    """What the sizes of a split count."""
+    """The unit of the sizes of splits."""
 
     tokens = "tokens"
     lines = "lines"
@@ -149,7 +152,7 @@ class SplitUnit(Enum):
 
 @dataclass(slots=True)
 class SplitConfig(Settings):
-    """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
+    """The cut of data.train into train, valid and test, which is the rest; if all are null, data.train is not cut.
 
     With unit=tokens a sentence stays whole, in the split that its first token falls in. If one of the shares is given,
     test is as large as valid; if none is, they are 0.8 and 0.1.
@@ -188,7 +191,7 @@ class SplitConfig(Settings):
             require(round(self.train + self.valid, 9) <= 1, "data.split.valid", f"{self.valid:g}", rule)
 
     def is_given(self) -> bool:
-        """Return whether any value is given, so that there is a cut."""
+        """Return whether any value is given, i.e. data.train is cut."""
         return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
 
 
@@ -201,11 +204,12 @@ def cut_by_lines(
     blank: bool = False,
     again: Callable[[], Blocks] | None = None,
 ) -> dict[str, Callable[[], Blocks]]:
-    """Return the splits of a text, cut by its lines: those with words, around which others stay, or all if `blank` is
-    true.
+    """Return the splits of a text, cut by its lines with words, to which adjacent empty lines belong, or by all lines
+    if `blank` is true.
 
-    read: starts reading the text, to count the lines; again: the same, for each split; by default `read`. train, valid:
-    as of cut_points. shuffle_seed: of a shuffle beforehand by Python's `random`, of all lines in memory; None for none.
+    read: starts reading the text, to count the lines. again: the same for each split; by default `read`. train, valid:
+    as in cut_points. shuffle_seed: seed to shuffle all lines in memory first, with Python's `random`; None for no
+    shuffle.
     """
 
     @cache
@@ -227,7 +231,7 @@ def cut_by_lines(
 
 
 def _lines(blocks: Blocks, blank: bool) -> Iterator[bytes]:
-    """Yield the lines with words, each with the empty ones around it, or all if `blank` is true, without newlines."""
+    """Yield the lines with words, each with adjacent empty lines, or all lines if `blank` is true, without newlines."""
     waiting: list[bytes] = []
     for line in chain.from_iterable(block.split(b"\n")[:-1] for block in blocks):
         if blank or (line.strip() and any(map(bytes.strip, waiting))):

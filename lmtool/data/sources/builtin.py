@@ -66,7 +66,7 @@ class ToyData(DataConfig):
         return Source(splits, texts, identity=lambda: texts)
 
 
-# Not documentation, or copies of other people's.
+# Not documentation, or copies from other projects.
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip"}
 SKIPPED |= {"__pycache__", "_vendor", "pydoc_data", "lib-dynload"}
 
@@ -112,8 +112,10 @@ class PydocData(DataConfig):
         return texts
 
     def _split_of(self, module: str) -> str:
-        """By the module's name alone, so that a text stays in its split from one Python to the next."""
-        import hashlib  # a help page would wait for it
+        """Return the split of a module, by its name alone, so that a text stays in its split in other versions of
+        Python.
+        """
+        import hashlib  # slow to import, which would delay help pages
 
         digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
@@ -129,7 +131,7 @@ def docstrings(library: Path) -> Iterator[tuple[str, str]]:
         if SKIPPED.intersection(parts):
             continue
         with warnings.catch_warnings():
-            # Newer compilers warn of escapes in old modules.
+            # Newer compilers warn about escapes in old modules.
             warnings.simplefilter("ignore")
             try:
                 tree = ast.parse(path.read_bytes())
@@ -149,7 +151,7 @@ def sentences(docstring: str, min_words: int) -> list[str]:
     kept = []
     for piece in SENTENCE_END.split(docstring):
         tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]
-        # A row of dashes is a rule under a heading, not words.
+        # A row of dashes underlines a heading.
         if sum(token[0].isalpha() for token in tokens) >= min_words:
             kept.append(" ".join(tokens))
     return kept

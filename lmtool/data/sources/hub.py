@@ -23,8 +23,8 @@ from lmtool.system.terminal import hub_bars
 if TYPE_CHECKING:
     from datasets import Dataset
 
-ROWS = 1000  # read at once
-ON_DISK = ("dataset_dict.json", "state.json")  # what save_to_disk writes, of several splits or of one
+ROWS = 1000  # rows read at once
+ON_DISK = ("dataset_dict.json", "state.json")  # files that save_to_disk writes, for several splits or for one
 SPLIT = "the name of a split, or a share between 0 and 1"
 
 
@@ -82,7 +82,7 @@ class HubData(DataConfig):
             else:
                 with hub_bars(shown=progress):
                     found = datasets.load_dataset(self.path, self.config, revision=self.revision)
-        except Exception as error:  # of the package, or of those below it
+        except Exception as error:  # raised by the package or its dependencies
             raise UserError(f"data.path={self.path}: datasets says: {first_line(error)}") from error
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 

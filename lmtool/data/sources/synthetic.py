@@ -32,7 +32,7 @@ CHUNK = 1 << 20  # tokens drawn at a time
 
 
 def zipf(data: Any) -> FloatArray:
-    """Return Z, `[T]`, most frequent type first. data: the settings, here and below."""
+    """Return Z, `[T]`, most frequent type first. data: the settings (also in the functions below)."""
     weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
     return np.asarray(weight / weight.sum())
 

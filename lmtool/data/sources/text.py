@@ -112,9 +112,9 @@ class TextData(DataConfig):
         return {source: _listed(names) for source, names in sources.items()}
 
     def _source(self, train: dict[str, list[str]], *, progress: bool) -> Source:
-        """Return the files as a source. train: paths by source; none if another program reads train."""
+        """Return the files as a source. train: paths by source; empty if another program reads train."""
         notes: list[str] = []
-        files = {"train": [path for paths in train.values() for path in paths]} if train else {}  # of each split
+        files = {"train": [path for paths in train.values() for path in paths]} if train else {}  # by split
         for split, names in (("valid", self.valid), ("test", self.test)):
             if names is not None:
                 paths = locate(names, split, self, progress=progress, optional=split == "test")
@@ -194,8 +194,8 @@ def locate(
     """Return the paths of a part of the data set, each with its member if it has one; download it if possible.
 
     names: as in lmtool.data.text_files.find_files. key: the setting without `data.`, by which the downloads are named.
-    They are looked for as by find_files, and, unless the path is_explicit, in the cache of downloads. None if
-    downloading an optional part fails; NoSource with download=False.
+    They are searched as in find_files and, unless the path is_explicit, in the cache of downloads. None if downloading
+    an optional part fails; NoSource with download=False.
     """
     found = {name: text_files.find_files(name) for name in _listed(names)}
     missing = next((name for name, paths in found.items() if not paths), None)

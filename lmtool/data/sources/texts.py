@@ -31,14 +31,14 @@ from lmtool.system.files import cannot_write
 
 IN_MEMORY = 32 << 20  # maximum bytes of a split's text in memory; a longer one goes to a temporary file
 BLOCK = 4 << 20  # bytes read at a time
-SENTENCES = 1 << 12  # written at a time
+SENTENCES = 1 << 12  # sentences written at a time
 
 
 def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: Path) -> Store:
     """Make the store of text given from Python, unless it exists already; return it open.
 
-    splits: train, valid and test as Corpus.from_texts takes them. data: settings, but for the digest. words: the whole
-    vocabulary, None if train decides.
+    splits: train, valid and test in the forms of Corpus.from_texts. data: settings, except the digest. words: the whole
+    vocabulary; None if train determines it.
     """
     shares = _shares(splits)
     faults = Faults(data.on_error)
@@ -53,7 +53,7 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
                 digest.update(f"\0{split}\0".encode())
                 counts[split] = _write(_lines(items, split, data, faults), file, digest)
                 texts[split] = partial(_blocks, file)
-        digest.update("".join(faults.notes()).encode())  # which a store keeps
+        digest.update("".join(faults.notes()).encode())  # the store keeps the notes
         stamp = {"digest": digest.hexdigest()}
         parts = None
         if shares:
@@ -88,7 +88,7 @@ def _listed(shares: dict[str, float]) -> str:
 
 
 def _vocabulary(words: Any, data: TextsData) -> list[str]:
-    """Check the given words and return them as the text has them."""
+    """Check the given words and return them rewritten by the rules of the text."""
     rules, written = data.vocabulary, TextRules.of(data).of_words
     if rules.unit.is_subword:
         pieces = f"unit={rules.unit.value!r}, whose pieces are learned from train"
@@ -118,7 +118,7 @@ def _require_word(word: object, where: str, *, chars: bool) -> None:
 def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[bytes]:
     """Yield the sentences as lines, without byte-order marks at their starts.
 
-    faults: those of items that are not sentences, or have `<s>` or `</s>` in them.
+    faults: collects the faults of items that are not sentences or contain `<s>` or `</s>`.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
@@ -161,7 +161,7 @@ def _encoded(text: str, where: str) -> bytes:
 
 
 def _write(lines: Iterator[bytes], file: IO[bytes], digest: Any) -> int:
-    """Write lines and add them to the digest; return the number with words."""
+    """Write lines and add them to the digest; return the number of lines with words."""
     with_words = 0
     while piece := list(islice(lines, SENTENCES)):
         text = b"".join(piece)
