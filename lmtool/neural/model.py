@@ -45,7 +45,8 @@ class NeuralModel(nn.Module, LanguageModel):
     def __init__(self, encoder: Encoder, output: OutputLayer, vocabulary_size: int) -> None:
         """vocabulary_size: V; the output layer is over V - 1 words.
 
-        A layer that does not say its sizes is held to those of the model. Raises ValueError for one that has others.
+        A layer that does not declare its sizes must have those of the model. Raises ValueError for a layer with other
+        sizes.
         """
         super().__init__()
         output.input_dim = encoder.output_dim if output.input_dim is None else output.input_dim

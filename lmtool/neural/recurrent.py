@@ -22,7 +22,7 @@ from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
 ROWS = 256  # pieces of text that are read side by side
-WORDS_PER_CHUNK = 1 << 12  # words of all rows together that are read at once
+WORDS_PER_CHUNK = 1 << 12  # words read at once, over all rows
 KEPT = 1 << 14  # hidden states of a long text that are kept, for a cache of that many tokens
 PIECE, WARM_UP = 512, 128  # tokens of a long text whose loss in training is computed by one row, and those before
 Piece = tuple[int, int, int]  # tokens: where reading begins, where scores begin, and the end of both

@@ -18,8 +18,8 @@ from lmtool.neural.forms import Formed
 class Pairs:
     """The rows of a matrix that each example of a batch uses.
 
-    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]. starts: `[B + 1]`, int64.
-    owner: `[P]`, the example b of each row.
+    rows: `[P]`, int32 or int64; the rows of example b are at starts[b] to before starts[b + 1]. starts: `[B + 1]`,
+    int64. owner: `[P]`, the example b of each row.
     """
 
     rows: Tensor
@@ -96,7 +96,7 @@ class SparseRows(Formed):
 
     @property
     def sparse(self) -> bool:
-        """Whether gradients are sparse: as set, but not in DistributedDataParallel, which averages dense ones."""
+        """Whether gradients are sparse: as set, except in DistributedDataParallel, which averages dense gradients."""
         parallel = nn.parallel.DistributedDataParallel._active_ddp_module
         if not self._sparse or parallel is None:
             return self._sparse

@@ -89,8 +89,8 @@ class OutputLayer(Formed, ABC):
     uses_all_parameters: whether each batch reaches every parameter with a dense gradient.
     self_normalized: whether training brings the sum of exp(score) over all words near 1, so that the layer has
     unnormalized_log_prob and log_partition.
-    precision: of the large products of a training step, for layers that have some; evaluation is in the precision of
-    the weights.
+    precision: precision of the large products of a training step, for layers that have some; evaluation is in the
+    precision of the weights.
     autocasts: whether the training loss follows torch.autocast in bfloat16.
     loss_is_log_prob: whether `loss` is the mean of -log p, so that it serves in eval mode too; if not, forward computes
     exact_loss there.
@@ -272,7 +272,7 @@ class OutputLayer(Formed, ABC):
         return None
 
     def structure(self) -> list[npt.NDArray[Any]]:
-        """Return the arrays that map rows of the weights to words: those of the tree, if any."""
+        """Return the arrays that map rows of the weights to words: the arrays of the tree, if any."""
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
     def sparse_parameters(self) -> list[nn.Parameter]:

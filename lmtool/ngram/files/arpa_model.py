@@ -38,7 +38,7 @@ from lmtool.system.files import atomic_write, packed_file
 
 log = logging.getLogger(__name__)
 
-NGRAMS_PER_PIECE = 1 << 20  # whose contexts are looked up at once
+NGRAMS_PER_PIECE = 1 << 20  # n-grams whose contexts are looked up at once
 NGRAMS_PER_WRITE = 1 << 17
 
 
@@ -162,7 +162,7 @@ def arpa_word(word: str) -> str:
 
 
 def letters_of(arpa: Arpa) -> Arpa:
-    """Return a file of letters with the white space that arpa_word has written."""
+    """Return a file of characters, with the white space that arpa_word escaped."""
     return replace(arpa, words=[re.sub("^<0x(09|0[A-D]|20)>$", lambda m: chr(int(m[1], 16)), w) for w in arpa.words])
 
 

@@ -82,7 +82,7 @@ def _read_numbers(path: str) -> dict[str, int]:
 class _Grammar:
     """The lines of G. labels: the number of each word, int64 `[V]`. eos: the id of `</s>`. backoff: the number of `#0`.
 
-    state: of each n-gram below the highest order (and each 1-gram), NONE unless an n-gram in G continues it.
+    state: the state of each n-gram below the highest order (and each 1-gram), NONE unless an n-gram in G continues it.
     """
 
     def __init__(self, table: BackoffTable, labels: IntArray, eos: int, backoff: int) -> None:
@@ -147,7 +147,7 @@ class _Grammar:
 
 def _lines(*columns: Any) -> bytes:
     """Return a line for each row of columns `[M]` of whole numbers and one of log-probabilities, written as costs."""
-    costs = -np.maximum(columns[-1], ZERO * LN10)  # as of an ARPA file, which has no smaller ones
+    costs = -np.maximum(columns[-1], ZERO * LN10)  # the minimum in an ARPA file
     numbers = np.stack(np.broadcast_arrays(*columns[:-1], costs), axis=1).astype(np.float64)
     rows, decimals = len(numbers), [0] * (len(columns) - 1) + [SIGNIFICANT]
     return text_lines(numbers, np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0)), decimals, join_words(()))

@@ -146,7 +146,7 @@ def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
 def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
     """Return the relative change of perplexity if n-grams hw are removed, `[N]`; nan (always removed) if unknown.
 
-    change: as `divergences` has it; log_h: log p(h) `[N]`.
+    change: as in `divergences`. log_h: log p(h) `[N]`.
     """
     with np.errstate(invalid="ignore"):
         changes: FloatArray = np.expm1(-np.exp(log_h) * change)

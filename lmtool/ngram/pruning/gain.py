@@ -196,7 +196,7 @@ class ExpectedCounts:
 
         e(hw) = a(h.) p(w|h'),     r*(bin) = (r + 1) n_{r+1}(bin) / n_r(bin)
 
-    star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`. more: what is subtracted from larger r.
+    star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`. more: the discount of larger r.
     """
 
     star: FloatArray

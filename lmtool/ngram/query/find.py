@@ -23,9 +23,9 @@ from lmtool.system.process import memory_available
 
 Array = npt.NDArray[Any]
 NODE_BITS = 31
-KEY_BITS = 62  # with all 64, _value_of could not tell from the sign of a difference whether keys are equal
+KEY_BITS = 62  # with all 64, _value_of could not compare keys by the sign of a difference
 SLOTS_PER_BUCKET, CELLS_PER_LINE = 4, 8
-NGRAMS_AHEAD = 16  # of the one that is entered into a hash table, for which reads begin
+NGRAMS_AHEAD = 16  # distance at which n-grams are prefetched while a hash table is filled
 SLOTS_PER_NGRAM = 2
 QUERIES_PER_BLOCK = 256  # searched together in a hash table: their queries stay in the L1 cache
 MAX_MEMORY_FRACTION = 4  # a hash table takes at most one fourth of the available memory
@@ -83,7 +83,7 @@ def compiled_table(table: BackoffTable) -> Table:
 
 
 class Lookup:
-    """A back-off table, with the hash tables that pay."""
+    """A back-off table, with the hash tables that save time."""
 
     def __init__(self, table: BackoffTable) -> None:
         self.table = table
@@ -150,8 +150,8 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
 def _fill(
     entries: Any, begins: Any, first_context: int, first_node: int, last_words: Any, bits: Any, extends: Any
 ) -> None:
-    """Enter the n-grams of one order. begins: of their contexts' children. last_words: of the trie, packed, with their
-    width and the number of those before. bits: of their log p, `[M]`.
+    """Enter the n-grams of one order. begins: the starts of their contexts' children. last_words: the trie's last
+    words, packed, with their width and the number of words before them. bits: the bits of their log p, `[M]`.
     """
     words, word_width, words_before = last_words
     keys = np.empty(len(bits), np.uint64)
@@ -223,8 +223,8 @@ def _parts(value: Any) -> Any:
 def find(table: Any, order: Any, context: Any, word: Any) -> Any:
     """Return the node of an n-gram, its log p and whether it extends (see Hash), or -1, 0, False if it is not there.
 
-    order: of the n-gram. context: the node of all its words but the last. For an n-gram found in the trie, the third
-    value is False: scoring.shorten looks into the trie itself.
+    order: the order of the n-gram. context: the node of all its words except the last. For an n-gram found in the trie,
+    the third value is False: scoring.shorten looks into the trie itself.
     """
     if order > table.ngrams.order:
         node = child(table.nodes, context, word)

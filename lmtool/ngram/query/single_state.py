@@ -54,8 +54,8 @@ class SingleStates:
         *,
         scores_oov: bool = True,
     ) -> None:
-        """state: the class of states. ids: of the words. owner: the number of the SingleStates. scores_oov: whether all
-        other words are `<unk>`.
+        """state: the class of states. ids: the ids of the words. owner: the number of the SingleStates. scores_oov:
+        whether all other words are `<unk>`.
         """
         self._lookup, self._kept = lookup, (state, ids)
         self.order = lookup.table.order
@@ -71,7 +71,7 @@ class SingleStates:
         self.log10_prob: CompiledScore = python_types.MethodType(compiled, self._memory.ctypes.data)
 
     def use_hash(self) -> None:
-        """Look n-grams up in the hash table from now on, if enough words were scored that building it pays."""
+        """Look n-grams up in the hash table from now on, if enough words were scored to make up for building it."""
         if self._written.ngrams.order < self.order:
             table = self._lookup.for_states(int(self._numbers[COUNT]))
             self._numbers[COUNT] = 0
@@ -85,7 +85,7 @@ class SingleStates:
 
     def _write(self, table: Table) -> None:
         _write_table(table, self._numbers, self._memory)
-        self._written = table  # whose arrays it keeps alive; those of the table before are free from now on
+        self._written = table  # keeps its arrays alive; those of the previous table can be freed now
 
 
 class TableAddress(types.Type):
@@ -140,7 +140,7 @@ def _generate_write(_typing: Any, content: Any, memory: Any) -> Any:
 
 def _generate_read(_typing: Any, address: Any) -> Any:
     def read(builder: Any, pointer: Any, kind: Any) -> Any:
-        """Read a tuple number by number: of a tuple as a whole, LLVM would read the numbers that nobody uses, too."""
+        """Read a tuple number by number: LLVM would read a whole tuple with its unused numbers."""
         if not hasattr(kind, "elements"):
             return builder.load(pointer)
         value = kind(None)
@@ -182,7 +182,7 @@ def _is_str(value: Any, kind: Any) -> Any:
     return own == kind
 
 
-@numba.njit(cache=True)  # to let other threads run would take as long as the search
+@numba.njit(cache=True)  # releasing the GIL would take as long as the search
 def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
     """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
     score_word. Return nan, and change nothing, if it is not for this function; see SingleStates.

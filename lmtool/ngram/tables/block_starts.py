@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 BLOCK = 5  # log2 of the number of nodes that share a base, if all blocks have one width
 SMALL_BLOCK = 6  # log2 of that number in the small form
 SMALL_NODES = 1 << SMALL_BLOCK
-STARTS_PER_PIECE = 1 << 20  # in memory at once
+STARTS_PER_PIECE = 1 << 20  # starts in memory at once
 SPARE_CELLS = 2  # behind the last number, into which `read` may look
-WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into what is read at once
+WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into one read
 
 
 def start_of(nodes: Any, inner: Any) -> Any:
@@ -80,7 +80,7 @@ def _span_of(nodes: Any, node: Any) -> Any:
             return unigram_starts[node], unigram_starts[node + 1]
         if inner < 0:
             return unigram_starts[node], start_of(nodes, 0)
-        # Both numbers lie side by side, and are read at once.
+        # Both numbers are adjacent and are read together.
         row, place, at, width = _block_of(nodes.base, inner)
         both = read_bits(nodes.starts, at, 2 * width)
         first = nodes.base[row] + place
@@ -122,7 +122,7 @@ def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storag
     blocks = (count + SMALL_NODES - 1) >> SMALL_BLOCK
     base = storage.empty(2 * blocks, np.int64)
     bit = 0
-    pieces = [(a, min(a + STARTS_PER_PIECE, count)) for a in range(0, count, STARTS_PER_PIECE)]  # of whole blocks
+    pieces = [(a, min(a + STARTS_PER_PIECE, count)) for a in range(0, count, STARTS_PER_PIECE)]  # whole blocks
     for first, last in pieces:
         bit = int(
             _choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit)

@@ -39,9 +39,9 @@ class Codes(NamedTuple):
 
 
 def code_of(values: Any, order: Any, node: Any) -> Any:
-    """Return what `decoded` needs to know of a node, int64: the number of its level, or the node if values are float32.
+    """Return the argument of `decoded` for a node, int64: the number of its level, or the node if values are float32.
 
-    For compiled code. values: float32 of all nodes, or Codes. order: of the node's n-gram.
+    For compiled code. values: float32 values of all nodes, or Codes. order: the order of the node's n-gram.
     """
     return interpreted(_code_of, values, order, node)
 
@@ -90,7 +90,9 @@ def _decoded(values: Any, order: Any, code: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def value_of(values: Any, order: Any, node: Any) -> Any:
-    """Return the log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram."""
+    """Return the log-probability or log back-off weight of a node, natural, float32. order: the order of the node's
+    n-gram.
+    """
     return decoded(values, order, code_of(values, order, node))
 
 

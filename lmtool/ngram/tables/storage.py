@@ -38,7 +38,7 @@ class Storage:
     """Where large arrays go: into memory up to a limit, beyond it into files in a folder.
 
     memory: maximum bytes of arrays in memory; None: no limit. folder: where the files are. process: maximum bytes of
-    the whole process; 0: as `memory`. note: what the user should know.
+    the whole process; 0: as `memory`. note: a note for the user.
     """
 
     memory: int | None = None

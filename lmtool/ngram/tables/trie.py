@@ -26,8 +26,8 @@ from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-NODES_PER_PIECE = 1 << 20  # checked at once
-NGRAMS_PER_BLOCK = 1 << 17  # of contexts
+NODES_PER_PIECE = 1 << 20  # nodes checked at once
+NGRAMS_PER_BLOCK = 1 << 17  # n-grams of whole contexts per block
 
 
 class Nodes(NamedTuple):
@@ -268,7 +268,7 @@ class TrieBuilder:
         return place, begins
 
     def add(self, keys: Array) -> None:
-        """Add the next order: distinct ascending keys `[M]`, as `keys` returns them."""
+        """Add the next order. keys: distinct and ascending, `[M]`, in the form that `keys` returns."""
         contexts = self.sizes[-1]
         begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
         begins[0] = 0
