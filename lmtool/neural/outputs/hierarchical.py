@@ -52,7 +52,7 @@ class TreeNodes(SparseRows, ABC):
         """Compute s of every node, `[B, N]`."""
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute s of each pair, `[P]`, after hidden states `[B, D]`; in the dtype of h, with gradients. The pairs are
+        """Compute s of each pair, `[P]`, after hidden states `[B, D]`, in the dtype of h and with gradients. Pairs are
         not checked.
         """
         scores: Tensor = self.computed("pair_scores", h, pairs)

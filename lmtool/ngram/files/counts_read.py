@@ -42,7 +42,7 @@ MAX_DIGITS = 15  # maximum digits of a count
 SPACE, TAB, LINE_FEED, RETURN = 32, 9, 10, 13
 GOOGLE_NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
 COLUMNS = ["words", "count"]  # columns of Parquet files
-OTHER_FILES = ("vocab_cs", "total")  # begins of names of files beside the n-grams in Google's folders
+OTHER_FILES = ("vocab_cs", "total")  # first parts of the names of other files in Google's folders
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Scoring one word after one state, in little more than the time of a call.
+"""Score one word after one state, in little more than the time of a call.
 
-Handing a compiled function an array takes longer than the search itself, and it needs more than ten of them. Therefore
-the table lies in memory as compiled loops take it, and its address is handed over; the states and the word are Python
-objects, which the compiled function reads by Python's C API: by Python code this would take as long as the search.
+Passing an array to a compiled function takes longer than the search itself, and it needs more than ten arrays.
+Therefore the table lies in memory in the form for compiled loops, and its address is passed; the states and the word
+are Python objects, which the compiled function reads by Python's C API: Python code would take as long as the search.
 Nothing else in lmtool reads memory by address; a SingleStates keeps what it reads alive.
 """
 
@@ -79,7 +79,7 @@ class SingleStates:
                 self._write(table)
 
     def first(self, *, sentence_start: bool) -> bytes:
-        """Return the state after `<s>`, or one without any words."""
+        """Return the state after `<s>`, or a state without words."""
         self.use_hash()
         return self._first[sentence_start]
 
@@ -97,7 +97,7 @@ class TableAddress(types.Type):
 
 
 class _Object(types.Type):
-    """The type of a Python object, for compiled code that hands it on to Python's C API."""
+    """The type of a Python object, for compiled code that passes it to Python's C API."""
 
 
 _object = _Object(name="Object")
@@ -176,7 +176,7 @@ def _is_state(value: Any, kind: Any) -> Any:
 
 @numba.njit(cache=True, forceinline=True)
 def _is_str(value: Any, kind: Any) -> Any:
-    """Return whether an object is a str, and no subclass: looking one of these up could run Python code."""
+    """Return whether an object is a str and not of a subclass: looking up the latter could run Python code."""
     own = _type_of(value)
     _release(own)
     return own == kind
@@ -185,7 +185,7 @@ def _is_str(value: Any, kind: Any) -> Any:
 @numba.njit(cache=True)  # releasing the GIL would take as long as the search
 def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
     """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
-    score_word. Return nan, and change nothing, if it is not for this function; see SingleStates.
+    score_word. Return nan, and change nothing, if an argument is not of the form in SingleStates.
 
     address: a TableAddress.
     """

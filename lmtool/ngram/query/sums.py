@@ -1,6 +1,6 @@
-"""What the scores of all words sum to after each context of a back-off table, and tables in which that is 1.
+"""Sums of the scores of all words after each context of a back-off table, and renormalization to sums of 1.
 
-With s(w|h) the score of w after h, the sum Z(h) over all words follows from that of the shorter context h':
+With s(w|h) the score of w after h, the sum Z(h) over all words follows from the sum of the shorter context h':
 
     Z(h) = sum_w s(w|h) + backoff(h) (Z(h') - sum_w s(w|h'))      over the words w that the table has after h
 
@@ -26,7 +26,7 @@ SUM_SLACK = 0.01  # maximum difference of sums of rounded probabilities from 1
 
 
 def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
-    """Return the table, marked as normalized if all sums are 1, with the lowest and the highest of them.
+    """Return the table, marked as normalized if all sums are 1, and the lowest and the highest sum.
 
     eos: the id of `</s>`, after which nothing is predicted.
     """

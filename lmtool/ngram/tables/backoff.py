@@ -35,7 +35,7 @@ class BackoffTable:
     missing: log back-off weight of contexts that are not in the table.
     normalized: whether these are probabilities or scores, which do not sum to one.
     suffix_closed: whether the table has the last k-1 words of each n-gram of order k.
-    notes: what the user should know about the estimation.
+    notes: notes for the user about the estimation.
     """
 
     trie: Trie

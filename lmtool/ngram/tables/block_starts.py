@@ -1,4 +1,4 @@
-"""Where children begin, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
+"""The starts of children, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
 
 Most n-grams have one child. So the start of node j of a block is about the block's base + j, and only the difference is
 packed, in the width of the block's largest difference: 5 bits per node, bases included, for the n-grams of 20 million
@@ -28,7 +28,7 @@ WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into one read
 
 
 def start_of(nodes: Any, inner: Any) -> Any:
-    """Return where the children of a node from order 2 on begin, for compiled code.
+    """Return the start of the children of a node from order 2 on, for compiled code.
 
     nodes: trie.Nodes, whose form decides: all blocks have one width, or each its own if start_width is None.
     inner: the node, counted from the first of order 2.
@@ -37,15 +37,15 @@ def start_of(nodes: Any, inner: Any) -> Any:
 
 
 def span_of(nodes: Any, node: Any) -> Any:
-    """Return where the children of a node of any order begin and end: start_of it and of the node after it."""
+    """Return the start and end of the children of a node of any order: start_of the node and of the next node."""
     return interpreted(_span_of, nodes, node)
 
 
 def look_up_blocks(nodes: Any, queries: Any) -> Any:
-    """Read what span_of needs first of the nodes in the first column of queries `[B, 3]`, into their third column.
+    """Read the first data that span_of needs of the nodes in the first column of queries `[B, 3]` into their third
+    column.
 
-    These reads do not wait for each other, and span_of then finds them in the cache. Does nothing if all blocks have
-    one width.
+    These reads are independent, and span_of then finds the data in the cache. No-op if all blocks have one width.
     """
     return interpreted(_look_up_blocks, nodes, queries)
 
@@ -152,7 +152,7 @@ def require_within(base: Array, starts: Array, count: int) -> None:
 def _choose_widths(values: Any, count: int, base: Any, bit: int) -> Any:
     """Fill in the rows of base of `count` starts, whose numbers lie from `bit` on. Returns the bit after them.
 
-    values: the starts, and the one after them where there is one. Returns -1 where a width would be too large.
+    values: the starts and, if it exists, the next start. Returns -1 if a width would be too large.
     """
     for first in range(0, count, SMALL_NODES):
         numbers = min(SMALL_NODES + 1, len(values) - first)

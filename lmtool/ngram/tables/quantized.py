@@ -49,8 +49,8 @@ def code_of(values: Any, order: Any, node: Any) -> Any:
 def decoded(values: Any, order: Any, code: Any) -> Any:
     """Return the value of a node for which code_of returned `code`, natural, float32; for compiled code.
 
-    If many nodes wait, all codes should be read before the first is decoded: reads that wait for the memory and not
-    for each other go side by side, and a second one behind each of them takes room from the next.
+    For many nodes, all codes should be read before the first is decoded: independent reads from memory overlap, and a
+    dependent read after each of them would leave room for fewer.
     """
     return interpreted(_decoded, values, order, code)
 
@@ -175,7 +175,7 @@ def choose_levels(values: Array, count: int, storage: Storage) -> Array:
 
 
 def _means(ascending: Array, count: int) -> list[float]:
-    """Return the means of at most `count` bins of ascending values, as the module says."""
+    """Return the means of at most `count` bins of equal population of ascending values."""
     means = _first_distinct(ascending, count + 1)
     if len(means) <= count:
         return means
