@@ -18,8 +18,9 @@ class ConstantSchedule(ScheduleConfig):
 
         \eta_t = \eta
 
-    Source: none; the baseline for the other schedules. Robbins & Monro (1951), "A stochastic approximation method",
-    Annals of Mathematical Statistics 22, show why a rate has to fall. Complexity: O(1) for each step.
+    Source: none; the baseline of all others. Robbins & Monro (1951), "A stochastic approximation method", Annals of
+        Mathematical Statistics 22, show why a rate has to fall.
+    Complexity: O(1) for each step.
     """
 
     kind: str = "constant"

@@ -16,10 +16,10 @@ Legend of shapes: B examples, C context words, T words of a history, K sums over
 hidden units, D dimension of the hidden states that the output layer reads, V words of the vocabulary.
 
 Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, eq. 1; gates:
-Dauphin et al. (2017), Shazeer (2020); FOFE: Zhang et al. (2015), "The fixed-size ordinally-forgetting encoding method
-for neural network language models", ACL, eq. 1; layer normalization: Ba et al. (2016). Complexity: O(((C + K) E +
-(layers - 1) H) H) for each example, twice that with gates, and O(T K E) for a history; V E weights in addition to those
-of the layers.
+    Dauphin et al. (2017), Shazeer (2020); FOFE: Zhang et al. (2015), "The fixed-size ordinally-forgetting encoding
+    method for neural network language models", ACL, eq. 1; layer normalization: Ba et al. (2016).
+Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with gates, and O(T K E) for a history; V E
+    weights in addition to the layers.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of n-grams that stay in the model. mask: bool `[nodes]`, True for 1-grams and contexts of what stays.
+    """A choice of n-grams to keep in the model. mask: bool `[nodes]`, True for 1-grams and contexts of kept n-grams.
 
     adjusted: a of each order, which may depend on what is left out; `estimate` needs it, a search for a size does not.
     """

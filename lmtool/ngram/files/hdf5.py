@@ -65,7 +65,7 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
 
 
 def mapped_logs(dataset: h5py.Dataset) -> Array:
-    """Return logarithms of probabilities or back-off weights, as `mapped`. Raises ValueError for inf and nan, too."""
+    """Return logarithms of probabilities or back-off weights, like `mapped`. Also raises ValueError for inf and nan."""
     most = LARGEST_LOG_WEIGHT if "log_backoff" in dataset.name else LARGEST_LOG_PROB
     return logs(dataset.name.strip("/"), mapped(dataset, np.float32), most)
 
