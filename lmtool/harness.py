@@ -1,6 +1,6 @@
 """lmtool's models in EleutherAI's lm-evaluation-harness, as `--model lmtool`; the extra `harness` installs it.
 
-The harness knows no models of other packages: `python -m lmtool.harness` is its command `lm_eval` with this one added.
+The harness does not find models of other packages: `python -m lmtool.harness` is its command `lm_eval` with this model.
 Lines are sentences, each read alone: of the context, only the last line is read. `</s>` is scored after each line of a
 continuation that a newline ends, and after the last one if the context is empty, as for whole sentences (BLiMP); blank
 lines have none, unless they are sentences in the run's data.
@@ -92,7 +92,7 @@ class LmtoolLM(LM):  # type: ignore[misc]
         return text, totals.tolist(), tokens
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return natural log p of each text, with a `</s>` after each line, as `lmtool score` does."""
+        """Return natural log p of each text, with a `</s>` after each line, like `lmtool score`."""
         return self._scores([("", request.args[0].removesuffix("\n") + "\n") for request in requests])[1]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:

@@ -176,7 +176,7 @@ class TextModel:
             return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """Return exp(-mean log p) over all tokens of sentences, as `split_of` returns them."""
+        """Return exp(-mean log p) over all tokens of sentences (see `split_of`)."""
         return perplexity(self.model.score_text(self.split_of(text, across_sentences=across_sentences)))
 
     def split_of(self, sentences: str | Sentences, *, across_sentences: bool = False) -> Split:
@@ -200,7 +200,7 @@ class TextModel:
         """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
         each, `</s>` included.
 
-        sentences: the words of each, as `form.words` returns them.
+        sentences: the words of each (see `form.words`).
         """
         require_flags(across_sentences=across_sentences)
         if across_sentences:
@@ -209,7 +209,7 @@ class TextModel:
         return with_unk_as_oov(text, self.model, self.vocabulary), sizes
 
     def _words_in(self, key: str, given: str | Sentences) -> Iterator[list[str]]:
-        """Return the words of each sentence. Raises UserError, naming the argument, if there are none."""
+        """Return the words of each sentence. Raises UserError, naming the argument, without sentences."""
         require(isinstance(given, Iterable), key, f"{given!r:.40}", "a sentence or a list of sentences")
         return map(self.form.words_of, [given] if isinstance(given, str) else given)
 

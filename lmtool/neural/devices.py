@@ -22,7 +22,8 @@ MIN_BF16_SPEEDUP = 1.5  # over fp32, for choosing bf16: weights and hidden state
 
 @contextmanager
 def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """While the block runs, make a GPU repeat results to the bit, if wanted; a CPU does with equal threads.
+    """While the block runs, make results of a GPU repeatable to the bit, if wanted; those of a CPU are, with equal
+    threads.
 
     Uses torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation without a
     deterministic form raises RuntimeError. choose_device has configured cuBLAS before.
@@ -70,8 +71,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def fits_dense(device: torch.device, numbers: int) -> bool:
-    """Return whether tables of that many float32 weights fit into half of a GPU's free memory, with dense gradients and
-    two numbers of optimizer state for each; True on a CPU.
+    """Return whether tables of this number of float32 weights, with dense gradients and two numbers of optimizer state
+    for each, fit into half of a GPU's free memory; True on a CPU.
     """
     if device.type != "cuda":
         return True

@@ -45,7 +45,8 @@ class NeuralModel(nn.Module, LanguageModel):
     def __init__(self, encoder: Encoder, output: OutputLayer, vocabulary_size: int) -> None:
         """vocabulary_size: V; the output layer is over V - 1 words.
 
-        A layer that does not say its sizes is held to those of the model. Raises ValueError for one that has others.
+        A layer that does not declare its sizes must have those of the model. Raises ValueError for a layer with other
+        sizes.
         """
         super().__init__()
         output.input_dim = encoder.output_dim if output.input_dim is None else output.input_dim
@@ -73,7 +74,7 @@ class NeuralModel(nn.Module, LanguageModel):
 
     @property
     def across_sentences(self) -> bool:
-        """Whether contexts reach into the sentences before, `</s>` being among their words."""
+        """Whether contexts reach into previous sentences, with `</s>` among their words."""
         return self.encoder.across_sentences
 
     @property
@@ -112,7 +113,7 @@ class NeuralModel(nn.Module, LanguageModel):
             self._autocast_from = math.ceil(MIN_BF16_PRODUCTS / max(1, sum(weights)))
 
     def encodes_in_bf16(self, examples: int) -> bool:
-        """Return whether the encoder's products are in bf16 in a training step of that many examples."""
+        """Return whether the encoder's products are in bf16 in a training step of this number of examples."""
         return examples >= self._autocast_from
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
@@ -128,24 +129,24 @@ class NeuralModel(nn.Module, LanguageModel):
         return self._loss(hidden, targets)
 
     def _loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        # All targets count; a layer with its own forward may not know that setting.
+        # All targets count; a layer that overrides forward may not have this setting.
         named = {"ignore_index": None} if type(self.output).forward is OutputLayer.forward else {}
         loss: Tensor = self.output(hidden, targets, **named)
         return loss
 
     def read_tokens(self, text: Split, tokens: IntArray, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the hidden states before tokens `[B, T]` of a text, `[B T, D]`, with gradients, the targets `[B T]`,
-        and the state after them, if the model has any: the one before the tokens that follow in each row.
+        and, if the model has states, the state before the next tokens of each row.
         """
         contexts, targets = map(torch.from_numpy, self.contexts_of(text, tokens.ravel()))
         return self.encoder(contexts.to(self.device)), targets.to(self.device), None
 
     def carried_state(self) -> dict[str, Tensor]:
-        """Return what a recurrent model carries from one training step to the next, for a checkpoint."""
+        """Return the state that a recurrent model carries from one training step to the next, for a checkpoint."""
         return {}
 
     def carry(self, state: dict[str, Tensor]) -> None:
-        """Continue from what carried_state returned."""
+        """Continue from a state that carried_state returned."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Return log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
@@ -274,7 +275,7 @@ class NeuralModel(nn.Module, LanguageModel):
                 part = answer(hidden, *ids).cpu().numpy()
                 if len(part) == size:
                     return part
-                if not rows.start:  # one array: small ones that are kept would lie between large blocks that are freed
+                if not rows.start:  # one array: small kept arrays would lie between large freed blocks
                     found = np.empty((size, *part.shape[1:]), part.dtype)
                 found[rows] = part
         return found

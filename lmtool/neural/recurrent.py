@@ -1,6 +1,6 @@
-"""A recurrent language model: its contexts are all words before, and its state is carried along a text.
+"""A recurrent language model: its contexts are all previous words, and its state is carried along a text.
 
-Legend of shapes: B rows that are read side by side, T words of each, N contexts or tokens, W numbers in a state of the
+Legend of shapes: B rows that are read in parallel, T words of each, N contexts or tokens, W numbers in a state of the
 encoder, D dimension of the hidden states, V words of the vocabulary.
 """
 
@@ -21,10 +21,10 @@ from lmtool.neural.model import NeuralModel, Rows
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 from lmtool.system.terminal import token_bar
 
-ROWS = 256  # pieces of text that are read side by side
-WORDS_PER_CHUNK = 1 << 12  # words of all rows together that are read at once
+ROWS = 256  # pieces of text that are read in parallel
+WORDS_PER_CHUNK = 1 << 12  # words read at once, over all rows
 KEPT = 1 << 14  # hidden states of a long text that are kept, for a cache of that many tokens
-PIECE, WARM_UP = 512, 128  # tokens of a long text whose loss in training is computed by one row, and those before
+PIECE, WARM_UP = 512, 128  # tokens of a long text per row for the loss in training, and tokens read before them
 Piece = tuple[int, int, int]  # tokens: where reading begins, where scores begin, and the end of both
 
 
@@ -58,7 +58,7 @@ class RecurrentModel(NeuralModel):
         """Return the mean loss of targets `[B, T]` after words `[B, T]`, which continue the last batch.
 
         Back-propagation ends at the first of these words (truncated back-propagation through time). The encoder's
-        penalty is in the gradients alone, so that the reported loss stays the output layer's.
+        penalty only affects the gradients, so that the reported loss is the output layer's.
         """
         state = self.carried
         if state is None or len(state) != len(contexts):
@@ -99,8 +99,8 @@ class RecurrentModel(NeuralModel):
     ) -> FloatArray:
         """Return log p of the tokens `first` to `last` - 1, or unnormalized_log_prob.
 
-        In training mode each 512 tokens of a long text are scored after the 128 before them alone, side by side: an
-        approximation, with which the loss on valid is computed.
+        In training mode, pieces of 512 tokens of a long text are scored in parallel, each after only the 128 tokens
+        before it: an approximation for the loss on valid.
         """
         if unnormalized and not self.self_normalized:
             return super().score_tokens(text, first, last, unnormalized=True)
@@ -212,7 +212,7 @@ class RecurrentModel(NeuralModel):
 
     def _hidden(self, text: Split, pieces: list[Piece]) -> Iterator[tuple[IntArray, Tensor]]:
         """Yield tokens `[n]` of the pieces and the hidden states before them, `[n, D]`, in any order."""
-        order = sorted(range(len(pieces)), key=lambda k: pieces[k][0] - pieces[k][2])  # the longest first
+        order = sorted(range(len(pieces)), key=lambda k: pieces[k][0] - pieces[k][2])  # longest first
         for rows in in_chunks(len(order), ROWS):
             begin, start, end = np.array([pieces[k] for k in order[rows]]).T
             state = self.recurrent.zero_state(len(begin))

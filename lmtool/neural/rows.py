@@ -1,4 +1,4 @@
-"""Operations on those rows of a large matrix that a batch uses, in plain torch.
+"""Operations on the rows of a large matrix that a batch uses, in plain torch.
 
 Legend of shapes: B examples, D dimension, R rows of a matrix `[R, D]`, P pairs (example, row).
 """
@@ -18,8 +18,8 @@ from lmtool.neural.forms import Formed
 class Pairs:
     """The rows of a matrix that each example of a batch uses.
 
-    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]. starts: `[B + 1]`, int64.
-    owner: `[P]`, the example b of each row.
+    rows: `[P]`, int32 or int64; the rows of example b are at starts[b] to before starts[b + 1]. starts: `[B + 1]`,
+    int64. owner: `[P]`, the example b of each row.
     """
 
     rows: Tensor
@@ -40,7 +40,7 @@ def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns the start of each segment among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
     """
-    first = offsets.index_select(0, chosen)  # offsets[chosen] would read -1 as the last one
+    first = offsets.index_select(0, chosen)  # offsets[chosen] would read -1 as the last index
     sizes = offsets.index_select(0, chosen + 1) - first
     starts = F.pad(sizes.cumsum(0), (1, 0))
     owner = torch.arange(len(chosen), device=chosen.device).repeat_interleave(sizes)
@@ -50,7 +50,7 @@ def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
-    """Return the log-sum-exp over each segment of values `[P]`: `[B]`; starts and owner as `segments` returns them."""
+    """Return the log-sum-exp over each segment of values `[P]`: `[B]`; starts, owner: as returned by `segments`."""
     largest = torch.segment_reduce(values.detach(), "max", offsets=starts)
     return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
 
@@ -67,7 +67,7 @@ def log_sum_exp_by_group(values: Tensor, groups: Tensor, count: int) -> Tensor:
 def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
     """Return weight[rows]: `[..., D]` from weight `[R, D]`, `[...]` from weight `[R]`; rows: integers `[...]`.
 
-    sparse: whether the gradient of weight is sparse, if it is a parameter: what computes it may need a dense one.
+    sparse: whether the gradient of weight is sparse, if it is a parameter; a computed weight may need a dense gradient.
     """
     sparse = sparse and weight.is_leaf
     if weight.dim() > 1:
@@ -96,7 +96,7 @@ class SparseRows(Formed):
 
     @property
     def sparse(self) -> bool:
-        """Whether gradients are sparse: as set, but not in DistributedDataParallel, which averages dense ones."""
+        """Whether gradients are sparse: as set, except in DistributedDataParallel, which averages dense gradients."""
         parallel = nn.parallel.DistributedDataParallel._active_ddp_module
         if not self._sparse or parallel is None:
             return self._sparse

@@ -14,7 +14,7 @@ from lmtool.data.split import Split
 from lmtool.neural.model import NeuralModel, Rows
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 
-CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, for which no distribution is needed
+CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, without their distributions
 
 
 def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:

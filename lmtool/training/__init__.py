@@ -1,1 +1,1 @@
-"""Neural training: the loop, what it is made of, and the checkpoints that it can be resumed from."""
+"""Neural training: the loop, its parts, and the checkpoints from which it can be resumed."""

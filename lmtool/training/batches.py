@@ -53,9 +53,9 @@ class Batches:
         self._consecutive = consecutive
         self._device = device or torch.device("cpu")
         self._part = part
-        self._on_device: DeviceWindows | None = None  # of a split in memory
+        self._on_device: DeviceWindows | None = None  # for a split in memory
         self._rng = np.random.default_rng(seed)
-        self._taken = 0  # batches of this epoch
+        self._taken = 0  # number of batches taken in this epoch
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
         if isinstance(split, StoredTokens):
             if context_size > MAX_POSITION:
@@ -137,11 +137,11 @@ class Batches:
 
 class Streams(Batches):
     """An endless iterator over batches of running text: words int64 `[B, T]` and targets int64 `[B, T]`, the words
-    after them; each row continues that of the batch before.
+    after them; each row continues the same row of the previous batch.
 
-    In each epoch the rows begin elsewhere, with `<s>`: tokens at either end that do not fill a batch are left out. In
-    some batches, chosen at random, all sentences begin with `<s>`: cells read a batch without `<s>` 1.4 (bf16) to 1.8
-    (fp32) times as fast, since its rows are not cut (32 rows, 35 words, 400 units; AMD EPYC, 2026-11-26).
+    In each epoch, the rows begin at different positions, with `<s>`; tokens at either end that do not fill a batch are
+    left out. In some batches, chosen at random, all sentences begin with `<s>`: cells read a batch without `<s>` 1.4
+    (bf16) to 1.8 (fp32) times as fast, since its rows are not cut (32 rows, 35 words, 400 units; AMD EPYC, 2026-11-26).
     """
 
     def __init__(
@@ -193,7 +193,7 @@ def make_batches(
     device: torch.device,
     part: tuple[int, int] = (0, 1),
 ) -> Batches:
-    """Return the batches of a training, as its encoder reads them. part: as in Batches."""
+    """Return the batches of a training in the form that its encoder reads. part: as in Batches."""
     size = encoder.context_size
     if size is None:
         assert isinstance(split, Split), "it is kept in memory"
@@ -206,14 +206,14 @@ def make_batches(
 
 
 class DeviceWindows:
-    """Windows whose tokens are on a GPU, where contexts are then made: there they have no way to go."""
+    """Windows whose tokens are on a GPU, where contexts are then made without a transfer."""
 
     def __init__(self, windows: Windows, device: torch.device) -> None:
         self._padded = torch.from_numpy(windows.padded.astype(np.int32)).to(device)
         self._position = torch.from_numpy(windows.position).to(device)
 
     def __call__(self, index: IntArray, size: int) -> tuple[Tensor, Tensor]:
-        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, as Windows does."""
+        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, like Windows."""
         at = torch.from_numpy(np.ascontiguousarray(index)).to(self._padded.device)
         back = torch.arange(size, 0, -1, device=at.device)  # distance of each context word from the target
         where = torch.where(back <= self._position[at][:, None], at[:, None] - back, len(self._padded) - 1)

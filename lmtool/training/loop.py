@@ -29,7 +29,7 @@ from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
 from lmtool.training.step import make_step
 
-MAX_LOSS = 1e6  # nats, in absolute value: from a larger one no training recovers
+MAX_LOSS = 1e6  # nats, absolute value: training diverges above this
 MAX_VALID_LOSS = 700.0  # nats: the perplexity on valid must be finite
 
 
@@ -59,10 +59,10 @@ def train(
             if resume is not None:
                 try:
                     training.restore(resume)
-                except (RuntimeError, LookupError, TypeError, ValueError) as error:  # other shapes or numbers
+                except (RuntimeError, LookupError, TypeError, ValueError) as error:  # different shapes or numbers
                     raise UserError(f"{out}: its checkpoint does not fit ({first_line(error)}): start again") from error
             else:
-                training.reporter.rewind(0)  # of a training that ended before its first checkpoint
+                training.reporter.rewind(0)  # if a training ended before its first checkpoint
             with defer_signals() as stop:
                 while training.advance(stop):
                     pass
@@ -72,7 +72,7 @@ def train(
 
 
 class _Training:
-    """All that changes while a model is trained, and is therefore in a checkpoint."""
+    """Everything that changes during training and is therefore in a checkpoint."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class _Training:
         part = (processes.rank, processes.size)
         self.batches = make_batches(train_split, settings, model.encoder, plan.seed, model.device, part)
         self.examples = iter(self.batches)
-        self.batch_size = self.batches.size // processes.size  # of this process
+        self.batch_size = self.batches.size // processes.size  # examples of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
         optimizers.use_gradients(model, settings.embedding_gradients, processes)
@@ -104,7 +104,7 @@ class _Training:
         self.progress = Progress()
         self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
-        self._ended = False  # by on_evaluation
+        self._ended = False  # whether on_evaluation ended the training
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
         self._last_save = time.perf_counter()
         if processes.rank:  # from here on each process draws its own dropout and noise
@@ -132,13 +132,13 @@ class _Training:
         """
         settings, progress = self.plan.training, self.progress
 
-        # What all processes agree on: the used share of the budget, a signal, whether a checkpoint is due.
+        # Agreed by all processes: the used share of the budget, a signal, whether a checkpoint is due.
         overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
         done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
         over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
             self.end_early(int(signal))
-        remaining = progress.step * (1 / done - 1) if done else math.inf  # steps; under half an interval joins this one
+        remaining = progress.step * (1 / done - 1) if done else math.inf  # steps; under half an interval is added
         due = progress.since >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
         if progress.since and (over or due):
             self.evaluate(done, stop)
@@ -175,12 +175,12 @@ class _Training:
     def evaluate(self, done: float, stop: StopRequest) -> None:
         """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best.
 
-        The weights are their mean if it has begun.
+        If averaging has begun, the mean of the weights is evaluated.
         """
         progress, settings = self.progress, self.plan.training
         for averaged in (False, True):
             self.average.exchange(averaged)
-            if settings.embedding_max_norm is not None:  # here, so that all saved weights are within it
+            if settings.embedding_max_norm is not None:  # here, so that all saved weights satisfy it
                 optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.embedding_max_norm)
 
         def check() -> None:
@@ -237,7 +237,7 @@ class _Training:
         """Write a checkpoint."""
         random = self.processes.everything(random_states(self.model.device))
         carried = self.processes.everything(self.model.carried_state())
-        loss_sums = self.processes.everything(self.progress.loss_sum)  # of each process's examples
+        loss_sums = self.processes.everything(self.progress.loss_sum)  # sums over the examples of each process
         if not self.processes.first:
             return
         parts = {"model": model_tensors(self.model), "optimizer": optimizers.optimizer_state_dict(self.optimizers)}
@@ -300,7 +300,7 @@ class _Training:
         )
 
     def computed_by(self) -> dict[str, Any]:
-        """Return the precision and the forms of the steps so far, under the names of Trained."""
+        """Return the precision and the forms of the steps so far, named like the fields of Trained."""
         used, before = forms.used(self.model), self._computed_before
         names = {*before["forms"], *(each.name for each in used), self.step.name} - {""}
         bf16 = self.step.bf16 if isinstance(self.step, NetworkStep) else self.model.encodes_in_bf16(self.batch_size)

@@ -49,7 +49,7 @@ class SgdOptim(OptimConfig):
         if self.momentum and not groups.on_cpu:
             return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
-            # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
+            # torch's fused step fails on a group in which only some parameters have already had a gradient.
             of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
         return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
 
@@ -143,7 +143,7 @@ class AdamOptim(OptimConfig):
     eps: float = setting(above=0)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `torch.optim.Adam` and the like, weight decay excluded."""
+        """Return the arguments of `torch.optim.Adam` and similar optimizers, without weight decay."""
         return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
 
     def dense(self, groups: ParameterGroups) -> Optimizer:

@@ -1,5 +1,5 @@
-"""The optimizers of a network, their state, the changes to gradients and weights beside a step, the mean of the
-weights, and the learning-rate range test: a few hundred steps at rising rates show which rates are usable.
+"""The optimizers of a network and their state, additional changes to gradients and weights, the mean of the weights,
+and the learning-rate range test: a few hundred steps at rising rates show which rates are usable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lmtool.training.step import Step
 MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
 DIVERGED = 1.0  # nats above the lowest loss at which the test ends
-# Parts of the state of a parameter that are one number, have one per row, and are whole; others are as the parameter.
+# Entries of a parameter's state that are scalar, per row, and complete; others have the parameter's shape.
 SINGLE, OF_ROWS, WHOLE = {"step", "now", "eta", "mu"}, {"steps", "last_used"}, {"steps", "last_used", "now"}
 
 
 def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes | None = None) -> bool:
-    """Make the gradients of a model sparse or dense, as a setting says; return whether it made them dense.
+    """Make the gradients of a model sparse or dense, according to a setting; return whether they are made dense.
 
-    auto: dense on a GPU with enough memory. processes: follow the first of them, as GPUs may differ in free memory.
+    auto: dense on a GPU with enough memory. processes: all follow the first, because GPUs may differ in free memory.
     """
     rows = model.sparse_parameters()
     dense = gradients is Gradients.dense
@@ -64,7 +64,7 @@ class Average:
         self.count, self.means = 0, dict[str, Tensor]()
 
     def begin(self) -> None:
-        """Begin with the weights as they are."""
+        """Begin with the present weights."""
         self.count = 1
         self.means = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
@@ -77,7 +77,7 @@ class Average:
 
     @torch.no_grad()
     def exchange(self, in_model: bool) -> None:
-        """Put the mean into the model, or the weights that training changes, unless they are there."""
+        """Put the mean, or the weights that training changes, into the model, unless it already has them."""
         if self._in_model != in_model:
             for name, mean in self.means.items():
                 before = self._parameters[name].clone()
@@ -96,7 +96,7 @@ class Average:
 
 @torch.no_grad()
 def renormalize_rows(weight: Tensor, max_norm: float) -> None:
-    """Scale rows of weight `[R, H]` with a larger Euclidean norm down to max_norm, as CS287 HW3 does with embeddings.
+    """Scale rows of weight `[R, H]` with a larger Euclidean norm down to max_norm, like the embeddings of CS287 HW3.
 
     They end a millionth below it: rounding leaves no row above it, and a second call changes nothing.
     """
@@ -124,7 +124,7 @@ def load_optimizer_state_dict(optimizers: list[torch.optim.Optimizer], tensors: 
             if int(of) == place:
                 shape = parameters[int(number)].shape
                 size = 1 if key in SINGLE else shape[0] if key in OF_ROWS else shape.numel()
-                fits = value.numel() == size or (key == "momentum" and not value.numel())  # so far there was none
+                fits = value.numel() == size or (key == "momentum" and not value.numel())  # empty before the first step
                 whole = not value.is_floating_point()
                 if not fits or whole != (key in WHOLE) or not value.isfinite().all():
                     raise ValueError(f"{name} does not fit its parameter")
@@ -143,7 +143,7 @@ def range_test(
 ) -> RangeTest:
     """Train for `steps` steps at rates from the first limit to the second, or until the loss diverges: Smith (2017),
     "Cyclical Learning Rates for Training Neural Networks", section 3.3, here with rates that rise geometrically. Smith
-    reads bounds off the curve; here a tenth of the rate with the lowest smoothed loss is suggested.
+    reads the bounds from the curve; here a tenth of the rate with the lowest smoothed loss is suggested.
 
     batches: contexts int64 `[B, C]` and targets int64 `[B]`. max_grad_norm: as in training. The result
     says whether the lowest loss is at an edge of the range or within the noise of single batches.
@@ -167,7 +167,7 @@ def propose(rates: list[float], losses: list[float], smoothed: list[float], *, d
     start = start_of(rates)
     lowest = start + int(np.argmin(smoothed[start:]))
     doubt = ""
-    if smoothed[start] - smoothed[lowest] <= np.std(np.subtract(losses, smoothed)[start:]):  # a fall by chance
+    if smoothed[start] - smoothed[lowest] <= np.std(np.subtract(losses, smoothed)[start:]):  # the fall may be by chance
         advice = "a lower first rate" if diverged else "a higher last rate, or more steps"
         doubt = f"the loss falls by no more than it differs between batches: try {advice}"
     elif rates[lowest] < MARGIN * rates[0]:

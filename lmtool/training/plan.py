@@ -14,8 +14,8 @@ MIN_WARMUP = 0.01  # share of the peak rate: at 0 the first step of a long budge
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. about: plain values that identify the model and the data; checkpoints keep them, and resuming
-    compares them. loss_is_log_prob: whether the training loss of the output layer is -log p.
+    """The plan of a training. about: plain values that identify the model and the data; checkpoints keep them, and
+    resuming compares them. loss_is_log_prob: whether the training loss of the output layer is -log p.
     """
 
     training: TrainingConfig
@@ -30,8 +30,8 @@ class Plan:
 class Trained:
     """The outcome of a training; its fields are those of results.TrainedRun.
 
-    training_seconds: without evaluations. precision: bf16 if some of the products were in it, else fp32. forms: names
-    of the fast forms that were used.
+    training_seconds: duration without evaluations. precision: bf16 if some of the products were in bf16, else fp32.
+    forms: names of the fast forms that were used.
     """
 
     valid_perplexity: float
@@ -52,10 +52,10 @@ class Progress:
     since: steps since the last evaluation, whose losses sum to loss_sum, in nats.
     clock: seconds of training without evaluations.
     best: the lowest loss on valid.
-    waited: evaluations since then.
+    waited: number of evaluations since the best one.
     drops: number of times that the schedule has lowered the rate.
-    rate: of the last step.
-    losses: on valid, of each evaluation.
+    rate: learning rate of the last step.
+    losses: loss on valid at each evaluation.
     """
 
     step: int = 0
@@ -76,9 +76,11 @@ def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds:
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, *, done: float, steps: int, drops: int = 0) -> float:
-    """Return the learning rate of the next step: linearly up to `peak` in the warm-up, then as the schedule says.
+    """Return the learning rate of the next step: it rises linearly to `peak` in the warm-up, and then follows the
+    schedule.
 
-    done: used share of the budget. steps: made so far. drops: number of times that lowers_after has been true.
+    done: used share of the budget. steps: number of steps so far. drops: number of times that lowers_after has been
+    true.
     """
     if done < schedule.warmup:
         return peak * max(done / schedule.warmup, MIN_WARMUP)

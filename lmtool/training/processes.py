@@ -1,8 +1,10 @@
-"""Training in several processes started by torchrun: each has its share of every batch, all have the same weights.
+"""Training in several processes started by torchrun: each processes a share of every batch, and all have the same
+weights.
 
-Dense gradients are averaged by torch's DistributedDataParallel. For sparse ones, the used rows of each process are sent
-to all, which add them up; that grows with the number of processes. If it were more than twice the parameter, the
-gradient of the whole parameter is summed by one all-reduce instead, with a mark for each used row.
+Dense gradients are averaged by torch's DistributedDataParallel. For sparse gradients, the used rows of each process are
+sent to all processes, which add them up; the data grow with the number of processes. If they would exceed twice the
+size of the parameter, the gradient of the whole parameter is summed by one all-reduce instead, with a mark for each
+used row.
 
 Legend of shapes: R rows of a parameter, U of them with a gradient in this process.
 """
@@ -27,13 +29,13 @@ from lmtool.neural.forms.loops import coalesced, rows_gradient
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray
 
-TIMEOUT = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store
-MAX_GATHERED = 2  # times the rows of a parameter that are sent to all: an all-reduce moves each row twice
+TIMEOUT = datetime.timedelta(hours=6)  # maximum time that the others wait while the first process makes the store
+MAX_GATHERED = 2  # maximum rows sent to all, as a multiple of the parameter's: an all-reduce moves each row twice
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among those that train together: its rank, from 0, and their number."""
+    """The rank of this process, from 0, and the number of processes that train together."""
 
     rank: int = 0
     size: int = 1
@@ -57,7 +59,9 @@ class Processes:
         return math.fsum(self.everything(value)) / self.size
 
     def everything(self, value: Any) -> list[Any]:
-        """Return the value of each process, by rank. It is pickled: safe only because all processes are our own."""
+        """Return the value of each process, by rank. It is pickled: safe only because all processes are part of this
+        training.
+        """
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -65,7 +69,7 @@ class Processes:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """Return the value of the first process, pickled as well."""
+        """Return the value of the first process, which is also pickled."""
         if self.size == 1:
             return value
         box = [value]
@@ -88,7 +92,9 @@ class Processes:
 
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[Processes]:
-    """Join the processes that torchrun started (given by WORLD_SIZE and RANK), or be alone, while the block runs."""
+    """Join the processes that torchrun started (given by WORLD_SIZE and RANK) while the block runs, or run as a single
+    process.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Processes()
@@ -98,7 +104,7 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
             dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
         else:
             dist.init_process_group("gloo", timeout=TIMEOUT)
-    except ValueError as error:  # another variable is missing
+    except ValueError as error:  # another environment variable is missing
         raise UserError(f"WORLD_SIZE={size}: {first_line(error)}; use torchrun, or unset WORLD_SIZE") from error
     try:
         yield Processes(dist.get_rank(), size)
@@ -107,10 +113,10 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
 
 
 class _DenseParameters(nn.Module):
-    """A model of which DistributedDataParallel sees only the parameters with dense gradients.
+    """A wrapper that shows DistributedDataParallel only the model's parameters with dense gradients.
 
-    The model is in a tuple, which registers no parameters: its other ones, and its buffers, which never change, are
-    thereby left alone.
+    The model is in a tuple, which registers no parameters: this excludes its other parameters, and its buffers, which
+    never change.
     """
 
     def __init__(self, model: NeuralModel, dense: list[nn.Parameter]) -> None:
@@ -156,14 +162,14 @@ class SharedModel:
 def share_rows(parameters: Sequence[nn.Parameter], size: int) -> None:
     """Replace the sparse gradients of parameters `[R]` or `[R, H]` by their means over `size` processes.
 
-    Every process calls this. A parameter without a gradient counts as one with no rows. All exchanges are begun before
-    the first is waited for, so that one continues while another is added up.
+    Every process calls this. A parameter without a gradient counts as one with no rows. All exchanges are started
+    before waiting for the first, so that they overlap with adding up.
     """
     own = [_rows_and_values(parameter) for parameter in parameters]
     mine = torch.tensor([len(rows) for rows, _ in own], device=parameters[0].device)
     counts = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(counts, mine)
-    used = torch.stack(counts, 1).tolist()  # of each parameter by each process
+    used = torch.stack(counts, 1).tolist()  # used rows of each parameter by each process
     means = []
     for parameter, (rows, values), numbers in zip(parameters, own, used, strict=True):
         begin = _summed if size * max(numbers) > MAX_GATHERED * len(parameter) else _gathered

@@ -30,15 +30,15 @@ from lmtool.system.terminal import fitting, progress_bar, write_above
 from lmtool.training.processes import Processes
 
 TOKENS_PER_CHUNK = 1 << 14  # tokens of valid scored between two checks for a signal
-MIN_PREDICTIONS, MAX_SCORES = 256, 1 << 25  # of an accuracy: fewer predictions if the vocabulary is large
+MIN_PREDICTIONS, MAX_SCORES = 256, 1 << 25  # limits of an accuracy: fewer predictions if the vocabulary is large
 LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
 BAR_INTERVAL = 0.2  # seconds between two updates of the bar
 MIN_BAR_COLUMNS = len("100 %|######| ")  # columns of the bar without its text
-# Settings that do not change the weights, beside those of the data, for which the store's fingerprint stands.
+# Settings that do not change the weights, and those of the data, which the store's fingerprint represents.
 NOT_IN_FINGERPRINT = {"store_dir", "threads", "device", "training.trackers", "training.save_every"}
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
-Part = tuple[str, int]  # part of a line and its rank: the highest ranks are left out on a narrow terminal
+Part = tuple[str, int]  # part of a line and its rank: parts of the highest ranks are left out on a narrow terminal
 
 
 def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Callable[[], None]) -> float:
@@ -74,8 +74,8 @@ def share_most_likely(
 
 
 class Reporter:
-    """Reports on one training. out: the run folder; None for a process that reports nothing. loss_is_log_prob: whether
-    the training loss is -log p, which gives a perplexity on train.
+    """The reporter of one training. out: the run folder; None for a process that reports nothing. loss_is_log_prob:
+    whether the training loss is -log p, which gives a perplexity on train.
     """
 
     def __init__(self, out: Path | None, *, bar: bool, loss_is_log_prob: bool) -> None:
@@ -85,11 +85,11 @@ class Reporter:
         self._every = LINE_INTERVAL if self._bar.disable else BAR_INTERVAL
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
-        self._loss_before: float | None = None  # at the last evaluation
+        self._loss_before: float | None = None  # loss at the last evaluation
         self._first: tuple[float, float] | None = None  # used share of the budget and seconds at the first report
 
     def due(self, now: float) -> bool:
-        """Return whether it is time for the next report; now: of time.perf_counter."""
+        """Return whether it is time for the next report; now: the value of time.perf_counter."""
         return now - self._last_report >= self._every and self._out is not None
 
     def step(self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0) -> None:
@@ -99,8 +99,8 @@ class Reporter:
         loss: the mean since the last evaluation, in nats.
         speed: examples per second.
         clock: seconds of training.
-        share: of the steps between two evaluations; the loss before makes up the rest, so that what is shown is always
-        a mean over as many steps.
+        share: share of the steps between two evaluations that are done; the previous loss has the remaining weight, so
+        that the shown loss is always a mean over the same number of steps.
         """
         self._last_report = time.perf_counter()
         before = loss if self._loss_before is None else self._loss_before
@@ -160,15 +160,16 @@ class Reporter:
         self._bar.close()
 
     def _logged(self, done: float, parts: Sequence[Part]) -> bool:
-        """Without a bar, write a line, and return True; else only set the bar's share."""
+        """Without a bar, write a line and return True; else set the bar's share and return False."""
         self._bar.n = round(100 * min(done, 1))
         if self._bar.disable:
             log.info("%3d %%  %s", self._bar.n, fitting(parts, None))
         return bool(self._bar.disable)
 
     def _left(self, done: float, clock: float, rank: int) -> list[Part]:
-        """Return the remaining time, given the used share of the budget and the seconds of training, as a part of that
-        rank; none in the first report. It is by what was done since then, as loops are compiled before.
+        """Return the remaining time as a part of a rank, given the used share of the budget and the seconds of
+        training; empty in the first report. It is extrapolated from the progress since then, because loops are compiled
+        before.
         """
         if self._first is None:
             self._first = done, clock
@@ -186,7 +187,7 @@ class Reporter:
 
 
 class Trackers(AbstractContextManager["Trackers"]):
-    """The trackers of one training, a context manager, at whose end those that have no result end without one.
+    """The trackers of one training; a context manager, at whose end trackers without a result are closed without one.
 
     folder: the run folder. about: settings and store of the training. resumed: whether earlier runs are continued.
     warn: called with a message if a tracker fails, which is left out from then on.
@@ -208,7 +209,7 @@ class Trackers(AbstractContextManager["Trackers"]):
         self.end(None)
 
     def end(self, result: Line | None) -> None:
-        """End all runs with the numbers of result.json, or without a result; no-op for a second time."""
+        """End all runs with the numbers of result.json, or without a result; no-op if called again."""
         self.tell(lambda each: each.end(None if result is None else numbers_in(result)))
         self.running = []
 
@@ -217,7 +218,7 @@ class Trackers(AbstractContextManager["Trackers"]):
         for option in list(self.running):
             try:
                 call(option)
-            except Exception as error:  # of a library, of a server
+            except Exception as error:  # raised by a library or a server
                 if isinstance(error, ImportError) and not self._begun:
                     install = f'pip install "lmtool[{option.kind}]"'
                     raise UserError(f"training.trackers: {option.kind} is not installed; {install} ({error})") from None

@@ -18,7 +18,7 @@ class ConstantSchedule(ScheduleConfig):
 
         \eta_t = \eta
 
-    Source: none; the baseline of the others. Robbins & Monro (1951), "A stochastic approximation method", Annals of
+    Source: none; the baseline of all others. Robbins & Monro (1951), "A stochastic approximation method", Annals of
         Mathematical Statistics 22, show why a rate has to fall.
     Complexity: O(1) for each step.
     """

@@ -1,7 +1,7 @@
-"""Checkpoints to resume from: weights, optimizers, random states and positions, in a file that can execute nothing.
+"""Checkpoints to resume from: weights, optimizers, random states and positions, in a file that cannot execute code.
 
-A safetensors file holds the tensors and, in its header, the other values as JSON and its checksum. It is written whole
-or not at all, and the previous one is kept.
+A safetensors file holds the tensors and, in its header, the other values as JSON and its checksum. It is written
+completely or not at all, and the previous one is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a training after some step: tensors by name, and other values as in JSON."""
+    """The state of a training after a step: tensors by name, and other values as in JSON."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
@@ -44,7 +44,7 @@ class State:
 
 
 def save_state(state: State, folder: Path) -> None:
-    """Write a checkpoint, whole or not at all; an existing one is kept as the previous one.
+    """Write a checkpoint, completely or not at all; an existing one is kept as the previous one.
 
     Raises UserError if it cannot be written: the two earlier ones are then unchanged.
     """

@@ -1,15 +1,15 @@
 """A training step: the loss of a batch, its gradients, clipping, update; and its form on a GPU, one CUDA graph.
 
 A step of a small network is dozens of operations of a few microseconds each, which Python launches more slowly than the
-GPU runs them. A graph's operations are recorded once and then launched together. It always works on the same memory, so
-that each batch and its learning rate are copied into it. It cannot hold an operation that waits for the GPU;
-lmtool.neural.forms.gpu has losses without any.
+GPU runs them. A graph's operations are recorded once and then launched together. A graph always works on the same
+memory, into which each batch and its learning rate are copied. It cannot contain an operation that waits for the GPU;
+lmtool.neural.forms.gpu has losses without such operations.
 
 Measured on an NVIDIA H200, 2026-11-26, 10,000 words, batch 1,024, relative to the same operations one by one: a softmax
 of 30/100 2.5 times as fast, model=nplm 2.6; with draws and contexts that are made on the GPU too, NCE 6.3.
 
-Random numbers of a replay are those that single operations would draw: resuming, which begins with single operations,
-repeats a training to the bit (tests/training/test_cuda.py).
+A replay draws the same random numbers as single operations: resuming, which begins with single operations, repeats a
+training to the bit (tests/training/test_cuda.py).
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from lmtool.training.plan import Plan
 from lmtool.training.processes import SharedModel
 
 WARM_UP = 3  # steps before the capture, in which libraries and optimizers allocate the memory that they keep
-TORCH = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # those of torch that read a learning rate in memory
+TORCH = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # optimizers that read a learning rate from memory
 FUSED = (*TORCH, *map(without_compiler, TORCH))
 log = logging.getLogger(__name__)
 Optimizers = list[torch.optim.Optimizer]
 
 
 class Step:
-    """Steps of a model, one operation at a time. name: among the forms that were used; empty for none."""
+    """Steps of a model, one operation at a time. name: its name among the used forms, or empty."""
 
     name = ""
 
     def __init__(
         self, model: NeuralModel, optimizers: Optimizers, max_norm: float | None, shared: SharedModel | None = None
     ) -> None:
-        """max_norm: of all gradients together; None for no limit. shared: the model, if several processes train it."""
+        """max_norm: maximum norm of all gradients together; None for no limit. shared: the model, if several processes
+        train it.
+        """
         self._model, self._shared = model, shared
         self._optimizers, self._max_norm = optimizers, max_norm
         self._parameters = list(model.parameters())
@@ -69,7 +71,7 @@ class Step:
     def _backward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """Compute the gradients; return the loss, without a graph."""
         loss: Tensor = self._model(contexts, targets) if self._shared is None else self._shared(contexts, targets)
-        for parameter in self._parameters:  # as zero_grad, without its hooks
+        for parameter in self._parameters:  # like zero_grad, without its hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         if self._shared is not None:
@@ -87,7 +89,7 @@ class Step:
 def make_step(
     model: NeuralModel, plan: Plan, optimizers: Optimizers, examples: int, shared: SharedModel | None = None
 ) -> Step | NetworkStep:
-    """Return the fastest form of the steps of a model with batches of that many examples; shared: as in Step."""
+    """Return the fastest form of the steps of a model for this number of examples per batch. shared: as in Step."""
     training, optim, whole = plan.training, plan.optim, None
     max_norm = training.max_grad_norm
     if shared is None and type(optim) is SgdOptim and not optim.momentum:
@@ -104,13 +106,13 @@ def can_capture(model: NeuralModel, optimizers: Optimizers) -> bool:
     not depend on the batch, and fused optimizers.
     """
     fused = all(type(each) in FUSED and each.defaults["fused"] for each in optimizers)
-    # A graph would always read the state of a recurrent network that it was captured with.
+    # A graph would always read the state of a recurrent network at the time of its capture.
     able = model.context_size is not None and not model.sparse_parameters()
     return model.device.type == "cuda" and forms.allowed() and able and fused
 
 
 class CapturedStep(Step):
-    """Makes the first WARM_UP steps one operation at a time, the others by replaying a graph of them.
+    """A step that runs the first WARM_UP times one operation at a time, and then replays a graph of the operations.
 
     If the last of the first steps has an operation that waits for the GPU, as a custom layer may, all steps are made
     one operation at a time, and a warning says so.
@@ -128,7 +130,7 @@ class CapturedStep(Step):
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=model.device)
 
     def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """Make a step; a loss of `limit` or more, with which a training ends, changes the weights all the same."""
+        """Make a step. A loss of `limit` or more, with which a training ends, also changes the weights."""
         for group in self._groups():
             group["lr"].fill_(rate)
         if self._made < WARM_UP or not self._captures:
@@ -147,7 +149,7 @@ class CapturedStep(Step):
         return "captured_step" if self._captures else ""
 
     def _operations(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Make a step; return the loss. This is what a graph holds."""
+        """Make a step and return the loss; these operations are captured in a graph."""
         loss = self._backward(contexts, targets)
         self._update()
         return loss
@@ -160,7 +162,7 @@ class CapturedStep(Step):
             try:
                 with _waits_are_errors():
                     loss = self._operations(contexts, targets)
-            except RuntimeError as error:  # of the loss or its gradients: no weight has changed
+            except RuntimeError as error:  # raised by the loss or its gradients: no weight has changed
                 self._captures = False
                 reason = str(error).splitlines()[0]
                 log.warning("training steps cannot be a CUDA graph, and are slower for small networks: %s", reason)
@@ -168,7 +170,7 @@ class CapturedStep(Step):
             return loss.item()
 
     def _capture(self, contexts: Tensor, targets: Tensor) -> None:
-        """Record a step, which is not made by that."""
+        """Record a step without making it."""
         self._contexts, self._targets = contexts.clone(), targets.clone()
         self._graph = torch.cuda.CUDAGraph()
         for group in self._groups():
@@ -191,7 +193,7 @@ def _waits_are_errors() -> Iterator[None]:
     """Make torch raise RuntimeError for an operation of the block that waits for the GPU."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that torch does not detect all of them
+        warnings.simplefilter("ignore")  # torch warns that it does not detect all of them
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield

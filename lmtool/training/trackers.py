@@ -14,7 +14,7 @@ from lmtool.config.rules import MISSING
 
 @dataclass
 class TensorboardTracker(TrackerConfig):
-    """Files for TensorBoard, which those of a resumed training continue: a text of settings, scalars, images."""
+    """Files for TensorBoard, continued by a resumed training: a text of settings, scalars, images."""
 
     kind: str = "tensorboard"
 

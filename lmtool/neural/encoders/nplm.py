@@ -19,7 +19,7 @@ Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic langu
     Dauphin et al. (2017), Shazeer (2020); FOFE: Zhang et al. (2015), "The fixed-size ordinally-forgetting encoding
     method for neural network language models", ACL, eq. 1; layer normalization: Ba et al. (2016).
 Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with gates, and O(T K E) for a history; V E
-    weights beside those of the layers.
+    weights in addition to the layers.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Recurrent(Encoder):
     The last layer has the dimension of the embeddings if they are tied to the output vectors. dropout acts between the
     layers, output_dropout before the output layer, input_dropout on the embeddings, each by one mask for all words of a
     row (Gal & Ghahramani 2016); embedding_dropout on whole words; weight_dropout on the matrices U (Merity et al.
-    2018). penalty: of the hidden states read last, to be added to the training loss; None outside training.
+    2018). penalty: penalty of the hidden states read last, to add to the training loss; None outside training.
     """
 
     config: LstmSettings
@@ -83,7 +83,7 @@ class Recurrent(Encoder):
         if not len(contexts):
             return self.top(self.zero_state(0))
         places = torch.arange(size, device=contexts.device)
-        start = torch.where(contexts == self.bos, places, 0).amax(1)  # of each row
+        start = torch.where(contexts == self.bos, places, 0).amax(1)  # start of each row
         moved = (places + start[:, None]).clamp(max=size - 1)
         h, _ = self._layers(contexts.gather(1, moved), self.zero_state(len(contexts)), (size - start).cpu())
         return h[torch.arange(len(contexts), device=h.device), size - start - 1]
@@ -119,7 +119,7 @@ class Recurrent(Encoder):
         return h.view(rows, size, -1), after[~following]
 
     def _layers(self, words: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Read words `[S, T]` after states `[S, W]`; lengths: of each row, on the CPU; None for T."""
+        """Read words `[S, T]` after states `[S, W]`. lengths: length of each row, on the CPU; None for T."""
         config, parts, after = self.config, list(torch.split(state, self.parts, 1)), []
         x = self._embedded(words)
         x = self._shared_dropout(x, config.input_dropout)
@@ -168,12 +168,12 @@ class Recurrent(Encoder):
     ) -> tuple[Tensor, list[Tensor]]:
         """Call torch's function of one layer; return its h and the parts of its state `[S, H']`."""
         given = tuple(state) if len(state) > 1 else state[0]
-        graph = torch.is_grad_enabled()  # cuDNN keeps what gradients need only if told that it trains
+        graph = torch.is_grad_enabled()  # cuDNN keeps the data for gradients only in training mode
         h, *after = FUNCTIONS[self.config.cell](*inputs, given, weights, True, 1, 0.0, graph, False, *batch_first)
         return h, [part[0] for part in after]
 
     def _embedded(self, words: Tensor) -> Tensor:
-        """Look up embeddings `[S, T, E]`; in training, all those of a dropped word are 0."""
+        """Look up embeddings `[S, T, E]`; in training, all embeddings of a dropped word are 0."""
         x: Tensor = self.embedding(words)
         if not (self.training and self.config.embedding_dropout):
             return x

@@ -15,7 +15,7 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-DEFAULT_HISTORY_WORDS = 100  # of model.fofe_window=null
+DEFAULT_HISTORY_WORDS = 100  # number of words for model.fofe_window=null
 MIN_HISTORY_TOKENS = 20_000  # tokens of the train split below which null means no history
 
 

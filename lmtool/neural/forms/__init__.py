@@ -3,7 +3,7 @@ folder.
 
 A layer's method is the formula in plain torch, for every device and dtype; a form is a function with the same arguments
 and the same result up to its tolerance, and declares the layers and inputs that it serves. The first form that serves
-is chosen once for each layer and kind of input; if none does, the plain method is called. A layer knows no form.
+is chosen once for each layer and kind of input; if none does, the plain method is called. Layers do not import forms.
 
 A form stays only if `./scripts/measure forms` found it 1.3 times as fast as the plain method somewhere, or if it saves
 memory that is needed; `measured` says where. tests/neural/test_forms.py compares every form with its plain method.

@@ -23,7 +23,7 @@ from lmtool.neural.outputs.classes import ClassSoftmax
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import pairs_of
 
-MAX_PADDED_NODES = 1 << 28  # of the paths to all words
+MAX_PADDED_NODES = 1 << 28  # maximum nodes of the padded paths to all words
 MAX_PADDING = 8.0  # ratio of padded to actual nodes
 MAX_HIDDEN = 1 << 25  # nodes of a batch's padded paths x hidden units of each, of Morin & Bengio's nodes
 MAX_CLASS_SCORES = 1 << 25  # words x examples of a batch
@@ -101,7 +101,9 @@ def whole_paths(layer: HierarchicalSoftmax, h: Tensor, y: Tensor) -> Tensor:
     "(NVIDIA H200, 2026-11-26)",
 )
 def whole_classes(layer: ClassSoftmax, h: Tensor, y: Tensor) -> Tensor:
-    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words, those of other classes being -inf."""
+    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words; the scores of other classes are
+    -inf.
+    """
     classes = layer.classes[y]
     scores = F.linear(h, layer.vectors, layer.bias)  # [B, O]
     in_class = scores.masked_fill(layer.classes != classes[:, None], -torch.inf).logsumexp(1)
@@ -119,7 +121,7 @@ def whole_classes(layer: ClassSoftmax, h: Tensor, y: Tensor) -> Tensor:
 def whole_tails(layer: AdaptiveSoftmax, h: Tensor, y: Tensor) -> Tensor:
     """Compute -log p(y|h) from the head and from every tail for the whole batch; other tails' losses count 0."""
     head_word, losses = y, torch.zeros_like(h[:, 0])
-    ends = layer.layer.cutoffs  # of the head and of each tail
+    ends = layer.layer.cutoffs  # ends of the head and of each tail
     for number, tail in enumerate(layer.layer.tail):
         first, last = ends[number], ends[number + 1]
         inside = (y >= first) & (y < last)

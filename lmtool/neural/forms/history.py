@@ -21,7 +21,7 @@ from lmtool.neural.forms.loops import compiled
 from lmtool.neural.rows import rows_of
 from lmtool.system.arrays import Array
 
-MIN_NUMBERS = 1 << 18  # in the vectors of all words of all contexts; with fewer, the plain method is faster
+MIN_NUMBERS = 1 << 18  # numbers in the vectors of all words of all contexts; with fewer, the plain method is faster
 
 
 def _serves(layer: History, contexts: Tensor) -> bool:
@@ -44,9 +44,9 @@ def history(layer: History, ids: Tensor, vectors: Tensor, sparse: bool) -> Tenso
 def _sums_of_runs(x: Tensor, factors: Tensor, words: int) -> Tensor:
     """Compute the vectors of the last words, and the sums, of all windows of runs: `[R N, C + K, E]`.
 
-    x: of the words of the runs, `[R, S, E]`. Window i of a run begins at its word i: the sums of all its windows are
-    A x, with A `[K N, S]`, in which row (k, i) has the factors of k from column i on. A product of one matrix with all
-    runs is faster than K sums for each window, although most of A is 0.
+    x: vectors of the words of the runs, `[R, S, E]`. Window i of a run begins at its word i: the sums of all its
+    windows are A x, with A `[K N, S]`, in which row (k, i) has the factors of k from column i on. A product of one
+    matrix with all runs is faster than K sums for each window, although most of A is 0.
     """
     (sums, length), (_, size, dim) = factors.shape, x.shape
     # Rows of S + 1 numbers that are read as rows of S begin one place further right from row to row.
@@ -72,6 +72,6 @@ def _find_runs(ids: Array, words: Array, places: Array) -> int:
         else:
             run, windows = run + 1, 1
             words[run, :length] = ids[b]
-            words[run, length:] = ids[b, 0]  # of windows without an example
+            words[run, length:] = ids[b, 0]  # for windows without an example
         places[b] = run * CONSECUTIVE + windows - 1
     return run + 1

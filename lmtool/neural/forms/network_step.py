@@ -41,7 +41,7 @@ from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop does the whole step
-MAX_SCORES = 1 << 20  # of a batch: with more, the time of building a graph does not matter
+MAX_SCORES = 1 << 20  # maximum per batch: with more, the time to build a graph is negligible
 
 
 class NetworkStep:
@@ -51,8 +51,8 @@ class NetworkStep:
     direct: whether there are direct connections.
     bf16: whether the products with U are in bfloat16 (forms.softmax_bf16); all weights are float32 then.
     layer: the hierarchical softmax or NCE that has U, of its nodes or words, and b; None for the full softmax.
-    decay: of the weights.
-    max_norm: of the gradients; None for no limit.
+    decay: weight decay.
+    max_norm: maximum norm of the gradients; None for no limit.
     """
 
     name = "network_step"
@@ -112,7 +112,7 @@ class NetworkStep:
         ids = contexts.reshape(-1)
         x = embeddings.index_select(0, ids).view(size, -1)
         z = torch.addmm(hidden_bias, x, hidden.T)
-        by_paths = isinstance(layer, HierarchicalSoftmax)  # which applies f itself
+        by_paths = isinstance(layer, HierarchicalSoftmax)  # the layer applies f itself
         a = z if by_paths else activated(z, activation)
         h = torch.cat([a, x], 1) if self._direct else a
         if isinstance(layer, NCELoss):
@@ -194,7 +194,7 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
     For small matrices, without the overhead of a call for each product.
     """
     rows, terms = len(left) - len(left) % 4, len(right) - len(right) % 4
-    for m in range(0, rows, 4):  # what is read of right serves four rows
+    for m in range(0, rows, 4):  # each read of right is used for four rows
         a, b, c, d = left[m], left[m + 1], left[m + 2], left[m + 3]
         of_a, of_b, of_c, of_d = out[m], out[m + 1], out[m + 2], out[m + 3]
         for k in range(0, terms, 4):  # sums are read and written once for four terms

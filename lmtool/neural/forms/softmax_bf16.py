@@ -51,7 +51,7 @@ from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
 NO_WORD = -3e38  # bias of the words that pad the last tile, below any score: 2^-126
-OVERFLOW = 1e30  # from this sum on float32 cannot be trusted
+OVERFLOW = 1e30  # minimum sum at which float32 is unreliable
 BLOCK = 4  # tiles of words that stay in the cache
 PAIR = 2 * tiles.TILE  # bytes of two tiles side by side, 32 x 32 numbers in bfloat16
 PRODUCTS_PER_THREAD = 1 << 23  # B x D x O for which a second thread is worth its start
@@ -74,7 +74,7 @@ def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -
 
     def compute(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
         loss, rows = 0.0, min(len(h), rows_at_once(h, len(bias)))
-        softmax = made_for(kind, _memory_of.pop(layer, None), weight, rows)  # of no other thread
+        softmax = made_for(kind, _memory_of.pop(layer, None), weight, rows)  # not in use by another thread
         for grad in grads[1:]:
             grad.zero_()
         for first in range(0, len(h), rows):

@@ -1,5 +1,5 @@
 """Forms of the full softmax's loss that compute its gradients with it, chunk by chunk: in float32, which bounds memory,
-as B x O scores never exist at once; and by torch.autocast. What the forms in bfloat16 share.
+as B x O scores never exist at once; and by torch.autocast. Also the parts that the forms in bfloat16 share.
 
 The plain form is FullSoftmax.loss, whose gradients are autograd's. tests/neural/test_forms.py compares both.
 
@@ -29,7 +29,7 @@ MAX_SCORES_PER_CHUNK, MAX_SCORES_PER_CHUNK_GPU = 1 << 24, 1 << 28  # scores that
 MIN_BF16_PRODUCTS, MIN_BF16_ROWS = 1 << 26, 64
 MIN_BF16_PRODUCTS_DOTS, MIN_BF16_ROWS_DOTS = 1 << 24, 16
 
-Gradients = tuple[Tensor, Tensor, Tensor]  # of h [B, D], weight [O, D] and bias [O]
+Gradients = tuple[Tensor, Tensor, Tensor]  # gradients of h [B, D], weight [O, D] and bias [O]
 Compute = Callable[[Tensor, Tensor, Tensor, Tensor, Gradients], Tensor]
 loss_form = partial(form, FullSoftmax, "loss", calls=("word_vectors",))
 bf16_form = partial(loss_form, tolerance=0.02, bf16=True)

@@ -34,7 +34,7 @@ from lmtool.system.arrays import Array
 
 TILE = 1024  # bytes of a tile
 SIDE = 16  # rows of a tile, and numbers in a row of float32
-ROWS = 8  # of a matrix that add_dots multiplies: 16 vectors of sums, enough to hide an instruction's latency
+ROWS = 8  # rows of a matrix that add_dots multiplies: 16 vectors of sums, enough to hide an instruction's latency
 
 BYTE, WORD = ir.IntType(8), ir.IntType(64)
 ADDRESS = BYTE.as_pointer()
@@ -164,7 +164,7 @@ def read_sums(place: int, row: int, beside: int, below: int) -> None:
 
 @njit(nogil=True, inline="always")
 def write_sums(place: int, row: int, beside: int, below: int) -> None:
-    """Write the sums; the arguments are those of read_sums."""
+    """Write the sums; the arguments are the same as for read_sums."""
     _store0(place, row)
     _store1(place + beside, row)
     _store2(place + below, row)
@@ -227,7 +227,7 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         scores, bias, reference, total, rows, pairs = arguments
-        halves = range(2)  # of the examples
+        halves = range(2)  # halves of the examples
         references = [builder.load(_pointer(builder, reference, _number(64 * h), FLOATS), align=4) for h in halves]
         sums = [cgutils.alloca_once(builder, FLOATS) for _ in halves]  # type: ignore[no-untyped-call]
         for h in halves:

@@ -32,7 +32,7 @@ NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is w
 SPARED_NAMES = frozenset(("bias", "beta", "g", "gain", "gamma", "scale"))  # words in the names of biases and gains
 
 Group = dict[str, Any]  # parameters and settings
-State = dict[str, Tensor]  # of one parameter
+State = dict[str, Tensor]  # optimizer state of one parameter
 Parameters = Iterable[nn.Parameter] | Iterable[Group]
 
 
@@ -57,7 +57,7 @@ class ParameterGroups:
         modules, spared = dict(model.named_modules()), set()
         for path, module in modules.items():
             owner, _, tensor = f".{path}".rpartition(".parametrizations.")
-            is_list = isinstance(module, ParametrizationList)  # of the originals of a tensor of its owner
+            is_list = isinstance(module, ParametrizationList)  # it holds the originals of a tensor of its owner
             for name, parameter in module.named_parameters(recurse=False):
                 has, called = (modules[owner[1:]], tensor) if is_list else (module, name)
                 if (is_list and _is_gain(parameter, module)) or not _decays(has, called, parameter):
@@ -89,7 +89,9 @@ def _decays(module: nn.Module, name: str, parameter: Tensor) -> bool:
 
 
 def _is_gain(original: Tensor, originals: nn.Module) -> bool:
-    """Return whether an original of a parametrized tensor scales another one: its shape is the other's, but for 1s."""
+    """Return whether an original of a parametrized tensor scales another one: its shape is the other's, except for
+    1s.
+    """
     return any(
         other.dim() == original.dim()
         and other.shape != original.shape
@@ -117,7 +119,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     if wrong is not None:
         raise ValueError(f"clip_gradients: parameters must be tensors; got {described(wrong)}")
     values = []
-    for parameter in dict.fromkeys(parameters):  # one that is given twice counts once
+    for parameter in dict.fromkeys(parameters):  # a parameter that is given twice counts once
         if parameter.grad is not None:
             if parameter.grad.is_sparse:
                 parameter.grad = coalesced(parameter.grad)

@@ -134,7 +134,8 @@ class RowAdagrad(RowOptimizer):
 @compiled
 def _adam_rows(rows: Any, weight: Any, grad: Any, state: Any, numbers: Any, first: int, last: int) -> None:
     """steps: `[R]`, the last step of each row, or the number of its steps if `now`, the number of this step, is 0.
-    corrections, gaps: tables of _bias_corrections and _skipped_steps. shares: of the gradient in mean and square.
+    corrections, gaps: tables of _bias_corrections and _skipped_steps. shares: weights of the gradient in mean and
+    square.
     """
     (mean, square, steps, now, corrections, gaps), (share, square_share, lr, keep, eps) = state, numbers
     for u in range(first, last):

@@ -41,7 +41,8 @@ def default_cutoffs(outputs: int) -> list[int]:
 
 
 class AdaptiveSoftmax(OutputLayer):
-    """The most frequent words in a head, the others in tails behind narrower projections (Grave et al. 2017).
+    """The adaptive softmax: the most frequent words in a head, the others in tails behind narrower projections (Grave
+    et al. 2017).
 
     Words are numbered by frequency, the most frequent first.
 

@@ -1,4 +1,4 @@
-"""The contract of output layers: hidden states -> log-probabilities of the words that can be predicted.
+"""The interface of output layers: hidden states -> log-probabilities of the words that can be predicted.
 
 Shapes: B examples, D dimension of the hidden states, O words that can be predicted (ids 0 to O-1), K words asked for.
 """
@@ -37,7 +37,7 @@ def public(method: Method) -> Method:
     Hidden states may be `[B, T, D]`, with words `[B, T]`: results then begin with [B, T]. Inside torch.autocast in
     bfloat16 the method computes in the dtype of the weights, unless it is the training loss of a layer that
     `autocasts`. Raises ValueError inside torch.autocast in float16 and on the meta device. torch.compile calls the
-    method as it is, by a break of its graph.
+    method uncompiled, through a graph break.
     """
 
     parameters = signature(method)
@@ -79,7 +79,7 @@ def public(method: Method) -> Method:
 
 
 class OutputLayer(Formed, ABC):
-    """Hidden states `[B, D]` -> log p of O words; the contract of the group `output`, usable with any PyTorch model.
+    """Hidden states `[B, D]` -> log p of O words; the interface of the group `output`, usable with any PyTorch model.
 
     A custom layer implements loss and log_probs; log_probs_of, best and draw have defaults that call log_probs. They
     are called by forward, log_dist, log_prob, top and sample, which check the arguments first. Log-probabilities are
@@ -89,11 +89,11 @@ class OutputLayer(Formed, ABC):
     uses_all_parameters: whether each batch reaches every parameter with a dense gradient.
     self_normalized: whether training brings the sum of exp(score) over all words near 1, so that the layer has
     unnormalized_log_prob and log_partition.
-    precision: of the large products of a training step, for layers that have some; evaluation is in the precision of
-    the weights.
+    precision: precision of the large products of a training step, for layers that have some; evaluation is in the
+    precision of the weights.
     autocasts: whether the training loss follows torch.autocast in bfloat16.
-    loss_is_log_prob: whether `loss` is the mean of -log p, so that it serves in eval mode too; if not, forward computes
-    exact_loss there.
+    loss_is_log_prob: whether `loss` is the mean of -log p, so that it is also used in eval mode; if not, forward
+    computes exact_loss there.
     input_dim: D, and word_count: O, which the constructor sets; None disables their check.
 
     Raises ValueError, with the method, its argument, what it must be and what it is, for hidden states that are not a
@@ -145,7 +145,7 @@ class OutputLayer(Formed, ABC):
         readable = isinstance(y, Tensor) and not y.is_meta
         if ignore_index is not None and readable and bool((ignored := y == ignore_index).any()):
             h, keep = self._checked("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
-            if ignored.all():  # gradients of 0 for h and all weights, as DDP needs them; no weight is read, nor noise
+            if ignored.all():  # DDP needs gradients of 0 for h and all weights; no weight or noise is read
                 rows, sparse = y.new_zeros(0), set(self.sparse_parameters())
                 parts = (rows_of(w, rows, sparse=True) if w in sparse else w.reshape(-1)[:0] for w in self.parameters())
                 zero = h[:0].sum() + sum(part.sum() for part in parts)
@@ -224,7 +224,7 @@ class OutputLayer(Formed, ABC):
         self._checked_hidden("log_partition", h)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalized")
 
-    # What a layer implements: the plain formulas. Their arguments have been checked.
+    # Methods that a layer implements: the plain formulas. Their arguments have been checked.
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute the mean loss of hidden states `[B, D]` and targets `[B]`, in plain torch with gradients.
@@ -245,21 +245,21 @@ class OutputLayer(Formed, ABC):
         return (losses if reduction == "none" else getattr(losses, reduction)()).to(h.dtype)
 
     def log_probs(self, h: Tensor) -> Tensor:
-        """Compute what log_dist returns, `[B, O]`, for hidden states `[B, D]`."""
+        """Compute the result of log_dist, `[B, O]`, for hidden states `[B, D]`."""
         raise NotImplementedError(f"{type(self).__name__} must implement log_probs(h)")
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what log_prob returns, `[B, K]`, for hidden states `[B, D]` and words `[B, K]`."""
+        """Compute the result of log_prob, `[B, K]`, for hidden states `[B, D]` and words `[B, K]`."""
         return self.log_dist(h).gather(1, y)
 
     def best(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Compute what top returns, `[B, k]` each, for hidden states `[B, D]`."""
+        """Compute the results of top, `[B, k]` each, for hidden states `[B, D]`."""
         dist = self.log_dist(h)
         log_p, words = dist.topk(min(k, dist.shape[1]), 1)
         return words, log_p
 
     def draw(self, h: Tensor) -> Tensor:
-        """Compute what sample returns, `[B]`, for hidden states `[B, D]`."""
+        """Compute the result of sample, `[B]`, for hidden states `[B, D]`."""
         p = self.log_dist(h).exp()
         if p.isnan().any():
             raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
@@ -272,7 +272,7 @@ class OutputLayer(Formed, ABC):
         return None
 
     def structure(self) -> list[npt.NDArray[Any]]:
-        """Return the arrays that map rows of the weights to words: those of the tree, if any."""
+        """Return the arrays that map rows of the weights to words: the arrays of the tree, if any."""
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
     def sparse_parameters(self) -> list[nn.Parameter]:

@@ -68,7 +68,7 @@ class ClassSoftmax(RowScores, OutputLayer):
             )
         self.sparse = sparse
         members, starts = classes.argsort(stable=True), F.pad(sizes.cumsum(0), (1, 0))
-        place = torch.empty_like(classes)  # of each word among the members of its class
+        place = torch.empty_like(classes)  # position of each word among the members of its class
         place[members] = torch.arange(len(classes)) - starts[classes[members]]
         self.register_tensors(classes=classes, members=members, starts=starts, place=place)
         dtype = torch.get_default_dtype()

@@ -52,7 +52,7 @@ class TreeNodes(SparseRows, ABC):
         """Compute s of every node, `[B, N]`."""
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute s of each pair, `[P]`, after hidden states `[B, D]`; in the dtype of h, with gradients. The pairs are
+        """Compute s of each pair, `[P]`, after hidden states `[B, D]`, in the dtype of h and with gradients. Pairs are
         not checked.
         """
         scores: Tensor = self.computed("pair_scores", h, pairs)
@@ -277,7 +277,7 @@ class HierarchicalSoftmax(OutputLayer):
         """Compute log p of each leaf, `[B, L]` in float64."""
         nodes = self.tree.nodes
         scores = self.nodes.all_scores(h).double()  # [B, N]
-        decisions = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 2)  # of the first child, of the second
+        decisions = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 2)  # of the first and second child
         below = torch.from_numpy(self.tree.places).long().to(h.device)
         log_p = decisions.new_zeros(len(h), nodes + self.tree.leaves)
         level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # nodes of one depth, from the root on

@@ -147,7 +147,7 @@ class NCELoss(DrawnWords):
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself.
         noise: k.
         shared: whether the whole batch shares its noise words, instead of k for each example.
-        power: of the unigram distribution that noise is drawn from.
+        power: exponent of the unigram distribution that noise is drawn from.
         sparse: whether the gradients of u and b are sparse.
         Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
         """

@@ -57,8 +57,8 @@ class SampledSoftmax(DrawnWords):
         """dim: D. counts: `[O]` of the words in train, for b and q.
 
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. samples: k.
-        power: of the unigram distribution that they are drawn from. sparse: whether the gradients of u and b are
-        sparse. Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
+        power: exponent of the unigram distribution that they are drawn from. sparse: whether the gradients of u and b
+        are sparse. Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
         """
         super().__init__(dim, counts, vectors, name="samples", number=samples, power=power, sparse=sparse)
         self.samples = samples

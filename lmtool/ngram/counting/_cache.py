@@ -14,7 +14,7 @@ from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
 KIND = "lmtool n-gram counts"
 FORMAT = 3
-NUMBERS_PER_PIECE = 1 << 20  # checked at once
+NUMBERS_PER_PIECE = 1 << 20  # numbers checked at once
 
 
 def counts_path(store: Path) -> Path:

@@ -33,8 +33,8 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
-TOKENS_PER_PIECE = 1 << 22  # read at once
-TOKENS_PER_WINDOW = 1 << 20  # counted by source at once
+TOKENS_PER_PIECE = 1 << 22  # tokens read at once
+TOKENS_PER_WINDOW = 1 << 20  # tokens counted by source at once
 DAMAGED = "the train split is damaged, delete its store and run lmtool preprocess again:"
 
 
@@ -54,7 +54,7 @@ class SourceCounts:
     """The counts in each source of the n-grams that are not the suffix of a longer one: those of the highest order, and
     those that begin with `<s>`.
 
-    names: of the S sources. entries: of each order from 1 on.
+    names: names of the S sources. entries: entries of each order from 1 on.
     """
 
     names: list[str]
@@ -271,7 +271,8 @@ def first_places_of(ids: Any, size: int) -> IntArray:
 def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, int]]) -> SourceCounts:
     """Return the counts of each source of a text.
 
-    counts: of the whole text. sources: the first token of each one and the end of its tokens; empty for one source.
+    counts: counts of the whole text. sources: the first token of each one and the end of its tokens; empty for one
+    source.
     """
     if not sources:
         return SourceCounts.of_one(counts)

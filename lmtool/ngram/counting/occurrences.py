@@ -26,8 +26,8 @@ from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.system.parallel import Call, cut_evenly, run
 
 Array = npt.NDArray[Any]
-Pieces = list[tuple[int, int]]  # of each thread: first, last + 1
-MAX_WORD_BITS = 20  # of a word that is sorted by in one pass
+Pieces = list[tuple[int, int]]  # range of each thread: first, last + 1
+MAX_WORD_BITS = 20  # maximum bits of a word for sorting in one pass
 PER_STEP = 1 << 20  # occurrences of each thread between two checks of the memory in use
 AHEAD = 24  # occurrences whose places are fetched into the cache before they are written: 1.2 times as fast
 SPARE_CELLS = 2  # read after the last occurrence, for nothing
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 
 class Occurrences:
-    """The sorted occurrences of the n-grams of one order k: of order 2 first, of the next order after each count."""
+    """The sorted occurrences of the n-grams of one order k, which is 2 at first and increases after each count."""
 
     def __init__(self, words: Array, bos: int, order: int, vocabulary_size: int, storage: Storage) -> None:
         """words: the text, `[T]`, `<s>` before each sentence. order: the highest, at least 2. bos: the last word."""
@@ -70,7 +70,7 @@ class Occurrences:
         found = np.zeros((len(pieces) + 1, 1), dtype=np.int64)
         self._in_steps(pieces, lambda t, a, b: (_count_ngrams, *here, a, b, found[t + 1], before[t]))
         size = self.size if self.k == 1 else int(found.sum())
-        numbers = np.cumsum(found, axis=0) - 1  # of the n-gram before each piece
+        numbers = np.cumsum(found, axis=0) - 1  # number of the n-gram before each piece
         keys, suffixes = self.storage.empty(size, np.uint64), self.storage.empty(size, self.kind)
         counts = self.storage.zeros(size, self.kind)
         ngrams = self.k, self.starts, self.ends, keys, suffixes, counts
@@ -79,9 +79,9 @@ class Occurrences:
         return keys, suffixes, counts
 
     def follow(self, begins: Array, suffixes: Packed) -> None:
-        """Prepare the next count by what is known of the last one's n-grams, of order k-1.
+        """Prepare the next count, given the n-grams of the last count, of order k-1.
 
-        begins: where the children of each n-gram of order k-2 begin among them. suffixes: of them.
+        begins: the start of the children of each n-gram of order k-2 among them. suffixes: their suffixes.
         """
         self.starts, self.ends = begins[self.starts].astype(np.int64), self.storage.empty(suffixes.length, self.kind)
         packed = suffixes.bits, suffixes.width
@@ -100,8 +100,9 @@ class Occurrences:
     def _sort(self, pieces: Pieces, counts: Array, number_bits: int, call: Callable[..., Call]) -> None:
         """Sort the occurrences of order k+1; k increases.
 
-        pieces: of the occurrences of order k. counts: of the words before these. number_bits: of the n-grams of order
-        k. call: extends the occurrences of a part of a piece and writes them to the places of their digits.
+        pieces: pieces of the occurrences of order k. counts: counts of the words before these. number_bits: bits of the
+        n-grams of order k. call: extends the occurrences of a part of a piece and writes them to the places of their
+        digits.
         """
         self.k += 1
         if self.k <= self.order and number_bits + self.width > CELL:
@@ -189,7 +190,7 @@ def _scatter_again(source: Any, width: int, shift: int, first: int, last: int, p
 def _start(rows: Any, bounds: Any, i: int) -> int:
     """Return the first occurrence from number i on that is the first one of its n-gram, or the number of them all."""
     cells, each, low = borrowed(rows)
-    end = bounds[np.searchsorted(bounds, i)]  # of the first word, or i itself
+    end = bounds[np.searchsorted(bounds, i)]  # end of the first word's range, or i itself
     while i < end and cells[i * each - 1] >> U(low) == cells[i * each + each - 1] >> U(low):
         i += 1
     return i
@@ -240,9 +241,9 @@ def _extend(
 ) -> None:
     """Write the n-grams and, of those whose first word is below `extended`, the occurrences with the word before.
 
-    number: of the n-gram before. starts: the first n-gram one shorter that begins with each word, `[V]`. ends: for each
-    n-gram one shorter, the end of those that begin with its suffix and are as long: an n-gram's context is the first
-    one of its word whose end lies after its suffix.
+    number: number of the previous n-gram. starts: the first n-gram one shorter that begins with each word, `[V]`. ends:
+    for each n-gram one shorter, the end of those that begin with its suffix and are as long: an n-gram's context is the
+    first one of its word whose end lies after its suffix.
     """
     (cells, each, low), longer = borrowed(rows), borrowed(longer)
     each, low, w, mask, node = U(each), U(low), U(width), (ONE << U(width)) - ONE, U(number[0])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lmtool.ngram.spark.cluster import Cluster
     from lmtool.ngram.tables.storage import Storage
 
-MAX_WEIGHT = 1000  # of the counts of a file: products with counts of the maximum number of digits fit into 64 bits
+MAX_WEIGHT = 1000  # maximum weight of a file's counts: products with counts of maximum digits fit into 64 bits
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class TableCounts(LimitedMemory):
 
         c(w_1 \dots w_k) = \sum_{f} \text{weight}_f\,c_f(w_1 \dots w_k)
 
-    Counts add up: the sum of those of an old text and a new one are the counts of both.
+    Counts are additive: the sums of the counts of an old and a new text are the counts of both.
 
     Source: SRILM's `ngram-merge` (Stolcke 2002, "SRILM - an extensible language modeling toolkit", ICSLP).
     Complexity: O(N) for N lines of all files: one radix sort for each order.

@@ -41,7 +41,9 @@ def sort_keys(keys: Array, values: Array, bits: int) -> tuple[Array, Array]:
 
 
 def digit_places(counts: Array) -> Array:
-    """Return where the first key of each digit of each thread goes: by digit, then by thread; `[threads, digits]`."""
+    """Return the position of the first key of each digit of each thread, ordered by digit, then by thread: `[threads,
+    digits]`.
+    """
     return (np.cumsum(counts.T) - counts.T.reshape(-1)).reshape(counts.T.shape).T.copy()
 
 

@@ -34,7 +34,7 @@ from lmtool.system.terminal import size_text
 
 Array = npt.NDArray[Any]
 NUM_TOP = 3  # number of contributions with their own discount; all others share the last one
-BYTES_PER_NGRAM = 120  # of the masses and their gradient
+BYTES_PER_NGRAM = 120  # bytes per n-gram of the masses and their gradient
 NO_CONTRIBUTOR = np.iinfo(np.int64).max
 
 
@@ -60,7 +60,9 @@ class OrderMasses(NamedTuple):
 def merged_masses(
     counts: Counts, sources: SourceCounts, weights: FloatArray, discounts: FloatArray
 ) -> list[OrderMasses]:
-    """Return the masses of orders 1 to n. weights: of the sources, `[S]`. discounts: D1 to D4 per order, `[n, 4]`."""
+    """Return the masses of orders 1 to n. weights: the weights of the sources, `[S]`. discounts: D1 to D4 per order,
+    `[n, 4]`.
+    """
     ngrams = sum(counts.trie.sizes)
     needed, free = BYTES_PER_NGRAM * ngrams, memory_available()
     if free is not None and needed > free:
@@ -136,7 +138,8 @@ def loss_and_gradient(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the mean -log p of held-out tokens, and its derivatives: of weights `[S]` and of discounts `[n, 4]`.
 
-    nodes: of the tokens in each order, as tuning.held_out_nodes yields them. types: of the uniform distribution.
+    nodes: the nodes of the tokens in each order (see tuning.held_out_nodes). types: number of types of the uniform
+    distribution.
     """
     masses = merged_masses(counts, sources, weights, values)
     tokens = len(nodes[0][0])

@@ -36,8 +36,8 @@ CONTEXT_WORK = 256  # number of 2-grams whose sums take as long as the longer co
 class ExpectedProbabilities:
     """Sums of another model's probabilities over the places of a text, for each n-gram of a table.
 
-    sums: of p(w|c_t) over the places after h, for each node hw of the table's trie; 0 for single words. places: number
-    of places after each context h. Both float64.
+    sums: sum of p(w|c_t) over the places after h, for each node hw of the table's trie; 0 for single words. places:
+    number of places after each context h. Both float64.
     """
 
     def __init__(self, table: BackoffTable) -> None:
@@ -80,7 +80,7 @@ class ExpectedProbabilities:
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
     """Return where to cut places, sorted by their last words `[N]`, into parts of about the same work for threads.
 
-    begins: of each word's 2-grams, and of one more word.
+    begins: the start of each word's 2-grams, and of one more word.
     """
     work = np.cumsum(np.diff(begins)[words] + CONTEXT_WORK)
     shares = work[-1] * np.arange(1, threads()) // threads() if len(work) else []
@@ -93,7 +93,7 @@ def _add(nodes: Any, bos: int, contexts: Any, rows: Any, p: Any, sums: Any, plac
     """Add places with contexts `[N, n-1]`, sorted by their last words, and their probabilities: p `[rows]`."""
     nodes = borrowed(nodes)
     size, words, word_width = len(nodes.unigram_starts), nodes.words, nodes.word_width
-    met = np.empty((len(contexts), len(nodes.first) - 2), np.int64)  # of m words in column m - 1
+    met = np.empty((len(contexts), len(nodes.first) - 2), np.int64)  # contexts of m words in column m - 1
     find_contexts(nodes, bos, contexts, met)
     followers = np.empty(size, np.int32)  # the last words of the 2-grams that begin with the last word
     begin: Any = np.int64(0)
@@ -121,7 +121,7 @@ def _add(nodes: Any, bos: int, contexts: Any, rows: Any, p: Any, sums: Any, plac
 
 Keys = npt.NDArray[np.uint64]
 MAX_WAITING_KEYS = 1 << 24  # before they are merged
-WORDS_PER_BLOCK = 128  # compared at once
+WORDS_PER_BLOCK = 128  # words compared at once
 
 
 class LikelyNgrams:
@@ -158,10 +158,10 @@ class LikelyNgrams:
     def extended(self) -> BackoffTable:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table, builder = self.table, self._builder
-        numbers = np.arange(table.vocabulary_size)  # of the contexts of the order below among the new table's
+        numbers = np.arange(table.vocabulary_size)  # numbers of the contexts of the order below in the new table
         log_probs = [table.log_prob[: table.vocabulary_size]]
         for k, (own, new) in enumerate(zip(self._keys, self._new, strict=True), start=2):
-            before = _distinct(np.concatenate([own, *new]))  # by the table's own numbers of contexts
+            before = _distinct(np.concatenate([own, *new]))  # by the table's numbers of contexts
             width = np.uint64(builder.word_width)
             words = before & ((np.uint64(1) << width) - np.uint64(1))
             builder.add(builder.keys(numbers[(before >> width).astype(np.int64)], words))

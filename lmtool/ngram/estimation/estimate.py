@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of n-grams that stay in the model. mask: bool `[nodes]`, True for 1-grams and contexts of what stays.
+    """A choice of n-grams to keep in the model. mask: bool `[nodes]`, True for 1-grams and contexts of kept n-grams.
 
     adjusted: a of each order, which may depend on what is left out; `estimate` needs it, a search for a size does not.
     """
@@ -86,7 +86,7 @@ def estimate(
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
     pruned = listed is not None or (cutoffs is not None and any(cutoffs))
-    mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # of the n-grams that stay
+    mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # whether each n-gram is kept
     if selection is not None:
         mask = selection.mask
     kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
@@ -144,7 +144,7 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
         unknown = np.zeros((len(a), k), dtype=bool)
         if closed and counts.count[0][np.array([counts.unk])][0]:
             unknown = trie.ngrams(k, 0, len(a)) == counts.unk
-        if k < counts.order and own.counting is Counting.continuations:  # as if they began with <s>
+        if k < counts.order and own.counting is Counting.continuations:  # treated as if they began with <s>
             a[unknown[:, 0]] = counts.count[k - 1][:][unknown[:, 0]]
         a[unknown[:, -1]] = 0
         fit_order(counts, smoother, k, Packed.of(a))

@@ -116,13 +116,13 @@ def estimate_contexts(
 ) -> tuple[FloatArray, FloatArray]:
     """Return p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
 
-    a: adjusted counts `[N]`, those of a context from begins[c] to before begins[c + 1], by ascending words;
+    a: adjusted counts `[N]`; those of context c are at begins[c] to before begins[c + 1], by ascending words;
     begins: `[C + 1]`.
     lower: p(w|h') `[N]`.
     kept: bool `[N]`, False for n-grams that are left out, whose mass goes to the shorter context; None keeps all.
     predicted: the number of words that can be predicted.
     """
-    context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # of each n-gram
+    context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # context of each n-gram
     h = contexts_of(a, begins)
     of_unfollowed = math.exp(smoother.missing) if smoother.form is Form.scores else 1.0
     with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
@@ -175,7 +175,7 @@ def discount_full_contexts(
 
     The factor is 1, unless the shares sum to more than 1 - MIN_UNSEEN_MASS although there are unseen words: then the
     denominator is increased by one until they do not, as in SRILM, which credits D. Paul. denominator `[C]`;
-    unseen_words: bool `[C]`; context: of each share, `[N]`.
+    unseen_words: bool `[C]`. context: the context of each share, `[N]`.
     """
     total = np.bincount(context, share, len(denominator))
     full = (total > 1.0 - MIN_UNSEEN_MASS) & unseen_words
@@ -189,8 +189,8 @@ def backoff_weights(
     """Return the back-off weights `[size]` of contexts, and factors `[size]` for their shares.
 
     The weight is the mass that the shares `[N]` leave, divided by the mass that unseen words have in the shorter
-    context. lower: p(w|h') of the words that were seen, `[N]`. context: of each share, `[N]`. If all words were seen,
-    the weight is 0 and the factor scales the shares to sum to one; otherwise the factor is 1.
+    context. lower: p(w|h') of the words that were seen, `[N]`. context: the context of each share, `[N]`. If all words
+    were seen, the weight is 0 and the factor scales the shares to sum to one; otherwise the factor is 1.
     """
     left = 1.0 - np.bincount(context, share, size)
     rest = 1.0 - np.bincount(context, lower, size)

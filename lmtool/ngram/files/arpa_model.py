@@ -38,7 +38,7 @@ from lmtool.system.files import atomic_write, packed_file
 
 log = logging.getLogger(__name__)
 
-NGRAMS_PER_PIECE = 1 << 20  # whose contexts are looked up at once
+NGRAMS_PER_PIECE = 1 << 20  # n-grams whose contexts are looked up at once
 NGRAMS_PER_WRITE = 1 << 17
 
 
@@ -119,7 +119,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
             raise line_error(arpa.path, other, f"the same n-gram is also in line {one}")
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
-    if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow
+    if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # noted once no error can follow
         meaning = (
             "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
         )
@@ -157,17 +157,17 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
 
 
 def arpa_word(word: str) -> str:
-    """Return a word as ARPA files can hold it: each white space as its code point, e.g. <0x20>."""
+    """Escape a word for ARPA files: each white space becomes its code point, e.g. <0x20>."""
     return re.sub("[\t-\r ]", lambda match: f"<0x{ord(match[0]):02X}>", word)
 
 
 def letters_of(arpa: Arpa) -> Arpa:
-    """Return a file of letters with the white space that arpa_word has written."""
+    """Return a file of characters, with the white space that arpa_word escaped."""
     return replace(arpa, words=[re.sub("^<0x(09|0[A-D]|20)>$", lambda m: chr(int(m[1], 16)), w) for w in arpa.words])
 
 
 def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, closed: bool = False) -> None:
-    """Write the table, whole or not at all, packed as the name says.
+    """Write the table, completely or not at all, compressed according to the name.
 
     closed: whether to leave out the 1-gram of `<unk>`, which must be in no longer n-gram. Values for which the format
     has no place go into a comment; read_arpa reads `unseen`. White space in words is written as by arpa_word. Raises

@@ -39,7 +39,7 @@ MESSAGES = {
 }
 COMMA = "has a decimal comma: write numbers with a point"
 OTHER_UNK = "<UNK>"  # some tools write it for <unk>
-NGRAMS_PER_PIECE = 1 << 20  # read at once
+NGRAMS_PER_PIECE = 1 << 20  # n-grams read at once
 SEPARATORS = re.compile("[ \t]+")  # other white space of Unicode may be part of words
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-(?i:inf)")
 DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
@@ -49,7 +49,7 @@ DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 class Arpa:
     """The content of an ARPA file, with words numbered in the order of the 1-grams.
 
-    words: of the 1-grams.
+    words: the words of the 1-grams.
     grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities float32 `[M]` and log
     back-off weights float32 `[M]` in nats.
     begins: the line after each order's title.

@@ -1,8 +1,8 @@
-"""Read files of counts into Counts that are equal, to the bit, to those of the text that was counted.
+"""Read files of counts into Counts that equal, to the bit, the counts of the original text.
 
 A file has n-grams of all orders, in any order of lines: `a b c<tab>12`, as SRILM's `ngram-count -write` writes them, or
 columns `words` and `count` in Parquet. A folder with a subfolder `1gms` has files for each order, as Google's n-grams.
-The order in which words first occur in the text decides ties: it is that of the 1-grams.
+Ties are broken by the order in which words first occur in the text, which is the order of the 1-grams.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from lmtool.system.arrays import IntArray
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
-NGRAMS_PER_CHUNK = 1 << 16  # parsed at once
-MAX_DIGITS = 15  # of a count
+NGRAMS_PER_CHUNK = 1 << 16  # n-grams parsed at once
+MAX_DIGITS = 15  # maximum digits of a count
 SPACE, TAB, LINE_FEED, RETURN = 32, 9, 10, 13
 GOOGLE_NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
-COLUMNS = ["words", "count"]  # of Parquet
-OTHER_FILES = ("vocab_cs", "total")  # begins of names of files beside the n-grams in Google's folders
+COLUMNS = ["words", "count"]  # columns of Parquet files
+OTHER_FILES = ("vocab_cs", "total")  # first parts of the names of other files in Google's folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _keys(
 ) -> tuple[Array, IntArray, IntArray]:
     """Return the keys, suffixes and counts `[M]` of n-grams of the builder's next order.
 
-    table: of words, whose ids are ids_of.
+    table: the table of words, whose ids are ids_of.
     """
     block, spans, counts, file, line = row
     numbers = np.empty(spans.shape[:2], dtype=np.int64)
@@ -231,7 +231,7 @@ def _parse_counts(block: Any, at: int, spans: Any, counts: Any) -> tuple[Any, An
     """Read lines from byte `at` on; store spans of words int64 `[M, k, 2]` and counts `[M]` of those with k words.
 
     Stops after M such lines, at the block's end, and at a line without words or without a whole number at its end.
-    Returns the position after the last line read, the number of lines read, that of lines with k words, and whether the
+    Returns the position after the last line read, the number of lines read and of lines with k words, and whether the
     next line is wrong. One pass over the bytes without a string per word; the plain form is line.split().
     """
     size, k = spans.shape[0], spans.shape[1]

@@ -20,17 +20,17 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 
-NGRAMS_PER_CHUNK = 1 << 17  # written at once
+NGRAMS_PER_CHUNK = 1 << 17  # n-grams written at once
 CHUNKS_PER_FILE = 76  # in Google's folders: some 10 million n-grams, as in the original
-SEPARATORS = " \t\r\n"  # of words in lines of counts
+SEPARATORS = " \t\r\n"  # separators of words in lines of counts
 Rows = Iterator[tuple[IntArray, IntArray]]
 
 
 def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray, to: Path, *, folder: bool) -> None:
     """Write the n-grams of all orders, whole or not at all.
 
-    first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder in Google's format; otherwise a
-    name that ends in .parquet is a Parquet file, any other SRILM's text, packed as the name says.
+    first_places: first positions of words in the text, int64 `[V]`. folder: whether `to` is a folder in Google's
+    format; otherwise a name that ends in .parquet is a Parquet file, any other SRILM's text, packed as the name says.
     """
     spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
     if spaced is not None:

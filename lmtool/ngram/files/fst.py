@@ -1,13 +1,13 @@
-"""N-gram models as grammars of speech recognizers: G of Kaldi and k2 in OpenFst's text format, as arpa2fst makes it.
+"""N-gram models as grammars of speech recognizers: G of Kaldi and k2 in OpenFst's text format, like arpa2fst.
 
     0   5   7   7   1.25    in state 0, word 7 costs 1.25 and leads to state 5
     0   1   9   0   0.5     back-off to state 1: word 9 is #0, which outputs nothing
     5   0.75                a sentence may end in state 5
 
 Costs are natural -log p. A state is a context: 0 is `<s>`, 1 is the empty one. `<s>` and `</s>` are not words of G, in
-which p(</s>|h) is the cost of ending. A context that no n-gram continues is not a state: what leads to it leads to its
-longest suffix that is one, and costs its back-off weights too. A path may back off although its context has the next
-word, so that the best path of a sentence may cost less than -log p.
+which p(</s>|h) is the cost of ending. A context that no n-gram continues is not a state: arcs to it lead to its longest
+suffix that is a state, and also cost its back-off weights. A path may back off although its context has the next word,
+so that the best path of a sentence may cost less than -log p.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read_numbers(path: str) -> dict[str, int]:
 class _Grammar:
     """The lines of G. labels: the number of each word, int64 `[V]`. eos: the id of `</s>`. backoff: the number of `#0`.
 
-    state: of each n-gram below the highest order (and each 1-gram), NONE unless an n-gram in G continues it.
+    state: the state of each n-gram below the highest order (and each 1-gram), NONE unless an n-gram in G continues it.
     """
 
     def __init__(self, table: BackoffTable, labels: IntArray, eos: int, backoff: int) -> None:
@@ -103,7 +103,7 @@ class _Grammar:
         self.state[table.bos] = START
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines; the first one is of the start state, as OpenFst requires."""
+        """Yield the lines; the first line is of the start state, as OpenFst requires."""
         trie, n = self.trie, self.table.order
         yield self._backoffs(1, np.array([self.table.bos]))
         for k in range(1, n):
@@ -147,7 +147,7 @@ class _Grammar:
 
 def _lines(*columns: Any) -> bytes:
     """Return a line for each row of columns `[M]` of whole numbers and one of log-probabilities, written as costs."""
-    costs = -np.maximum(columns[-1], ZERO * LN10)  # as of an ARPA file, which has no smaller ones
+    costs = -np.maximum(columns[-1], ZERO * LN10)  # the minimum in an ARPA file
     numbers = np.stack(np.broadcast_arrays(*columns[:-1], costs), axis=1).astype(np.float64)
     rows, decimals = len(numbers), [0] * (len(columns) - 1) + [SIGNIFICANT]
     return text_lines(numbers, np.empty((rows, 0), dtype=np.int64), np.empty((rows, 0)), decimals, join_words(()))

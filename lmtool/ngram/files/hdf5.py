@@ -24,9 +24,9 @@ from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 4, 5  # of float32 values, and of quantized ones
+FORMAT, SMALL_FORMAT = 4, 5  # formats of float32 and of quantized values
 REMEDY = "train the model again"
-NUMBERS_PER_PIECE = 1 << 22  # written at once
+NUMBERS_PER_PIECE = 1 << 22  # numbers written at once
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
@@ -54,9 +54,9 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     if offset % np.dtype(dtype).itemsize:
         return np.asarray(dataset[:])  # written by another program: compiled code needs aligned numbers
     try:  # mode c, though nobody writes: a read-only array would be another type for compiled code
-        with open(dataset.file.filename, "rb") as file:  # whose own handle would keep HDF5's lock
+        with open(dataset.file.filename, "rb") as file:  # the dataset's handle would keep HDF5's lock
             if not os.path.sameopenfile(file.fileno(), dataset.file.id.get_vfd_handle()):
-                raise OSError("another file has replaced it while it was read")  # by another thread or process
+                raise OSError("another file has replaced it while it was read")  # replaced by another thread or process
             return np.asarray(np.memmap(file, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
     except OSError as error:
         if error.errno == errno.ENOMEM:  # the file is not damaged
@@ -65,7 +65,7 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
 
 
 def mapped_logs(dataset: h5py.Dataset) -> Array:
-    """Return logarithms of probabilities or back-off weights, as `mapped`. Raises ValueError for inf and nan, too."""
+    """Return logarithms of probabilities or back-off weights, like `mapped`. Also raises ValueError for inf and nan."""
     most = LARGEST_LOG_WEIGHT if "log_backoff" in dataset.name else LARGEST_LOG_PROB
     return logs(dataset.name.strip("/"), mapped(dataset, np.float32), most)
 

@@ -19,12 +19,12 @@ from lmtool.system.arrays import LN10, FloatArray, IntArray
 
 # After 88 bytes of magic and test values: order, multiplier, type, whether the words are at the end, version; 1-grams.
 HEADER, HEADER_AT = struct.Struct("<B3xfI?3xIQ"), 88
-FIRST_WORD = b"<unk>\0"  # of the words at the end, each followed by a NUL; the number of 1-grams may leave it out
+FIRST_WORD = b"<unk>\0"  # first of the words at the end, each followed by a NUL; the number of 1-grams may omit it
 REMEDY = "use the ARPA file that it was made from"
 
 
 class KenlmBinary(LanguageModel):
-    """An n-gram model in a binary file of KenLM, asked word by word through the module `kenlm`.
+    """An n-gram model in a binary file of KenLM, queried word by word through the module `kenlm`.
 
     vocabulary: the words of the file in its order, with counts of 0. Values are KenLM's float32. `log_dist`, and what
     needs it (`top`, `sample`), is slow: one call of the module per context and word of the vocabulary.
@@ -34,7 +34,7 @@ class KenlmBinary(LanguageModel):
         try:
             import kenlm
 
-            if kenlm.__name__ == "lmtool.kenlm":  # in KenLM's place, for a decoder: it would ask this class
+            if kenlm.__name__ == "lmtool.kenlm":  # lmtool's replacement of kenlm, for a decoder, would query this class
                 raise ImportError("not KenLM's module")
         except ImportError as error:
             remedy = f"install KenLM's module (pip install 'lmtool[kenlm]'), or {REMEDY}"

@@ -33,7 +33,7 @@ from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
 from lmtool.system.process import is_nearly_used
 
-NGRAM_FILE, CLASSES_FILE = "model.h5", "classes.txt"  # in a run folder
+NGRAM_FILE, CLASSES_FILE = "model.h5", "classes.txt"  # file names in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
 SUMMED, SUMMED_PER_CHUNK = 256, 16  # contexts whose distributions quantized_notes sums
 
@@ -48,7 +48,7 @@ class NgramModel(LanguageModel):
     """
 
     def __init__(self, table: BackoffTable, vocabulary: Vocabulary) -> None:
-        """vocabulary: of the table's words."""
+        """vocabulary: the vocabulary of the table's words."""
         self.table = table
         self.vocabulary = vocabulary
         self.lookup = Lookup(table)
@@ -206,7 +206,7 @@ class UnitNgramModel(LanguageModel):
     def __init__(
         self, table: BackoffTable, units: Vocabulary, *, step: int = 1, classes: WordClasses | None = None
     ) -> None:
-        """table: of n-grams of the units. units: words or classes. step: s."""
+        """table: the table of n-grams of the units. units: words or classes. step: the step s."""
         self.ngrams = NgramModel(table, units)
         self.step, self.classes = step, classes
 

@@ -51,7 +51,7 @@ class WordClasses:
         Classes without words are left out.
         """
         old = np.asarray(class_of, dtype=np.int64)
-        halves = np.maximum(2 * vocabulary.counts, 1)  # of occurrences
+        halves = np.maximum(2 * vocabulary.counts, 1)  # in halves of an occurrence
         halves[vocabulary.bos] = 0  # it is never predicted
         total = np.bincount(old, halves, len(names))
         counts = np.bincount(old, vocabulary.counts, len(names)).astype(np.int64)
@@ -157,10 +157,10 @@ def learned_classes(
     Both maximize the average mutual information of the classes of neighbors in a text; exchange continues where merging
     ends. Returns the classes and lines on how they were found.
 
-    ids: `[N]`, at least one, without `<s>`, so that `</s>` precedes each sentence except the first. number: of classes;
-    in addition, `<s>`, `</s>`, `<unk>` and the words that are not in the text have one class each. passes: maximum
-    passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from the most
-    frequent words as classes, with all other words in the last.
+    ids: `[N]`, at least one, without `<s>`, so that `</s>` precedes each sentence except the first. number: number of
+    classes; in addition, `<s>`, `</s>`, `<unk>` and the words that are not in the text have one class each. passes:
+    maximum passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from
+    the most frequent words as classes, with all other words in the last.
     """
     from lmtool.trees.brown import bigrams, clustered  # here, as each n-gram model imports this file
     from lmtool.trees.exchange import exchange
@@ -193,7 +193,9 @@ def learned_classes(
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:
-    """Return c1, c2, ... for the first `classes`, most frequent first; then the names of the others, and `<s>`."""
+    """Return c1, c2, ... for the first `classes`, most frequent first, then the names of the other classes, and
+    `<s>`.
+    """
     of_classes = np.bincount(class_of, counts, classes)[:classes]
     rank = np.empty(classes, dtype=np.int64)
     rank[np.argsort(-of_classes, kind="stable")] = np.arange(classes)

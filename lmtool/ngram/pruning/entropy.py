@@ -55,16 +55,19 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
-    """Return the table of at most `size` n-grams, but all 1-grams, and the threshold of prune_by_entropy for it."""
+    """Return the table of at most `size` n-grams, including all 1-grams, and the threshold of prune_by_entropy for
+    it.
+    """
     orders = list(_relative_changes(table, eos))
     threshold, found = largest_within(size, lambda threshold: marked(table.trie, orders, threshold))
     return _left(table, found), threshold
 
 
 def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, Selection]:
-    """Return the lowest threshold found that keeps at most `size` n-grams, and what it keeps.
+    """Return the lowest threshold found that keeps at most `size` n-grams, and the kept n-grams.
 
-    at: returns what a threshold keeps: the higher it is, the less. 1-grams, at most `size` of them, always stay.
+    at: returns the n-grams that a threshold keeps; a higher threshold keeps fewer. 1-grams, at most `size`, always
+    stay.
     """
     best = at(0.0)
     if best.size <= size:
@@ -146,7 +149,7 @@ def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
 def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
     """Return the relative change of perplexity if n-grams hw are removed, `[N]`; nan (always removed) if unknown.
 
-    change: as `divergences` has it; log_h: log p(h) `[N]`.
+    change: as in `divergences`. log_h: log p(h) `[N]`.
     """
     with np.errstate(invalid="ignore"):
         changes: FloatArray = np.expm1(-np.exp(log_h) * change)

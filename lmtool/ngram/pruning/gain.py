@@ -7,11 +7,11 @@ much new text as train, is
     gain(hw) = c*(hw) log( p(w|h) / p'(w|h) ) - c*(h) ( p(w|h) - p'(w|h) )
     p(w|h) = share(hw) + weight(h) p(w|h'),     p'(w|h) = (weight(h) + share(hw)) p(w|h')
 
-where c* are expected counts (see ExpectedCounts), not those of the training text: Stolcke's criterion (1998)
-and that of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several
-times too high just where p(w|h') is low. The last term is what the other words after h lose, to first order. Longer
-n-grams are pruned first; what is removed adds to the counts of the shorter ones (formulas.adjusted_counts) before
-these are pruned, so that Kneser-Ney's lower orders have the right counts.
+where c* are expected counts (see ExpectedCounts), not those of the training text: Stolcke's criterion (1998) and that
+of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several times too
+high just where p(w|h') is low. The last term is the loss of the other words after h, to first order. Longer n-grams are
+pruned first; removed n-grams add to the counts of shorter ones (formulas.adjusted_counts) before these are pruned, so
+that Kneser-Ney's lower orders have the right counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Array = npt.NDArray[Any]
 def prune_to_size_by_gain(
     counts: Counts, smoother: Smoother, table: BackoffTable, size: int, storage: Storage | None = None
 ) -> tuple[BackoffTable, float]:
-    """Return the model of at most `size` n-grams, but all 1-grams, and the lowest gain that stays, in nats per token.
+    """Return the model of at most `size` n-grams, including all 1-grams, and the lowest gain that is kept, in nats per
+    token.
 
     table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted. Raises
     UserError for a smoother that is not interpolated, or with Counting.tables.
@@ -190,13 +191,13 @@ def histogram(r: IntArray, bins: IntArray | None) -> IntArray:
 class ExpectedCounts:
     """Expected counts by the enhanced Good-Turing method (Church & Gale 1991, sec. 2).
 
-    An n-gram seen r times is expected r* = (r + 1) n_{r+1} / n_r times in as much new text (Good & Turing). But
-    of those seen once, one that the shorter context expects occurs again far more often than one that it does not. So
-    n_r is counted in bins of the number of times that the shorter context expects the n-gram,
+    An n-gram seen r times is expected r* = (r + 1) n_{r+1} / n_r times in as much new text (Good & Turing). But an
+    n-gram seen once that the shorter context expects occurs again far more often than one that it does not expect.
+    Therefore n_r is counted in bins of the number of times that the shorter context expects the n-gram,
 
         e(hw) = a(h.) p(w|h'),     r*(bin) = (r + 1) n_{r+1}(bin) / n_r(bin)
 
-    star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`. more: what is subtracted from larger r.
+    star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`. more: the discount of larger r.
     """
 
     star: FloatArray
@@ -204,7 +205,7 @@ class ExpectedCounts:
 
     @classmethod
     def of(cls, n: IntArray) -> ExpectedCounts:
-        """Return them for counts of counts in bins, the sum of `histogram` over all n-grams."""
+        """Return expected counts, given counts of counts in bins, the sum of `histogram` over all n-grams."""
         total = n.sum(axis=1)
         star = np.zeros((LARGEST + 1, n.shape[1]))
         average = np.zeros(LARGEST + 1)

@@ -1,1 +1,1 @@
-"""Looking n-grams up: scores of text, candidates and whole distributions, and states for decoders."""
+"""Queries of n-grams: scores of text, candidates and whole distributions, and states for decoders."""

@@ -1,9 +1,9 @@
-"""Where an n-gram is looked up: `find`, for a context's node and a word, in the trie or in a hash table.
+"""Look up n-grams: `find`, given a context's node and a word, in the trie or in a hash table.
 
-A search in the trie reads memory in several places for each order; in a hash table mostly in one, a bucket of four
-n-grams in one cache line, with the probability of each, its node and whether longer n-grams begin with it. A Lookup
-builds the table once enough words were looked up to make up for the time: of 2-grams, whose contexts have the most
-followers, for running text, and of all n-grams for decoders and for long texts.
+A search in the trie reads several places of memory for each order; a search in a hash table mostly reads one, a bucket
+of four n-grams in one cache line, with the probability of each, its node and whether longer n-grams begin with it. A
+Lookup builds the table once enough words were looked up to make up for the time: of 2-grams, whose contexts have the
+most followers, for running text, and of all n-grams for decoders and for long texts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from lmtool.system.process import memory_available
 
 Array = npt.NDArray[Any]
 NODE_BITS = 31
-KEY_BITS = 62  # with all 64, _value_of could not tell from the sign of a difference whether keys are equal
+KEY_BITS = 62  # with all 64, _value_of could not compare keys by the sign of a difference
 SLOTS_PER_BUCKET, CELLS_PER_LINE = 4, 8
-NGRAMS_AHEAD = 16  # of the one that is entered into a hash table, for which reads begin
+NGRAMS_AHEAD = 16  # distance at which n-grams are prefetched while a hash table is filled
 SLOTS_PER_NGRAM = 2
 QUERIES_PER_BLOCK = 256  # searched together in a hash table: their queries stay in the L1 cache
 MAX_MEMORY_FRACTION = 4  # a hash table takes at most one fourth of the available memory
@@ -47,10 +47,10 @@ class Hash(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A back-off table as compiled loops take it; see BackoffTable.
+    """A back-off table in the form for compiled loops; see BackoffTable.
 
     unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob, log_backoff: float32 arrays or Codes,
-    which value_of reads. ngrams: what `find` looks in first.
+    which value_of reads. ngrams: the hash table that `find` searches first.
     """
 
     order: int
@@ -65,7 +65,7 @@ class Table(NamedTuple):
 
 
 def compiled_table(table: BackoffTable) -> Table:
-    """Return a table as compiled loops take it, without a hash table."""
+    """Return a table in the form for compiled loops, without a hash table."""
     unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
     unigrams[table.bos] = table.unseen
     log_prob, log_backoff = table.log_prob, table.log_backoff
@@ -83,7 +83,7 @@ def compiled_table(table: BackoffTable) -> Table:
 
 
 class Lookup:
-    """A back-off table, with the hash tables that pay."""
+    """A back-off table, with the hash tables that save time."""
 
     def __init__(self, table: BackoffTable) -> None:
         self.table = table
@@ -94,7 +94,7 @@ class Lookup:
         self._paying_words = sum(table.sizes) // NGRAMS_PER_WORD
 
     def for_text(self, tokens: int) -> Table:
-        """Return the table with which to score that many further tokens of text."""
+        """Return the table for scoring this number of additional tokens of text."""
         self._tokens += tokens
         if self._tokens > sum(self.table.sizes) and self.table.quantized_bits is None:
             self._build(self.table.order)  # running text is scored 1.5 times as fast as with 2-grams (EPYC, 2026-11-26)
@@ -103,7 +103,7 @@ class Lookup:
         return self.compiled
 
     def for_states(self, words: int) -> Table:
-        """Return the table with which to advance states by that many further words."""
+        """Return the table for advancing states by this number of additional words."""
         before, self._words = self._words, self._words + words
         if before <= self._paying_words < self._words and self.table.quantized_bits is None:
             self._build(self.table.order)  # quantized tables are small on purpose
@@ -150,8 +150,8 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
 def _fill(
     entries: Any, begins: Any, first_context: int, first_node: int, last_words: Any, bits: Any, extends: Any
 ) -> None:
-    """Enter the n-grams of one order. begins: of their contexts' children. last_words: of the trie, packed, with their
-    width and the number of those before. bits: of their log p, `[M]`.
+    """Enter the n-grams of one order. begins: the starts of their contexts' children. last_words: the trie's last
+    words, packed, with their width and the number of words before them. bits: the bits of their log p, `[M]`.
     """
     words, word_width, words_before = last_words
     keys = np.empty(len(bits), np.uint64)
@@ -197,8 +197,8 @@ def _next_bucket(entries: Any, bucket: Any) -> Any:
 def _value_of(entries: Any, key: Any) -> Any:
     """Return the value of a key, or 0 if the table does not have it.
 
-    A search slot by slot would mispredict where it ends: here all keys of a bucket are compared, and by arithmetic, as
-    LLVM would make branches of conditions.
+    A search slot by slot would mispredict its end: here all keys of a bucket are compared by arithmetic, because LLVM
+    would turn conditions into branches.
     """
     bucket = _first_bucket(entries, key)
     while True:
@@ -221,10 +221,10 @@ def _parts(value: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def find(table: Any, order: Any, context: Any, word: Any) -> Any:
-    """Return the node of an n-gram, its log p and whether it extends (see Hash), or -1, 0, False if it is not there.
+    """Return the node of an n-gram, its log p and whether it extends (see Hash), or -1, 0, False if it is not found.
 
-    order: of the n-gram. context: the node of all its words but the last. For an n-gram found in the trie, the third
-    value is False: scoring.shorten looks into the trie itself.
+    order: the order of the n-gram. context: the node of all its words except the last. For an n-gram found in the trie,
+    the third value is False: scoring.shorten looks into the trie itself.
     """
     if order > table.ngrams.order:
         node = child(table.nodes, context, word)
@@ -235,7 +235,7 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def prefetch_ngram(table: Any, context: Any, word: Any) -> None:
-    """Prefetch what `find` reads first of an n-gram in the hash table, and the back-off weight of its context."""
+    """Prefetch the first bucket that `find` reads for an n-gram, and the back-off weight of its context."""
     prefetch(table.log_backoff, context)
     entries = table.ngrams.entries
     prefetch(entries, _first_cell(entries, _key(table.nodes.word_width, context, word)))
@@ -245,8 +245,8 @@ def prefetch_ngram(table: Any, context: Any, word: Any) -> None:
 def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
     """Find B n-grams in the hash table, given contexts and words in the first columns of queries int64 `[B, 3]`.
 
-    The first column gets their nodes, or -1, the last whether they extend, and log_prob `[B]` log p. The plain form is
-    `find`; in this loop no search waits for another.
+    The first column receives their nodes, or -1, the last whether they extend, and log_prob `[B]` log p. The plain form
+    is `find`; in this loop no search waits for another.
     """
     entries = table.ngrams.entries
     for j in range(len(queries)):

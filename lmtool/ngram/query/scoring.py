@@ -1,15 +1,13 @@
-"""Scoring n-grams with a back-off table: the back-off recursion, of one word and of many at once, and what uses it: the
-scores of text and candidates, whole distributions, and states for decoders.
+"""Score n-grams, text, candidates, whole distributions and decoder states with a back-off table by the recursion
 
     log p(w|h) = the table's log p of hw, if it has hw, else log backoff(h) + log p(w|h')
 
-h' is h without its first word. Both forms go from the shortest context to the longest: an n-gram that is found replaces
-the score so far, and a context that has none adds its weight (KenLM's ScoreExceptBackoff, order by order). A context is
-given by the nodes of its last 1, 2, ... words, or SHORT or UNSEEN.
+where h' is h without its first word. Both forms, for one word and for many, go from the shortest context to the longest
+(KenLM's ScoreExceptBackoff, order by order): an n-gram that is found replaces the score so far; otherwise the context
+adds its weight. A context is given by the nodes of its last 1, 2, ... words, or SHORT or UNSEEN.
 
-A state of a decoder is such a context, as short as the table allows, KenLM's minimized state (Heafield 2011, section
-4.1): a suffix of the words read counts only if a longer n-gram of the table begins with it or its back-off weight is
-not one. So hypotheses that differ in nothing else have equal states.
+A decoder state is such a context, as short as the table allows (KenLM's minimized state: Heafield 2011, section 4.1): a
+suffix of the words read is kept only if a longer n-gram begins with it or its back-off weight is not one.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from lmtool.system.parallel import cut_evenly, run, threads
 
 TOKENS_PER_PIECE = 1 << 12  # scored, or states advanced, together: their nodes stay in the cache
 MIN_STATES_PER_THREAD = 256
-WORDS_AHEAD = 8  # of the one that is scored, for which reads begin
+WORDS_AHEAD = 8  # distance at which words are prefetched during scoring
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -44,7 +42,7 @@ def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
     score, matched = table.unigrams[word], np.int64(1)
     hashed = table.ngrams.order == table.order
     lasting: Any = np.int64(table.ngrams.extends[word]) if hashed else np.int64(0)
-    node: Any = np.int64(word)  # of the n-gram that ends in the word, one order after the other
+    node: Any = np.int64(word)  # node of the n-gram that ends in the word, one order after the other
     is_bos, adds_missing = word == table.bos, table.missing != 0.0
     for m in range(table.order - 1):
         context = contexts[m]
@@ -69,22 +67,21 @@ def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
 def back_off(
     table: Any, order: int, contexts: Any, words: Any, score: Any, matched: Any, lasting: Any, nodes: Any
 ) -> None:
-    """Take score_word's step of one order for N words; the orders are to be taken from 2 on.
+    """Take score_word's step of one order for N words; orders must be taken from 2 on.
 
     contexts: the nodes of the words before each, of order - 1 `[N]`. score, matched, lasting `[N]`: what score_word
-    returns. nodes: get those of the n-grams of this order that end in the words, `[N]`.
-    The plain form is score_word, one word after the other, to the bit (tests/ngram/test_query.py). Here the searches of
-    one order do not wait for each other, so that the processor has several under way: in the trie all of them take
-    each step together, in the hash table a block at a time, whose queries stay in the L1 cache.
+    returns. nodes: filled with the nodes of the n-grams of this order that end in the words, `[N]`. The plain form is
+    score_word, one word after the other, to the bit (tests/ngram/test_query.py). Here the searches of one order are
+    independent and overlap: in the trie all take each step together, in the hash table a block in the L1 cache.
     """
     table = borrowed(table)
     hashed = order <= table.ngrams.order
-    size = max(min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words), 1)  # no words: a range without steps
+    size = max(min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words), 1)  # without words, the range is empty
     place = np.empty(size, np.int64)  # the word of each search
     query = np.empty((size, 3), np.int64)  # its context and word, then its node
     value = np.empty(size, np.float32)
     for first in range(0, len(words), size):
-        count = 0  # of searches, noted from the beginning of place on
+        count = 0  # number of searches, noted from the start of place
         rest = size  # words that only add the weight of their context, from here on to the end
         for i in range(first, min(first + size, len(words))):
             context = contexts[i]
@@ -133,7 +130,7 @@ def back_off(
 def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: Any) -> None:
     """Score the tokens from `first` to before `last` of running text, into out `[last - first]`.
 
-    In running text the context of a word is the n-gram of the order below that ends in the word before it.
+    In running text, the context of a word is the n-gram of the order below that ends in the previous word.
     """
     table = borrowed(table)
     sentence = np.searchsorted(offsets, first, side="right") - 1
@@ -155,7 +152,7 @@ def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: A
     score, matched, lasting = np.empty(length, np.float64), np.ones(length, np.int64), np.empty(length, np.int64)
     for i in range(length):
         score[i] = table.unigrams[word[i]]
-    node = word[:length].copy()  # of the n-gram of the order before that ends at each place
+    node = word[:length].copy()  # node of the n-gram of the previous order that ends at each place
     node_next = np.empty(length, np.int64)
     for k in range(2, table.order + 1):
         node_next[:1] = SHORT
@@ -184,8 +181,8 @@ def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, las
 def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -> None:
     """Write log p of all words after contexts `[N, C]`, rows `first` to before `last`, into dist `[N, V]`.
 
-    The plain form, score_candidates of all words, would search for each; here what each context of the table is
-    followed by is read once (tests/ngram/test_table.py compares the two).
+    The plain form, score_candidates of all words, searches for each word; here the words after each context of the
+    table are read once (tests/ngram/test_table.py compares the two).
     """
     table = borrowed(table)
     size = len(table.unigrams)
@@ -224,7 +221,7 @@ def log_prob_of_ngrams(table: BackoffTable, grams: npt.NDArray[np.int64]) -> Flo
 
 
 def first_state(width: int, bos: int, *, sentence_start: bool) -> IntArray:
-    """Return the state `[width]` after `<s>`, or one without any words if nothing before is known."""
+    """Return the state `[width]` after `<s>`, or a state without words if the context is unknown."""
     state = np.full(width, SHORT, dtype=np.int64)
     if sentence_start and width:
         state[0] = bos
@@ -236,15 +233,15 @@ def advance(
 ) -> tuple[FloatArray, IntArray, IntArray]:
     """Return log p of words `[N]` after states `[N, n-1]`, the states after them, and the matched lengths `[N]`.
 
-    A matched length is that of the longest n-gram of the table that ends in the word. After `</s>` a sentence begins.
-    Raises ValueError for other shapes and types, for words out of range, and for states that are not of this model.
+    A matched length is the length of the longest n-gram of the table that ends in the word. After `</s>` a sentence
+    begins. Raises ValueError for other shapes and types, words out of range and states of another model.
     """
     count, width = len(states), lookup.table.order - 1
 
     def checked() -> IntArray:
         return whole_numbers("advance: words", words, (count,), below=special_tokens.bos + 1)
 
-    # advance_states checks numbers in less time.
+    # advance_states checks numbers faster.
     is_plain = isinstance(words, np.ndarray) and words.dtype == np.int64 and words.flags.carray
     ids = words if is_plain and words.shape == (count,) else checked()
     states = np.ascontiguousarray(states, dtype=np.int64)
@@ -284,7 +281,7 @@ def _is_known(table: Any, state: Any, word: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def prefetch_ngrams(table: Any, contexts: Any, word: Any) -> None:
-    """Prefetch what score_word reads with a hash table of all n-grams: it would wait for one order after the other."""
+    """Prefetch the entries that score_word reads in a hash table of all n-grams, which it reads one after the other."""
     for m in range(table.order - 1):
         if contexts[m] >= 0:
             prefetch_ngram(table, contexts[m], word)
@@ -294,11 +291,10 @@ def prefetch_ngrams(table: Any, contexts: Any, word: Any) -> None:
 def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any, after: Any, matched: Any) -> bool:
     """Score words `[N]` after states `[N, n-1]`, into log_prob `[N]`, and find the states after them, `[N, n-1]`.
 
-    Return whether the table has these words and states; if not, the rest is not scored. matched: gets the length of the
-    longest n-gram that ends in each word. eos: -1 if there is none.
-    The plain form is single_state, one word after one state (tests/ngram/test_query.py compares the two). It is taken
-    with a hash table of all n-grams, whose reads begin some words ahead: 1.4 to 1.8 times the speed of back_off there
-    (EPYC Zen 4, 2026-11-26).
+    Return whether the table has these words and states; if not, the rest is not scored. matched: filled with the length
+    of the longest n-gram that ends in each word. eos: -1 without `</s>`. The plain form is single_state, one at a time
+    (tests/ngram/test_query.py compares the two). It is used, with prefetching, if the hash table has all n-grams: 1.4
+    to 1.8 times as fast as back_off (EPYC Zen 4, 2026-11-26).
     """
     table = borrowed(table)
     order = table.order
@@ -332,8 +328,7 @@ def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any,
 def shorten(table: Any, state: Any, lasting: Any, ends: Any) -> None:
     """Remove the longest suffixes from a state `[n-1]` with which no longer n-gram begins and whose weight is one.
 
-    lasting: as score_word returns it. ends: whether the sentence ends; the state is that after `<s>` then. No branch
-    depends on either: every second one would be mispredicted.
+    lasting: as returned by score_word. ends: whether to return the state after `<s>`. No branch depends on these.
     """
     if table.missing != 0.0:
         lasting = len(state)

@@ -1,8 +1,8 @@
-"""Scoring one word after one state, in little more than the time of a call.
+"""Score one word after one state, in little more than the time of a call.
 
-Handing a compiled function an array takes longer than the search itself, and it needs more than ten of them. Therefore
-the table lies in memory as compiled loops take it, and its address is handed over; the states and the word are Python
-objects, which the compiled function reads by Python's C API: by Python code this would take as long as the search.
+Passing an array to a compiled function takes longer than the search itself, and it needs more than ten arrays.
+Therefore the table lies in memory in the form for compiled loops, and its address is passed; the states and the word
+are Python objects, which the compiled function reads by Python's C API: Python code would take as long as the search.
 Nothing else in lmtool reads memory by address; a SingleStates keeps what it reads alive.
 """
 
@@ -54,8 +54,8 @@ class SingleStates:
         *,
         scores_oov: bool = True,
     ) -> None:
-        """state: the class of states. ids: of the words. owner: the number of the SingleStates. scores_oov: whether all
-        other words are `<unk>`.
+        """state: the class of states. ids: the ids of the words. owner: the number of the SingleStates. scores_oov:
+        whether all other words are `<unk>`.
         """
         self._lookup, self._kept = lookup, (state, ids)
         self.order = lookup.table.order
@@ -71,7 +71,7 @@ class SingleStates:
         self.log10_prob: CompiledScore = python_types.MethodType(compiled, self._memory.ctypes.data)
 
     def use_hash(self) -> None:
-        """Look n-grams up in the hash table from now on, if enough words were scored that building it pays."""
+        """Look n-grams up in the hash table from now on, if enough words were scored to make up for building it."""
         if self._written.ngrams.order < self.order:
             table = self._lookup.for_states(int(self._numbers[COUNT]))
             self._numbers[COUNT] = 0
@@ -79,13 +79,13 @@ class SingleStates:
                 self._write(table)
 
     def first(self, *, sentence_start: bool) -> bytes:
-        """Return the state after `<s>`, or one without any words."""
+        """Return the state after `<s>`, or a state without words."""
         self.use_hash()
         return self._first[sentence_start]
 
     def _write(self, table: Table) -> None:
         _write_table(table, self._numbers, self._memory)
-        self._written = table  # whose arrays it keeps alive; those of the table before are free from now on
+        self._written = table  # keeps its arrays alive; those of the previous table can be freed now
 
 
 class TableAddress(types.Type):
@@ -97,7 +97,7 @@ class TableAddress(types.Type):
 
 
 class _Object(types.Type):
-    """The type of a Python object, for compiled code that hands it on to Python's C API."""
+    """The type of a Python object, for compiled code that passes it to Python's C API."""
 
 
 _object = _Object(name="Object")
@@ -140,7 +140,7 @@ def _generate_write(_typing: Any, content: Any, memory: Any) -> Any:
 
 def _generate_read(_typing: Any, address: Any) -> Any:
     def read(builder: Any, pointer: Any, kind: Any) -> Any:
-        """Read a tuple number by number: of a tuple as a whole, LLVM would read the numbers that nobody uses, too."""
+        """Read a tuple number by number: LLVM would read a whole tuple with its unused numbers."""
         if not hasattr(kind, "elements"):
             return builder.load(pointer)
         value = kind(None)
@@ -176,16 +176,16 @@ def _is_state(value: Any, kind: Any) -> Any:
 
 @numba.njit(cache=True, forceinline=True)
 def _is_str(value: Any, kind: Any) -> Any:
-    """Return whether an object is a str, and no subclass: looking one of these up could run Python code."""
+    """Return whether an object is a str and not of a subclass: looking up the latter could run Python code."""
     own = _type_of(value)
     _release(own)
     return own == kind
 
 
-@numba.njit(cache=True)  # to let other threads run would take as long as the search
+@numba.njit(cache=True)  # releasing the GIL would take as long as the search
 def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
     """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
-    score_word. Return nan, and change nothing, if it is not for this function; see SingleStates.
+    score_word. Return nan, and change nothing, if an argument is not of the form in SingleStates.
 
     address: a TableAddress.
     """

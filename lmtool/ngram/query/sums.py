@@ -1,6 +1,6 @@
-"""What the scores of all words sum to after each context of a back-off table, and tables in which that is 1.
+"""Sums of the scores of all words after each context of a back-off table, and renormalization to sums of 1.
 
-With s(w|h) the score of w after h, the sum Z(h) over all words follows from that of the shorter context h':
+With s(w|h) the score of w after h, the sum Z(h) over all words follows from the sum of the shorter context h':
 
     Z(h) = sum_w s(w|h) + backoff(h) (Z(h') - sum_w s(w|h'))      over the words w that the table has after h
 
@@ -21,12 +21,12 @@ from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.system.arrays import FloatArray, IntArray
 
-NGRAMS_PER_PIECE = 1 << 20  # looked up at once
-SUM_SLACK = 0.01  # by which sums of rounded probabilities may differ from 1
+NGRAMS_PER_PIECE = 1 << 20  # n-grams looked up at once
+SUM_SLACK = 0.01  # maximum difference of sums of rounded probabilities from 1
 
 
 def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
-    """Return the table, marked as normalized if all sums are 1, with the lowest and the highest of them.
+    """Return the table, marked as normalized if all sums are 1, and the lowest and the highest sum.
 
     eos: the id of `</s>`, after which nothing is predicted.
     """
@@ -82,7 +82,7 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
 def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
     """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
 
-    suffixes: of its trie, as Trie.suffixes returns them, where they are known.
+    suffixes: the suffixes of its trie (see Trie.suffixes), if they are known.
     """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table.unpacked(), log_backoff=log_backoff)
@@ -99,7 +99,7 @@ def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = Non
 
 
 def log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
-    """Return log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
+    """Return log p(w|h') of each n-gram hw of order k. suffixes: the suffixes of a table that has all of them."""
     if suffixes is not None:
         below = table.trie.first(k)
         stored = table.log_prob[:below] if k > 2 else compiled_table(table).unigrams

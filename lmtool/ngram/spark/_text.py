@@ -132,7 +132,7 @@ def count_train(
 
 
 def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:
-    """Return the types that become words: those of a list, or the most frequent ones."""
+    """Return the types that become words: the types of a list, or the most frequent types."""
     from pyspark.sql import functions
 
     if given is not None:

@@ -106,7 +106,7 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
     expected = corpus.tokens("train")
-    kind = whole_numbers_below(len(corpus.vocabulary) + 2 * expected)  # of n-grams, and of a count
+    kind = whole_numbers_below(len(corpus.vocabulary) + 2 * expected)  # for numbers of n-grams and counts
     for k in range(2, order + 1):
         here = field("k") == k
         size = rows.count_rows(filter=here)
@@ -126,7 +126,7 @@ def assemble_counts(rows: Dataset, corpus: Corpus, order: int, storage: Storage)
             storage.keep_within()
         if total != expected:
             raise UserError(f"Spark counted {total:,} of {expected:,} tokens with n-grams of order {k}: {wrong}")
-        expected -= begins  # which have no longer context
+        expected -= begins  # n-grams without a longer context
         builder.add(keys)
         suffix.append(Packed.of(suffixes, builder.sizes[-2] - 1, storage))
         count.append(Packed.of(counts, storage=storage))

@@ -27,15 +27,15 @@ Array = npt.NDArray[Any]
 class BackoffTable:
     """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32 or quantized.
 
-    log_prob: of each node of the trie.
-    log_backoff: of each node of an order below n, 0 if nothing follows it. Both are float32 arrays, or both quantized;
-    a range of either is a float32 array, and `unpacked` makes whole ones.
+    log_prob: log-probability of each node of the trie.
+    log_backoff: log back-off weight of each node of an order below n, 0 if nothing follows it. Both are float32 arrays,
+    or both quantized; a range of either is a float32 array, and `unpacked` makes whole ones.
     bos: the id of `<s>`.
     unseen: log-probability of types outside the vocabulary, -inf if they have none.
     missing: log back-off weight of contexts that are not in the table.
     normalized: whether these are probabilities or scores, which do not sum to one.
     suffix_closed: whether the table has the last k-1 words of each n-gram of order k.
-    notes: what the user should know about the estimation.
+    notes: notes for the user about the estimation.
     """
 
     trie: Trie

@@ -1,4 +1,4 @@
-"""Where children begin, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
+"""The starts of children, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
 
 Most n-grams have one child. So the start of node j of a block is about the block's base + j, and only the difference is
 packed, in the width of the block's largest difference: 5 bits per node, bases included, for the n-grams of 20 million
@@ -22,13 +22,13 @@ Array = npt.NDArray[Any]
 BLOCK = 5  # log2 of the number of nodes that share a base, if all blocks have one width
 SMALL_BLOCK = 6  # log2 of that number in the small form
 SMALL_NODES = 1 << SMALL_BLOCK
-STARTS_PER_PIECE = 1 << 20  # in memory at once
+STARTS_PER_PIECE = 1 << 20  # starts in memory at once
 SPARE_CELLS = 2  # behind the last number, into which `read` may look
-WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into what is read at once
+WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into one read
 
 
 def start_of(nodes: Any, inner: Any) -> Any:
-    """Return where the children of a node from order 2 on begin, for compiled code.
+    """Return the start of the children of a node from order 2 on, for compiled code.
 
     nodes: trie.Nodes, whose form decides: all blocks have one width, or each its own if start_width is None.
     inner: the node, counted from the first of order 2.
@@ -37,15 +37,15 @@ def start_of(nodes: Any, inner: Any) -> Any:
 
 
 def span_of(nodes: Any, node: Any) -> Any:
-    """Return where the children of a node of any order begin and end: start_of it and of the node after it."""
+    """Return the start and end of the children of a node of any order: start_of the node and of the next node."""
     return interpreted(_span_of, nodes, node)
 
 
 def look_up_blocks(nodes: Any, queries: Any) -> Any:
-    """Read what span_of needs first of the nodes in the first column of queries `[B, 3]`, into their third column.
+    """Read the first data that span_of needs of the nodes in the first column of queries `[B, 3]` into their third
+    column.
 
-    These reads do not wait for each other, and span_of then finds them in the cache. Does nothing if all blocks have
-    one width.
+    These reads are independent, and span_of then finds the data in the cache. No-op if all blocks have one width.
     """
     return interpreted(_look_up_blocks, nodes, queries)
 
@@ -80,7 +80,7 @@ def _span_of(nodes: Any, node: Any) -> Any:
             return unigram_starts[node], unigram_starts[node + 1]
         if inner < 0:
             return unigram_starts[node], start_of(nodes, 0)
-        # Both numbers lie side by side, and are read at once.
+        # Both numbers are adjacent and are read together.
         row, place, at, width = _block_of(nodes.base, inner)
         both = read_bits(nodes.starts, at, 2 * width)
         first = nodes.base[row] + place
@@ -122,7 +122,7 @@ def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storag
     blocks = (count + SMALL_NODES - 1) >> SMALL_BLOCK
     base = storage.empty(2 * blocks, np.int64)
     bit = 0
-    pieces = [(a, min(a + STARTS_PER_PIECE, count)) for a in range(0, count, STARTS_PER_PIECE)]  # of whole blocks
+    pieces = [(a, min(a + STARTS_PER_PIECE, count)) for a in range(0, count, STARTS_PER_PIECE)]  # whole blocks
     for first, last in pieces:
         bit = int(
             _choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit)
@@ -152,7 +152,7 @@ def require_within(base: Array, starts: Array, count: int) -> None:
 def _choose_widths(values: Any, count: int, base: Any, bit: int) -> Any:
     """Fill in the rows of base of `count` starts, whose numbers lie from `bit` on. Returns the bit after them.
 
-    values: the starts, and the one after them where there is one. Returns -1 where a width would be too large.
+    values: the starts and, if it exists, the next start. Returns -1 if a width would be too large.
     """
     for first in range(0, count, SMALL_NODES):
         numbers = min(SMALL_NODES + 1, len(values) - first)

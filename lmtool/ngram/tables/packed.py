@@ -149,7 +149,7 @@ def cells_needed(length: int, width: int) -> int:
 
 
 def interpreted(generator: Any, *values: Any) -> Any:
-    """Return what compiled code would get of a function whose form depends on the types of its arguments.
+    """Return the function that compiled code would call, if its form depends on the types of its arguments.
 
     For the interpreter, if NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
     """

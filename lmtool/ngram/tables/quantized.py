@@ -39,9 +39,9 @@ class Codes(NamedTuple):
 
 
 def code_of(values: Any, order: Any, node: Any) -> Any:
-    """Return what `decoded` needs to know of a node, int64: the number of its level, or the node if values are float32.
+    """Return the argument of `decoded` for a node, int64: the number of its level, or the node if values are float32.
 
-    For compiled code. values: float32 of all nodes, or Codes. order: of the node's n-gram.
+    For compiled code. values: float32 values of all nodes, or Codes. order: the order of the node's n-gram.
     """
     return interpreted(_code_of, values, order, node)
 
@@ -49,8 +49,8 @@ def code_of(values: Any, order: Any, node: Any) -> Any:
 def decoded(values: Any, order: Any, code: Any) -> Any:
     """Return the value of a node for which code_of returned `code`, natural, float32; for compiled code.
 
-    If many nodes wait, all codes should be read before the first is decoded: reads that wait for the memory and not
-    for each other go side by side, and a second one behind each of them takes room from the next.
+    For many nodes, all codes should be read before the first is decoded: independent reads from memory overlap, and a
+    dependent read after each of them would leave room for fewer.
     """
     return interpreted(_decoded, values, order, code)
 
@@ -90,7 +90,9 @@ def _decoded(values: Any, order: Any, code: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def value_of(values: Any, order: Any, node: Any) -> Any:
-    """Return the log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram."""
+    """Return the log-probability or log back-off weight of a node, natural, float32. order: the order of the node's
+    n-gram.
+    """
     return decoded(values, order, code_of(values, order, node))
 
 
@@ -173,7 +175,7 @@ def choose_levels(values: Array, count: int, storage: Storage) -> Array:
 
 
 def _means(ascending: Array, count: int) -> list[float]:
-    """Return the means of at most `count` bins of ascending values, as the module says."""
+    """Return the means of at most `count` bins of equal population of ascending values."""
     means = _first_distinct(ascending, count + 1)
     if len(means) <= count:
         return means

@@ -1,4 +1,4 @@
-"""Storage of large arrays: memory up to a limit, beyond it files that vanish with the process."""
+"""Storage of large arrays: in memory up to a limit, beyond it in files that disappear with the process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ BYTES_PER_TOKEN = 64  # maximum that counting and estimation take in memory: 1.3
 
 
 def whole_numbers_below(limit: int) -> np.dtype[Any]:
-    """Return uint32, or uint64 if it needs more, for whole numbers below `limit` and one that stands for `none`."""
+    """Return uint32, or uint64 if needed, for whole numbers below `limit` and one more number that represents
+    `none`.
+    """
     return np.dtype(np.uint32 if limit < UINT32_LIMIT else np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where large arrays go: into memory up to a limit, beyond it into files in a folder.
+    """Storage of large arrays: in memory up to a limit, beyond it in files in a folder.
 
-    memory: maximum bytes of arrays in memory; None: no limit. folder: where the files are. process: maximum bytes of
-    the whole process; 0: as `memory`. note: what the user should know.
+    memory: maximum bytes of arrays in memory; None: no limit. folder: the folder of the files. process: maximum bytes
+    of the whole process; 0: as `memory`. note: a note for the user.
     """
 
     memory: int | None = None
@@ -72,7 +74,7 @@ class Storage:
         return self.process or self.memory or 0
 
     def unless_enough_for(self, tokens: int) -> Storage:
-        """Return this storage, or memory without a limit if the n-grams of that many tokens fit into the limit."""
+        """Return this storage, or memory without a limit if the n-grams of this number of tokens fit into the limit."""
         enough = self.memory is None or self.memory >= BYTES_PER_TOKEN * tokens
         return Storage(note=self.note) if enough else self
 
@@ -88,7 +90,7 @@ class Storage:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{process_tag()}.tmp") as file:
                 if hasattr(os, "posix_fallocate"):
-                    # A page that cannot be written later would end the process without a message.
+                    # If a page could not be written later, the process would end without a message.
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
                     file.truncate(size)

@@ -26,12 +26,12 @@ from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-NODES_PER_PIECE = 1 << 20  # checked at once
-NGRAMS_PER_BLOCK = 1 << 17  # of contexts
+NODES_PER_PIECE = 1 << 20  # nodes checked at once
+NGRAMS_PER_BLOCK = 1 << 17  # n-grams of whole contexts per block
 
 
 class Nodes(NamedTuple):
-    """The arrays of a trie of orders 1 to n, as the kernels take them.
+    """The arrays of a trie of orders 1 to n, in the form that the kernels take.
 
     first: int64 `[n + 1]`, the first node of each order, and the number of nodes. words: last words of the nodes from
     order 2 on, uint64, packed in word_width bits each. unigram_starts: int64 `[V]`, the first child of each word. base
@@ -106,7 +106,8 @@ class Trie:
         return node
 
     def begins(self, order: int, first: int, last: int) -> IntArray:
-        """Return where the children of nodes `first` to before `last` of an order below n begin, and the last ones end.
+        """Return the starts of the children of nodes `first` to before `last` of an order below n, and the end of the
+        last.
 
         `[last - first + 1]`, counted within the next order; the nodes are counted within theirs.
         """
@@ -268,7 +269,7 @@ class TrieBuilder:
         return place, begins
 
     def add(self, keys: Array) -> None:
-        """Add the next order: distinct ascending keys `[M]`, as `keys` returns them."""
+        """Add the next order. keys: distinct and ascending, `[M]`, in the form that `keys` returns."""
         contexts = self.sizes[-1]
         begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
         begins[0] = 0

@@ -21,7 +21,7 @@ QUERIES = 4096  # n-grams searched together: their queries stay in the cache
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def first_child(nodes: Any, node: int) -> Any:
-    """Return where the children of a node begin; those of the node before it end there."""
+    """Return the start of the children of a node, which is the end of the previous node's children."""
     inner = node - len(nodes.unigram_starts)
     if inner < 0:
         return nodes.unigram_starts[node]
