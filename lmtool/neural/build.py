@@ -30,7 +30,7 @@ def build_neural(
     if output.needs_tree and tree is None:
         raise UserError(f"output={output.kind} is built over a tree: choose one with tree=NAME")
     require_memory(model, len(vocabulary))
-    # A dense gradient from the output layer makes the gradient of the shared embeddings dense, too.
+    # A dense gradient from the output layer also makes the gradient of the shared embeddings dense.
     encoder = model.build(len(vocabulary), tied=tied, sparse=not (tied and output.dense_gradient))
     if not isinstance(encoder, Encoder):
         raise UserError(f"model={model.kind} builds a {type(encoder).__name__}, not an Encoder: correct the option")

@@ -33,7 +33,7 @@ def _place(device: torch.device) -> str:
 
 
 def require_hidden(of: object, argument: str, h: object, dim: int | None, like: Tensor | None) -> Tensor:
-    """Return hidden states in the dtype of the weights: h itself, or widened, as autocast may narrow it.
+    """Return hidden states in the dtype of the weights: h itself, or widened, because autocast may narrow it.
 
     of: the layer. argument: its name in messages after the layer's, e.g. ".forward: h". dim: D. like: a weight, for its
     dtype and device. None: any. Raises ValueError for another shape, dtype or device.

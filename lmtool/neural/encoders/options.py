@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CbowModel(EncoderConfig):
-    r"""The continuous bag of words: the mean of the context's vectors, whatever their order.
+    r"""The continuous bag of words: the mean of the context's vectors, regardless of their order.
 
     .. math::
 

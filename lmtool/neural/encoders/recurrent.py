@@ -89,7 +89,7 @@ class Recurrent(Encoder):
         return h[torch.arange(len(contexts), device=h.device), size - start - 1]
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Raise NotImplementedError: this encoder needs the words, as `<s>` sets its state to zero."""
+        """Raise NotImplementedError: this encoder needs the words, because `<s>` sets its state to zero."""
         raise NotImplementedError("a recurrent encoder reads words")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

@@ -32,7 +32,7 @@ def widened(bits: int) -> Any:
 def exp_below(x: Any) -> Any:
     """Return exp(x) of x <= 0; in float32 with a relative error below 3e-7.
 
-    Below -87 the result is e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
+    Below -87 the result is e^-87, 1.6e-38, which is negligible when added to 1.
     """
     return math.exp(x)
 

@@ -92,7 +92,9 @@ def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -
 
 
 def made_for(kind: type[Bf16Softmax], held: Bf16Softmax | None, weight: Tensor, examples: int) -> Bf16Softmax:
-    """Return what was held if it is of this kind, for these sizes and the current number of threads; else a new one."""
+    """Return the held object if it is of this kind, for these sizes and the current number of threads; else a new
+    one.
+    """
     sizes = len(weight), weight.shape[1], examples
     fits = type(held) is kind and held.made_for == (*sizes, parallel.threads())
     return held if held is not None and fits else kind(*sizes)
@@ -160,7 +162,7 @@ class Bf16Softmax:
 
 
 def memory(*shape: int, kind: torch.dtype = torch.float32) -> Array:
-    """Return zeros at an address that is a multiple of 64, as torch allocates them."""
+    """Return zeros at an address that is a multiple of 64, like torch's allocations."""
     array: Array = torch.zeros(shape, dtype=kind).numpy()
     return array
 
@@ -186,7 +188,7 @@ def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores:
 def _prepare(
     h: Array, weight: Array, bias: Array, targets: Array, scaled: Array, h_pairs: Array, reference: Array
 ) -> None:
-    """Write what the first pass reads: log2(e) times b, h and the scores of targets."""
+    """Write the inputs of the first pass: log2(e) times b, h and the scores of targets."""
     for w in range(len(bias)):
         scaled[w] = bias[w] * np.float32(LOG2_E)
     pack_depth(h, h_pairs)

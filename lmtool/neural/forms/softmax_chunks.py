@@ -80,7 +80,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        # They are given away, since autograd adopts a gradient to which nobody else holds a reference. If the graph is
+        # They are handed over, since autograd adopts a gradient without other references. If the graph is
         # kept for another pass they are then computed again; if not, reading the saved tensors raises torch's error.
         gradients = ctx.gradients
         if gradients is None:

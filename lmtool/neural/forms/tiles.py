@@ -80,7 +80,7 @@ def fit(tensor: torch.Tensor) -> bool:
 
 
 def configuration() -> Array:
-    """Return what `configure` loads: all eight tiles of full size, uint8 `[64]`."""
+    """Return the configuration that `configure` loads: all eight tiles of full size, uint8 `[64]`."""
     full = np.zeros(64, dtype=np.uint8)
     full[0] = 1  # the palette
     full.view(np.uint16)[8:16] = 64  # bytes in a row

@@ -40,7 +40,7 @@ Parameters = Iterable[nn.Parameter] | Iterable[Group]
 class ParameterGroups:
     """The parameters of one optimizer, matrices first, the order in which checkpoints number them.
 
-    spared: ids of those that weight decay spares.
+    spared: ids of the parameters that weight decay spares.
     """
 
     parameters: list[nn.Parameter]
@@ -70,7 +70,7 @@ class ParameterGroups:
         return all(parameter.is_cpu for parameter in self.parameters)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the groups that a `torch.optim.Optimizer` takes; in those that are spared, weight_decay is 0."""
+        """Yield the groups that a `torch.optim.Optimizer` takes; in spared groups, weight_decay is 0."""
         for spared, run in groupby(self.parameters, key=lambda p: id(p) in self.spared):
             yield {"params": list(run), **({"weight_decay": 0.0} if spared else {})}
 
@@ -171,10 +171,10 @@ class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[mis
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Make one step. closure: computes the loss again, which is then returned.
+        """Make one step. closure: computes the loss again; its result is returned.
 
-        The rows of a dense gradient are those that are not 0. Raises ValueError for a gradient with rows that the
-        parameter does not have, which torch lets pass, and for a state that does not fit the parameter.
+        The used rows of a dense gradient are the rows that are not 0. Raises ValueError for a gradient with rows that
+        the parameter does not have, which torch lets pass, and for a state that does not fit the parameter.
         """
         loss = None
         if closure is not None:

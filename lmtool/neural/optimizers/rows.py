@@ -158,8 +158,8 @@ class RowAdam(RowOptimizer):
     """Adam (Kingma & Ba 2015, algorithm 1) of the used rows, in two variants.
 
     By default a row is updated as if the steps without it did not exist: the bias correction of its mean and square
-    counts the row's own steps. Counting all steps, as torch's SparseAdam does, makes the first steps of a rare word up
-    to (1 - beta1) / sqrt(1 - beta2) times too long.
+    counts the row's own steps. Counting all steps, like torch's SparseAdam, makes the first steps of a rare word up to
+    (1 - beta1) / sqrt(1 - beta2) times too long.
 
     With `correct_skipped_steps` a row moves about as far as in dense Adam, which keeps following the mean of a row
     after its last gradient and decays the row in every step. When the row is used, k steps after the last time, its

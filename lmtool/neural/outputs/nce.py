@@ -67,7 +67,9 @@ class Noise:
 
 
 def chosen_outcomes(bits: Tensor, threshold: Tensor, alias: Tensor) -> Tensor:
-    """Return the outcome for each of 63 random bits, as AliasTable.outcomes does, in torch and so on any device."""
+    """Return the outcome for each of 63 random bits, like AliasTable.outcomes, but in torch and therefore on any
+    device.
+    """
     place = ((bits >> 31) * len(threshold)) >> 32
     return torch.where((bits & 0x7FFFFFFF) < threshold[place], place, alias[place])
 
@@ -88,7 +90,9 @@ class DrawnWords(WordScores):
         power: float,
         sparse: bool,
     ) -> None:
-        """name: the subclass's argument of the number of draws, for its error. Other arguments: those of NCELoss."""
+        """name: the name of the subclass's argument for the number of draws, for its error. Other arguments: those of
+        NCELoss.
+        """
         super().__init__(dim, counts, vectors, sparse=sparse)
         if not isinstance(number, int) or not 1 <= number <= len(self.bias):
             raise ValueError(f"{name}={number}: must be from 1 to {len(self.bias)}, the number of words")

@@ -100,7 +100,7 @@ class HierarchicalOutput(OutputConfig):
     """Softmax over a tree (Morin & Bengio 2005). hidden_dim, node_dim: of the nodes' form morin_bengio."""
 
     needs_tree = True
-    weight_decay = 0.4  # each node has its own vectors, far more weights than words that are tied to the embeddings
+    weight_decay = 0.4  # the nodes' vectors are far more weights than words tied to the embeddings
 
     kind: str = "hierarchical"
     nodes: NodeForm = MISSING

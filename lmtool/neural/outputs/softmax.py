@@ -23,7 +23,7 @@ from lmtool.neural.outputs.base import OutputLayer, columns, public
 from lmtool.neural.rows import RowScores, pairs_of, rows_of
 
 NO_TARGET = -(1 << 63)  # cross_entropy would ignore targets of -100, which are an error here
-EXAMPLES_PER_TILE, WORDS_PER_TILE = 512, 2048  # scores that exist at once in log_z: what a processor's cache holds
+EXAMPLES_PER_TILE, WORDS_PER_TILE = 512, 2048  # scores that exist at once in log_z; they fit a processor's cache
 
 
 def log_unigram(counts: Tensor) -> Tensor:
