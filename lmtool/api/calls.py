@@ -269,7 +269,7 @@ def sweep(
     >>> [row["model.order"] for row in table.rows], table.best["model.order"]
     ([2, 1], 2)
     """
-    from lmtool.cli.running import run_sweep
+    from lmtool.cli.sweeping import run_sweep
     from lmtool.sweeps.result_table import Table, common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):

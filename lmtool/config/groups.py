@@ -331,9 +331,8 @@ def is_tied(model: EncoderConfig, output: OutputConfig) -> bool:
             f"model.tied=true: the output of model={model.kind} has another dimension than its embeddings; set null"
         )
     if model.tied and not output.can_tie:
-        raise UserError(
-            f"model.tied=true: output={output.kind} has no vector for each word to share; set model.tied=null"
-        )
+        reason = f"output={output.kind} has no vector for each word to share; set model.tied=null"
+        raise UserError(f"model.tied=true: {reason}")
     return output.can_tie and model.can_tie() if model.tied is None else model.tied
 
 

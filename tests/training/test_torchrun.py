@@ -9,10 +9,10 @@ from pathlib import Path
 
 CODE = """
 import os
-from lmtool.cli.running import only_the_first_writes
+from lmtool.cli.running import discard_output_of_higher_ranks
 from lmtool.config.request import Request
 
-folder = only_the_first_writes(Request("train", values={"out": "given"})).values["out"]
+folder = discard_output_of_higher_ranks(Request("train", values={"out": "given"})).values["out"]
 assert folder != "given" and os.path.isdir(folder) and os.listdir(os.environ["TMPDIR"])
 open(os.path.join(folder, "train.log"), "w").close()
 raise SystemExit(3)
