@@ -195,7 +195,7 @@ def test_noise(output: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     line = [*NPLM, f"output={output}", few, *FIFTY]
     with monkeypatch.context() as patch:  # the same on both: drawn on the CPU
         patch.setattr(Noise, "draw", lambda self, *shape, device=None: draw(self, *shape).to(device))
-        patch.setattr("lmtool.training.loop.can_capture", lambda model, optimizers: False)
+        patch.setattr("lmtool.training.step.can_capture", lambda model, optimizers: False)
         both(lmtool, line)
     with on_gpu():
         lmtool("train", *line, f"device={DEVICE}", "hydra.run.dir=own")
