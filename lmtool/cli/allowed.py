@@ -54,7 +54,8 @@ ALLOWED = {
 }
 PARAMETERS = "hydra.sweeper.params."
 SET_BY_HYDRA = (  # what Hydra sets itself, and what a request gives in another place
-    *("hydra.runtime", "hydra.overrides", "hydra.job.override_dirname", "hydra.job.config_name"),
+    *(f"hydra.runtime.{name}" for name in ("version", "cwd", "config_sources", "choices")),
+    *("hydra.overrides", "hydra.job.override_dirname", "hydra.job.config_name"),
     *("hydra.mode", SEARCH_PATH),
 )
 REMEDY = "YAML files and resumed lines may not set this; if it is your own, write it on the command line"

@@ -56,6 +56,7 @@ REFUSED = {
     "log": ("hydra: {job_logging: {root: {level: DEBUG}}}", "hydra.job_logging.root.level=DEBUG"),
     "programs": ("hydra: {job: {env_set: {PATH: .}}}", "hydra.job.env_set.PATH=."),
     "copied variables": ("hydra: {job: {env_copy: [HOME]}}", "hydra.job.env_set.HOME="),
+    "runtime": ("hydra: {runtime: {output_dir: x}}", "hydra.runtime.output_dir=x"),
     "name with a folder": ("hydra: {job: {name: ../../x}}", "hydra.job.name=../../x"),
     "name with a line break": ('hydra: {job: {name: "a\\nmkdir canary"}}', "hydra.job.name='a\\nmkdir canary'"),
     "partition with a line break": ('hydra: {launcher: {qos: "a\\nb"}}', "hydra.launcher.qos='a\\nb'"),
