@@ -138,6 +138,14 @@ NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.con
 NEURAL += ["training.batch_size=16", "optim.lr=0.02", "training.minutes=null"]
 
 
+def require_mistake(lmtool: Callable[..., str], line: str, words: Sequence[str]) -> None:
+    """Require that a command line ends with exit code 2 and one line that contains all of these words."""
+    said = lmtool(*line.split(), code=2)
+    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs on toy data: mle (of bigrams), kn3, nplm, hs (a tree), mix, and char, of letters."""

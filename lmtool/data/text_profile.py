@@ -90,7 +90,8 @@ class TextProfile:
         tokens, types = self.words.total(), len(self.words)
         once = sum(count == 1 for count in self.words.values())
         others = ((word, count) for word, count in self.words.items() if not word.isascii())
-        unusual = sum(count * sum(ord(letter) in space_table() for letter in word) for word, count in others)
+        table = space_table()
+        unusual = sum(count * sum(ord(letter) in table for letter in word) for word, count in others)
         rows: list[tuple[str, Cell]] = [
             ("bytes", self.size),
             ("lines", self.lines),

@@ -29,20 +29,7 @@ from lmtool.config.settings import data_settings
 from lmtool.config.yaml_files import read_yaml
 from tests.conftest import ROOT
 
-TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
 SMALL = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("python")
-
-
-@pytest.fixture(scope="module")
-def corpus(folder: Path) -> lmtool.Corpus:
-    return lmtool.Corpus.from_texts(
-        train=TRAIN, valid=["a b c", "b c d e"], test=["c d e", "a z"], store_dir=folder / "stores"
-    )
 
 
 @pytest.fixture(scope="module")

@@ -26,21 +26,11 @@ from lmtool import results
 from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
+from tests.api.conftest import TRAIN
 from tests.conftest import ROOT
 from tests.pages import GUIDES, README, blocks
 
-TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
 NETWORK = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("use")
-
-
-@pytest.fixture(scope="module")
-def corpus(folder: Path) -> lmtool.Corpus:
-    return lmtool.Corpus.from_texts(TRAIN, ["a b c", "b c d e"], ["c d e", "a z"], store_dir=folder / "stores")
 
 
 def test_within_the_users_own_hydra_application(
