@@ -76,13 +76,6 @@ def hidden_units(layer: NPLM, z: Tensor, number: int) -> Tensor:
     return units
 
 
-def activated(z: Tensor, activation: int, *, slope: bool = False) -> Tensor:
-    """Compute f(z) of z `[B, H]`, or f'(z) in place if slope is true; activation: the number of f."""
-    values = z if slope else z.clone()
-    _run(_activate_rows, *z.shape, values.numpy(), activation, slope)
-    return values
-
-
 def _draw() -> int:
     return int(torch.randint(1 << 32, ()))
 
@@ -159,7 +152,7 @@ def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-def activate(row: Array, activation: int) -> None:
+def _activate(row: Array, activation: int) -> None:
     """Apply f to each number of a row `[H]`, in place; a loop for each f, so that each is vectorized."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -179,7 +172,7 @@ def activate(row: Array, activation: int) -> None:
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-def slopes(row: Array, activation: int) -> None:
+def _slopes(row: Array, activation: int) -> None:
     """Replace each number of a row `[H]` by the derivative of f there."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -201,15 +194,6 @@ def slopes(row: Array, activation: int) -> None:
     else:
         for j in range(len(row)):
             row[j] = one
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _activate_rows(z: Array, activation: int, slope: bool, first: int, last: int) -> None:
-    for b in range(first, last):
-        if slope:
-            slopes(z[b], activation)
-        else:
-            activate(z[b], activation)
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
@@ -247,7 +231,7 @@ def _forward(arrays: Any, epsilons: Array, form: Any, moments: Array, out: Array
                 for j in range(width):
                     row[j] = row[j] * gain[part, j] + offset[part, j]
         row = out[b]
-        activate(row, activation)
+        _activate(row, activation)
         if parts == 2:
             for j in range(width):
                 row[j] *= gate[j]
@@ -277,9 +261,9 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
         copy_row(value[0], slope)
-        slopes(slope, activation)
+        _slopes(slope, activation)
         if parts == 2:
-            activate(value[0], activation)
+            _activate(value[0], activation)
             of_gate = grad_z[b, 1]
             for j in range(width):
                 of_gate[j] = row[j] * value[0, j]
