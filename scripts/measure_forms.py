@@ -37,8 +37,7 @@ from lmtool.trees.builders import class_of_words
 
 SECONDS = 0.2  # of one form in one turn
 Step = Callable[[], object]
-# Form, sizes, the module that has it (None: it is called itself, and there is no next form), what calls it (None: a form
-# that this processor does not have).
+# Form, sizes, the module that has it (None: it is called itself), what calls it (None: this processor lacks it).
 Case = tuple[str, str, Any, Step | None]
 
 
@@ -152,7 +151,6 @@ def _trees() -> Iterator[Case]:
         h = torch.randn(size, dim)
         yield "morin_bengio_nodes", f"N {tree.nodes:,}, H 100, B {size}", layer, lambda h=h: nodes.all_scores(h)  # type: ignore[misc]
         yield "leaves_in_one_pass", f"V {words:,}, B {size}", dot, lambda h=h: dot.log_dist(h)  # type: ignore[misc]
-        yield "best_first", f"V {words:,}, 10 words, B {size}", dot, lambda h=h: dot.top(h, 10)  # type: ignore[misc]
 
 
 def _encoders() -> Iterator[Case]:
