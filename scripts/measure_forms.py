@@ -31,13 +31,17 @@ from lmtool.neural import (
 from lmtool.neural.devices import has_bf16
 from lmtool.neural.encoders.nplm import History
 from lmtool.neural.forms import tiles
+from lmtool.neural.forms.network_step import network_step
+from lmtool.neural.model import NeuralModel
 from lmtool.system import parallel
+from lmtool.training.optimizers import make_optimizers
 from lmtool.trees import huffman_tree
 from lmtool.trees.builders import class_of_words
 
 SECONDS = 0.2  # of one form in one turn
 Step = Callable[[], object]
-# Form, sizes, the module that has it (None: it is called itself), what calls it (None: this processor lacks it).
+# Form, sizes, the module that has it (None: the step chooses, and there is no next form), what calls it (None: a form
+# that this processor does not have).
 Case = tuple[str, str, Any, Step | None]
 
 
@@ -50,7 +54,7 @@ def forms() -> None:
     print(f"torch {torch.__version__}, {parallel.threads()} threads, {units} for bf16; medians of {turns()} turns")
     columns = ("plain, us", "next form, us", "form, us", "times as fast as plain", "as the next form")
     head("form", "sizes", *columns, numbers=5)
-    for cases in (_rows, _trees, _encoders, _softmaxes, _optimizers):
+    for cases in (_rows, _trees, _encoders, _softmaxes, _optimizers, _networks):
         for name, sizes, module, step in cases():
             found = None if step is None else _timed(name, module, step)
             if found is None:
@@ -86,7 +90,7 @@ def _timed(name: str, module: Any, step: Step) -> Times | None:
 
     names = {each.name for each in of_layers.registered()}
     ways = {"plain": set(), "next": names - {name}, "form": names | {name}}
-    of_a_layer = name in names and module is not None  # not row optimizers and forms that are called
+    of_a_layer = name in names and module is not None  # not row optimizers, whole steps and forms that are called
     if of_a_layer and name not in serving(ways["form"]):
         return None
     if not of_a_layer or not serving(ways["next"]):
@@ -151,6 +155,7 @@ def _trees() -> Iterator[Case]:
         h = torch.randn(size, dim)
         yield "morin_bengio_nodes", f"N {tree.nodes:,}, H 100, B {size}", layer, lambda h=h: nodes.all_scores(h)  # type: ignore[misc]
         yield "leaves_in_one_pass", f"V {words:,}, B {size}", dot, lambda h=h: dot.log_dist(h)  # type: ignore[misc]
+        yield "best_first", f"V {words:,}, 10 words, B {size}", dot, lambda h=h: dot.top(h, 10)  # type: ignore[misc]
 
 
 def _encoders() -> Iterator[Case]:
@@ -216,6 +221,42 @@ def _optimizers() -> Iterator[Case]:
         )
         name = f"{kind.__name__}{' with correct_skipped_steps' if more else ''}"
         yield name, f"{used:,} of {words:,} rows, H {dim}", None, kind([weight], lr=0.001, **more).step
+
+
+def _networks() -> Iterator[Case]:
+    """Yield whole steps of the paper's network, beside the ordinary step."""
+    full = ((29, 10, 200, 3), (10_000, 30, 100, 5), (10_000, 128, 512, 5))
+    works = [(*sizes, 32, "full softmax") for sizes in full]
+    works += [(*full[1], size, name) for name in ("hierarchical", "nce") for size in (32, 1024)]
+    for words, embed, hidden, context, size, name in works:
+        sizes = [f"model.embedding_dim={embed}", f"model.hidden_dim={hidden}", f"model.context_size={context}"]
+        config = settings_of(*PAPER, *sizes)
+        encoder = config.model.build(words, tied=False, sparse=True)
+        counts = _counts(words - 1)
+        layer: Any = FullSoftmax(hidden, counts)
+        if name == "nce":
+            layer = NCELoss(hidden, counts, sparse=True)
+        elif name == "hierarchical":
+            layer = HierarchicalSoftmax(hidden, huffman_tree(counts.numpy().astype("int64")), counts, sparse=True)
+        model = NeuralModel(encoder, layer, words)
+        x, (_, y) = torch.randint(words - 1, (size, context)), _batch(words - 1, hidden, size)
+        optimizers, one = make_optimizers(model, config.optim), torch.ones(())
+        whole: Any = network_step(model, 0.0, size, None)
+        parameters = list(model.parameters())
+
+        def step(m=model, x=x, y=y, optimizers=optimizers, one=one, whole=whole, of=parameters) -> None:  # type: ignore[no-untyped-def]
+            if of_layers.allowed():
+                whole.step(x, y, 0.01, 1e6)
+                return
+            loss = m(x, y)
+            for parameter in of:
+                parameter.grad = None
+            loss.backward(one)
+            loss.item()
+            for optimizer in optimizers:
+                optimizer.step()
+
+        yield "network_step", f"{name}, V {words:,}, E {embed}, H {hidden}, C {context}, B {size:,}", model, step
 
 
 def _peak(kind: str) -> None:

@@ -16,6 +16,7 @@ from lmtool.config.training import Forms, Gradients, Precision
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError, first_line
 from lmtool.neural import forms
+from lmtool.neural.forms.network_step import NetworkStep
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
@@ -26,7 +27,7 @@ from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
-from lmtool.training.step import CapturedStep, Step, can_capture
+from lmtool.training.step import make_step
 
 MAX_LOSS = 1e6  # nats, absolute value: training diverges above this
 MAX_VALID_LOSS = 700.0  # nats: the perplexity on valid must be finite
@@ -97,11 +98,8 @@ class _Training:
         if settings.compile:
             model.encoder.compile()
         self.optimizers = optimizers.make_optimizers(model, plan.optim)
-        if processes.size == 1 and not settings.compile and can_capture(model, self.optimizers):
-            self.step: Step = CapturedStep(model, self.optimizers, settings.max_grad_norm)
-        else:
-            shared = SharedModel(model, processes) if processes.size > 1 else None
-            self.step = Step(model, self.optimizers, settings.max_grad_norm, shared)
+        shared = SharedModel(model, processes) if processes.size > 1 else None
+        self.step = make_step(model, plan, self.optimizers, self.batch_size, shared)
         self.average = optimizers.Average(model)
         self.progress = Progress()
         self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)
@@ -305,8 +303,8 @@ class _Training:
         """Return the precision and the forms of the steps so far, named like the fields of Trained."""
         used, before = forms.used(self.model), self._computed_before
         names = {*before["forms"], *(each.name for each in used), self.step.name} - {""}
-        bf16 = self.model.encodes_in_bf16(self.batch_size) or any(each.bf16 for each in used)
-        bf16 = bf16 or before["precision"] == "bf16"
+        bf16 = self.step.bf16 if isinstance(self.step, NetworkStep) else self.model.encodes_in_bf16(self.batch_size)
+        bf16 = bf16 or before["precision"] == "bf16" or any(each.bf16 for each in used)
         return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}
 
     def _converging(self, loss: float, limit: float = MAX_LOSS, *, step: int | None = None) -> float:

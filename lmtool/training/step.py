@@ -24,8 +24,11 @@ import torch
 from torch import Tensor
 
 from lmtool.neural import forms
+from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import clip_gradients, without_compiler
+from lmtool.training.optim import SgdOptim
+from lmtool.training.plan import Plan
 from lmtool.training.processes import SharedModel
 
 WARM_UP = 3  # steps before the capture, in which libraries and optimizers allocate the memory that they keep
@@ -81,6 +84,21 @@ class Step:
             clip_gradients(self._parameters, self._max_norm)
         for optimizer in self._optimizers:
             optimizer.step()
+
+
+def make_step(
+    model: NeuralModel, plan: Plan, optimizers: Optimizers, examples: int, shared: SharedModel | None = None
+) -> Step | NetworkStep:
+    """Return the fastest form of the steps of a model for this number of examples per batch. shared: as in Step."""
+    training, optim, whole = plan.training, plan.optim, None
+    max_norm = training.max_grad_norm
+    if shared is None and type(optim) is SgdOptim and not optim.momentum:
+        whole = network_step(model, optim.decay, examples, max_norm)
+    if whole is not None:
+        return whole
+    if shared is None and not training.compile and can_capture(model, optimizers):
+        return CapturedStep(model, optimizers, max_norm)
+    return Step(model, optimizers, max_norm, shared)
 
 
 def can_capture(model: NeuralModel, optimizers: Optimizers) -> bool:

@@ -77,7 +77,7 @@ def test_the_likeliest_are_those_of_the_distribution(name: str, runs: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["dot", "morin_bengio", "several codes"])
-def test_the_most_likely_words_are_those_of_the_sorted_distribution(name: str, toy: Corpus) -> None:
+def test_best_first_descent_finds_exactly_the_sorted_distribution(name: str, toy: Corpus) -> None:
     torch.manual_seed(3)
     words = len(toy.vocabulary) - 1
     form = NodeForm.morin_bengio if name == "morin_bengio" else NodeForm.dot

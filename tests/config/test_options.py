@@ -30,9 +30,10 @@ MAY_NAME = {
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
+    "lmtool/training/step.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
-FORMS = "hidden_units", "softmax_chunks", "softmax_tiles", "tree_loops"
+FORMS = "hidden_units", "network_step", "softmax_chunks", "softmax_tiles", "tree_loops"
 MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
 # Names of options that are also ordinary words: elsewhere, a string of this text means something else.
 OTHER_MEANINGS = {

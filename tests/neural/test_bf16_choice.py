@@ -10,9 +10,13 @@ from torch import Tensor
 
 from lmtool.config.training import Precision
 from lmtool.neural import devices
-from lmtool.neural.forms import chosen, softmax_bf16, tiles
+from lmtool.neural.encoders.options import NplmModel
+from lmtool.neural.forms import chosen, softmax_bf16, softmax_chunks, tiles
+from lmtool.neural.forms.network_step import network_step
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
+from tests.conftest import nplm
 
 
 class Passes:
@@ -26,7 +30,7 @@ class Passes:
     def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
         self.grad_h = torch.zeros_like(h)
 
-    def add_gradients(self, *_: object) -> None:
+    def apply(self, *_: object) -> None:
         """Change nothing."""
 
 
@@ -70,3 +74,14 @@ def test_auto_takes_as_many_examples_as_the_form_needs(processor: str) -> None:
     layer = FullSoftmax(64, torch.ones(10_000), precision=Precision.auto)
     names = [found and found.name for found in (chosen(layer, "loss", torch.zeros(size, 64)) for size in (32, 128))]
     assert names == [FORMS[processor] if processor == "znver5" else None, FORMS[processor]]
+
+
+def test_a_whole_step_in_bf16_is_by_dot_products_alone(processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_DOTS", 0)
+    config: NplmModel = nplm(dropout=0.0, input_dropout=0.0, layer_norm=False, gated=False, fofe_window=0)
+    encoder = config.build(10, tied=False, sparse=True)
+    net = NeuralModel(encoder, FullSoftmax(encoder.output_dim, torch.ones(9), precision=Precision.auto), 10)
+    step = network_step(net, 0.0, 64, None)
+    assert (step is not None) == (processor == "znver5")
+    assert step is None or step.bf16

@@ -1,4 +1,4 @@
-"""Scalar functions of compiled loops, against numpy in float64; numbers in bfloat16."""
+"""Scalar functions of compiled loops, and exponentials made of them, against numpy in float64; numbers in bfloat16."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from numba import njit
 
 from lmtool.neural.forms import _fast_math as fast_math
+from lmtool.neural.forms import _network_output as network_output
 from lmtool.neural.forms._fast_math import bfloat16, widened
 
 EDGES = [0.0, 1e-30, 1.0, np.inf]
@@ -46,6 +47,25 @@ def test_exp_below_far_below() -> None:
         return fast_math.exp_below(x)
 
     assert one(np.float32(-1e30)) == pytest.approx(np.exp(-87), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exponentials_of_columns(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    for outputs in (1, 5, 64, 129):
+        scores = (20 * rng.normal(size=(7, outputs))).astype(dtype)
+        bias, targets = rng.normal(size=outputs).astype(dtype), rng.integers(0, outputs, 7)
+        whole = scores.astype(float) + bias
+        loss, share, largest = (np.empty(7, dtype=dtype) for _ in range(3))
+        columns = np.ascontiguousarray(scores.T)
+        network_output._exp_columns(columns, bias, targets, loss, share, largest)
+        top = whole.max(1, keepdims=True)
+        np.testing.assert_allclose(columns.T, np.exp(whole - top), rtol=tolerance, atol=1e-37)
+        total = np.exp(whole - top).sum(1)
+        np.testing.assert_allclose(share, 1 / total, rtol=tolerance)
+        want = np.log(total) + top[:, 0] - whole[np.arange(7), targets]
+        np.testing.assert_allclose(loss, want, rtol=tolerance, atol=tolerance)
 
 
 @njit

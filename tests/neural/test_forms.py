@@ -29,6 +29,7 @@ from lmtool.neural import (
 from lmtool.neural.encoders.nplm import NPLM
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import Form, chosen, hidden_units, only_plain, registered, tiles, used
+from lmtool.neural.forms.network_step import network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.rows import Pairs
 from lmtool.system import parallel
@@ -560,6 +561,10 @@ def test_only_plain() -> None:
     with pytest.raises(ZeroDivisionError), only_plain():
         raise ZeroDivisionError
     assert name() == "pair_scores"
+    model = NeuralModel(nplm().build(O + 1, tied=False, sparse=True), FullSoftmax(8, COUNTS), O + 1)
+    assert network_step(model, 0.0, 4, None) is not None
+    with only_plain():
+        assert network_step(model, 0.0, 4, None) is None
 
 
 def test_only_plain_in_threads_that_overlap() -> None:

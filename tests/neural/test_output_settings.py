@@ -19,6 +19,8 @@ from lmtool.neural import (
     NCELoss,
     SampledSoftmax,
 )
+from lmtool.neural.forms import network_step
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.hierarchical import MorinBengioNodes
 from lmtool.neural.outputs.options import (
@@ -32,6 +34,7 @@ from lmtool.neural.outputs.options import (
 )
 from lmtool.trees import balanced_tree
 from tests import options
+from tests.conftest import nplm
 
 O, D = 9, 4  # noqa: E741
 COUNTS = torch.arange(O, 0, -1)
@@ -147,6 +150,24 @@ def test_probabilities_have_columns_of_0_behind_the_words() -> None:
             assert p.shape == (3, width) and (p[:, O:] == 0).all()
             torch.testing.assert_close(p[:, :O], layer.log_dist(h).exp().to(p.dtype), atol=1e-6, rtol=1e-5)
     assert full.word_vectors().shape == (O, D) and full.probabilities(h[:0], O).shape == (0, O)
+
+
+def test_which_layers_a_network_step_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_step, "MAX_SCORES", 5 * O)
+    encoder = nplm().build(O + 1, tied=False, sparse=True)
+    dim = encoder.output_dim
+
+    def is_made(layer: OutputLayer, examples: int) -> bool:
+        return network_step.network_step(NeuralModel(encoder, layer, O + 1), 0.0, examples, None) is not None
+
+    assert [is_made(FullSoftmax(dim, COUNTS), examples) for examples in (5, 6)] == [True, False]  # more scores
+    for layer in (
+        FullSoftmax(dim, COUNTS, precision=Precision.bf16),
+        FullSoftmax(dim, COUNTS, nn.Parameter(torch.randn(O + 1, dim))),
+        type("Other", (FullSoftmax,), {})(dim, COUNTS),
+        NCELoss(dim, COUNTS, noise=2),
+    ):
+        assert not is_made(layer, 1)
 
 
 def test_what_a_custom_layer_is_given_is_checked() -> None:

@@ -13,7 +13,9 @@ from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.neural import devices
-from lmtool.neural.forms import softmax_bf16, softmax_chunks, tiles, used
+from lmtool.neural.encoders.settings import Activation
+from lmtool.neural.forms import network_step, softmax_bf16, softmax_chunks, tiles, used
+from lmtool.neural.forms.network_step import NetworkStep
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax
 from lmtool.neural.forms.softmax_tiles import TileSoftmax
 from lmtool.neural.outputs.softmax import FullSoftmax
@@ -43,7 +45,9 @@ def found(
     for inputs, targets in ((torch.ones(len(h) + 3, h.shape[1]), y.new_zeros(len(h) + 3)), (h, y)):
         grads = torch.zeros_like(weight), torch.zeros_like(bias)
         softmax.forward(weight, bias, inputs, targets, batch)
-        softmax.add_gradients(*grads)
+        square = softmax.square()
+        softmax.apply(*grads, 1.0, 1.0)
+    assert square == pytest.approx(sum(float(grad.square().sum()) for grad in grads), rel=0.02)
     return softmax.loss, softmax.grad_h, *grads
 
 
@@ -206,8 +210,45 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_dots
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("max_norm", [None, 0.05])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_a_step_without_a_graph(
+    decay: float, max_norm: float | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
+    monkeypatch.setattr(softmax_bf16, "PRODUCTS_PER_THREAD", 1)
+    monkeypatch.setattr(parallel._here, "threads", threads)
+    torch.manual_seed(3)
+    shapes = (60, 5), (11, 15), (11,), (59, 11), (59,)
+    before = [torch.randn(shape) for shape in shapes]
+    x, y = torch.randint(60, (16, 3)), torch.randint(59, (16,))
+    changes, losses = [], []
+    for bf16 in (False, True):
+        weights = [weight.clone() for weight in before]
+        steps = NetworkStep(weights, Activation.tanh, decay, max_norm, direct=False, bf16=bf16)
+        losses.append(steps.step(x, y, 0.5, 1e6))
+        changes.append([after - weight for after, weight in zip(weights, before, strict=True)])
+    assert losses[1] == pytest.approx(losses[0], rel=5e-3) and losses[0] != losses[1]
+    for exact, ours in zip(*changes, strict=True):
+        assert (ours - exact).norm() < 1e-2 * exact.norm()
+
+
+@needs_dots
+def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
+    torch.manual_seed(3)
+    weights = [torch.randn(shape) for shape in ((9, 5), (4, 15), (4,), (8, 4), (8,))]
+    before = [weight.clone() for weight in weights]
+    steps = NetworkStep(weights, Activation.tanh, 0.0, None, direct=False, bf16=True)
+    assert steps.step(torch.zeros(16, 3, dtype=torch.int64), torch.zeros(16, dtype=torch.int64), 0.5, 0.01) > 0.01
+    assert all(map(torch.equal, weights, before))
+
+
+@needs_dots
 def test_what_overflows_is_done_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
     bias = torch.zeros(8)
     bias[1] = 200.0  # the other words' probability is e^-200
     h, y = torch.randn(16, 4), torch.zeros(16, dtype=torch.int64)
@@ -220,3 +261,7 @@ def test_what_overflows_is_done_in_float32(monkeypatch: pytest.MonkeyPatch) -> N
         losses.append(loss_and_grads(layer, h, y))
     for ours, theirs in zip(*losses, strict=True):
         assert torch.equal(ours, theirs)
+    weights = [*(torch.randn(shape) for shape in ((9, 5), (4, 15), (4,))), torch.zeros(8, 4), bias]
+    steps = NetworkStep(weights, Activation.tanh, 0.0, None, direct=False, bf16=True)
+    assert steps.step(torch.zeros(16, 3, dtype=torch.int64), y, 0.5, 1e6) == pytest.approx(200, rel=1e-5)
+    assert bias[0] == pytest.approx(0.5) and bias[1] == pytest.approx(199.5)

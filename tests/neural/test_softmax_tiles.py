@@ -30,7 +30,7 @@ def test_words_and_examples_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         softmax, grads = TileSoftmax(200, 70, 150), (torch.zeros_like(weight), torch.zeros_like(bias))
         softmax.forward(weight, bias, h, y, 150)
-        softmax.add_gradients(*grads)
+        softmax.apply(*grads, 1.0, 1.0)
         results.append((torch.tensor(softmax.loss), softmax.grad_h, *grads))
         monkeypatch.setattr(softmax_tiles, "BLOCK_NUMBERS", 0)
         monkeypatch.setattr(softmax_tiles, "NEAR_NUMBERS", 0)
@@ -71,7 +71,7 @@ def test_tiles_are_kept_while_they_fit_and_left_where_they_overflow(monkeypatch:
         def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
             self.loss, self.grad_h = math.inf if len(h) == 3 else 7.0, torch.ones_like(h)
 
-        def add_gradients(self, weight: Tensor, bias: Tensor) -> None:
+        def apply(self, weight: Tensor, bias: Tensor, keep: float, change: float) -> None:
             weight.fill_(1)
             bias.fill_(1)
 

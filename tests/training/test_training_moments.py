@@ -126,10 +126,11 @@ def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path
     assert rows == pytest.approx(0.25, rel=1e-2)  # almost all of it theirs
 
 
-@pytest.mark.parametrize("optim", [ADAM, SgdOptim("sgd", 0.1, 0.1, 0.0)], ids=["adamw", "sgd"])
+@pytest.mark.parametrize("optim", [ADAM, SgdOptim("sgd", 0.1, 0.1, 0.0)], ids=["adamw", "sgd, in whole steps"])
 def test_a_loss_that_is_no_number_changes_no_weight(optim: OptimConfig, toy: Corpus, tmp_path: Path) -> None:
     model: Any = neural(toy)
     begins = begun(toy, tmp_path, Processes(), training(), model, optim)
+    assert (begins.step.name == "network_step") == (optim.kind == "sgd")
     with torch.no_grad():
         model.output.bias[3] = torch.inf
     before = weights_of(model)

@@ -76,6 +76,13 @@ def hidden_units(layer: NPLM, z: Tensor, number: int) -> Tensor:
     return units
 
 
+def activated(z: Tensor, activation: int, *, slope: bool = False) -> Tensor:
+    """Compute f(z) of z `[B, H]`, or f'(z) in place if slope is true; activation: the number of f."""
+    values = z if slope else z.clone()
+    _run(_activate_rows, *z.shape, values.numpy(), activation, slope)
+    return values
+
+
 def _draw() -> int:
     return int(torch.randint(1 << 32, ()))
 
@@ -152,7 +159,7 @@ def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-def _activate(row: Array, activation: int) -> None:
+def activate(row: Array, activation: int) -> None:
     """Apply f to each number of a row `[H]`, in place; a loop for each f, so that each is vectorized."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -172,7 +179,7 @@ def _activate(row: Array, activation: int) -> None:
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-def _slopes(row: Array, activation: int) -> None:
+def slopes(row: Array, activation: int) -> None:
     """Replace each number of a row `[H]` by the derivative of f there."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -194,6 +201,15 @@ def _slopes(row: Array, activation: int) -> None:
     else:
         for j in range(len(row)):
             row[j] = one
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _activate_rows(z: Array, activation: int, slope: bool, first: int, last: int) -> None:
+    for b in range(first, last):
+        if slope:
+            slopes(z[b], activation)
+        else:
+            activate(z[b], activation)
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
@@ -231,7 +247,7 @@ def _forward(arrays: Any, epsilons: Array, form: Any, moments: Array, out: Array
                 for j in range(width):
                     row[j] = row[j] * gain[part, j] + offset[part, j]
         row = out[b]
-        _activate(row, activation)
+        activate(row, activation)
         if parts == 2:
             for j in range(width):
                 row[j] *= gate[j]
@@ -261,9 +277,9 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
         copy_row(value[0], slope)
-        _slopes(slope, activation)
+        slopes(slope, activation)
         if parts == 2:
-            _activate(value[0], activation)
+            activate(value[0], activation)
             of_gate = grad_z[b, 1]
             for j in range(width):
                 of_gate[j] = row[j] * value[0, j]

@@ -14,7 +14,8 @@ Dots therefore serve only AMD's processors, which have no tiles; an Intel proces
 For each word w and example e, E = exp(s_we - s_ye), where s_we = b_w + u_w . h_e is its score and s_ye the target's:
 the sum S_e over the words is 1 / p(y|h), so that no maximum is needed. The first pass goes through blocks of words,
 which are rounded to bfloat16 once and stay in the cache: scores, E, and U' E, from which the gradient of h is computed.
-The second one adds the gradient of U, E (h / S), to that of earlier chunks. Threads divide the words among them.
+The second one adds a multiple of the gradient of U, E (h / S), to U itself or to memory for the gradient. Threads
+divide the words among them.
 
 The plain form is FullSoftmax.loss; tests/neural/test_softmax_bf16.py compares both.
 
@@ -73,10 +74,7 @@ def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -
 
     def compute(h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
         loss, rows = 0.0, min(len(h), rows_at_once(h, len(bias)))
-        sizes = *weight.shape, rows
-        softmax = _memory_of.pop(layer, None)  # not in use by another thread
-        if type(softmax) is not kind or softmax.made_for != (*sizes, parallel.threads()):
-            softmax = kind(*sizes)
+        softmax = made_for(kind, _memory_of.pop(layer, None), weight, rows)  # not in use by another thread
         for grad in grads[1:]:
             grad.zero_()
         for first in range(0, len(h), rows):
@@ -84,13 +82,22 @@ def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -
             softmax.forward(weight, bias, h[some], y[some], len(h))
             if softmax.loss == math.inf:
                 return plain_gradients(h, weight, bias, y, grads, bf16=False)
-            softmax.add_gradients(*grads[1:])
+            softmax.apply(*grads[1:], 1.0, 1.0)
             grads[0][some] = softmax.grad_h
             loss += softmax.loss
         _memory_of[layer] = softmax
         return h.new_tensor(loss)
 
     return loss_with_gradients(layer, h, y, compute)
+
+
+def made_for(kind: type[Bf16Softmax], held: Bf16Softmax | None, weight: Tensor, examples: int) -> Bf16Softmax:
+    """Return the held object if it is of this kind, for these sizes and the current number of threads; else a new
+    one.
+    """
+    sizes = len(weight), weight.shape[1], examples
+    fits = type(held) is kind and held.made_for == (*sizes, parallel.threads())
+    return held if held is not None and fits else kind(*sizes)
 
 
 class Bf16Softmax:
@@ -133,9 +140,17 @@ class Bf16Softmax:
         self.loss = _between(h_, weight_, words, batch, sums, written)
         self.grad_h = torch.from_numpy(grad_h)
 
-    def add_gradients(self, weight: Tensor, bias: Tensor) -> None:
-        """Add the gradients of U and b to others, `[O, D]` and `[O]`."""
-        self._second_pass(*as_arrays(weight, bias))
+    def apply(self, weight: Tensor, bias: Tensor, keep: float, change: float) -> None:
+        """Add change times the gradients of U and b to keep weight and to bias: U and b, or memory for gradients."""
+        self._second_pass(*as_arrays(weight, bias), np.float32(keep), np.float32(change))
+
+    def square(self) -> float:
+        """Return the squared norm of the gradients of U and b: the sum of (delta delta') o (h h'), `[B, B]` each."""
+        size = len(self.grad_h)
+        delta = torch.from_numpy(self._powers).view(torch.bfloat16).permute(1, 3, 0, 2)  # [E, 32 examples, W, 32 words]
+        delta = delta.flatten(2).flatten(0, 1)[:size].float()
+        h = torch.from_numpy(self._h[:size] * self._share[:size, None])
+        return float((delta @ delta.T * (h @ h.T)).sum(dtype=torch.float64))
 
     def _first_pass(self, weight: Array) -> None:
         inputs = weight, self._bias, self._h_pairs, self._reference
@@ -259,18 +274,20 @@ def _between(h: Array, weight: Array, targets: Array, batch: int, of_first_pass:
 
 
 @njit(nogil=True, forceinline=True, fastmath=FAST)
-def add_rows(sums: Array, weight: Array, bias: Array, top: int) -> None:
-    """Add gradients of U and b, side by side in the rows of sums, to rows from top on, if they exist."""
+def add_rows(sums: Array, weight: Array, bias: Array, keep: float, change: float, top: int) -> None:
+    """Add change times gradients of U and b, side by side in the rows of sums, to rows from top on, if they exist."""
     words, dim = weight.shape
     for i in range(min(len(sums), words - top)):
         row, more = weight[top + i], sums[i]
         for j in range(dim):
-            row[j] += more[j]
-        bias[top + i] += more[dim]
+            row[j] = keep * row[j] + change * more[j]
+        bias[top + i] += change * more[dim]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _second_pass(powers: Array, h_pairs: Array, weight: Array, bias: Array, first: int, last: int) -> None:
+def _second_pass(
+    powers: Array, h_pairs: Array, weight: Array, bias: Array, keep: float, change: float, first: int, last: int
+) -> None:
     """Make the second pass over tiles of words; h_pairs: of h / S and, for b, 1 / S."""
     deep, along = h_pairs.shape[:2]
     sums = np.empty((ROWS, deep * 32), np.float32)
@@ -281,4 +298,4 @@ def _second_pass(powers: Array, h_pairs: Array, weight: Array, bias: Array, firs
         for d in range(deep):
             place, right = sums_at + d * 128, h_at + d * along * PAIR
             add_dots(place, deep * 128, left, 64, 4, PAIR, right, 16 * along)  # type: ignore[call-arg]
-        add_rows(sums, weight, bias, top)
+        add_rows(sums, weight, bias, keep, change, top)

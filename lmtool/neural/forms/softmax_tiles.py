@@ -144,8 +144,8 @@ def _exponentials(inputs: Any, stored: Array, own: Any, sizes: Any, first: int, 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _weight_gradient(inputs: Any, sums: Array, of_weight: Any, first: int, last: int) -> None:
-    """Make the second pass; sums: memory for gradients of 32 words. of_weight: gradients of W and b."""
-    (configuration, stored, h_pairs), (weight, bias) = inputs, of_weight
+    """Make the second pass; sums: memory for gradients of 32 words. of_weight: arguments of add_rows."""
+    (configuration, stored, h_pairs), (weight, bias, keep, change) = inputs, of_weight
     tiles.configure(configuration.ctypes.data)
     deep, along = h_pairs.shape[:2]
     stored_at, h_at, sums_at, row = stored.ctypes.data, h_pairs.ctypes.data, sums.ctypes.data, deep * 128
@@ -155,5 +155,5 @@ def _weight_gradient(inputs: Any, sums: Array, of_weight: Any, first: int, last:
             left, right = stored_at + w * along * PAIR, h_at + d * along * PAIR
             tiles.add_products(left, tiles.TILE, PAIR, right, tiles.TILE, PAIR, along)
             tiles.write_sums(sums_at + d * 128, row, 64, 16 * row)
-        add_rows(sums, weight, bias, w * 32)
+        add_rows(sums, weight, bias, keep, change, w * 32)
     tiles.release()
