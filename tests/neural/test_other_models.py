@@ -231,6 +231,7 @@ def test_distributed_data_parallel(one_process: None, plain: bool) -> None:
         model, (x, y) = Model(built(name, sparse=True)), batch()
         alone = copy.deepcopy(model)
         rows, rows_alone = model.output.sparse_parameters(), alone.output.sparse_parameters()
+        model.output.use_dense_gradients()
         parallel = nn.parallel.DistributedDataParallel(model)
         with only_plain(plain):
             for each, parameters in ((parallel, rows), (alone, rows_alone)):
@@ -248,7 +249,7 @@ def test_distributed_data_parallel(one_process: None, plain: bool) -> None:
 
 def test_a_batch_of_padding_in_ddp(one_process: None) -> None:
     for name in LAYERS:
-        model, (x, y) = Model(built(name, sparse=True)), batch()
+        model, (x, y) = Model(built(name)), batch()
         parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=name == "adaptive")
         for targets in (y, torch.full_like(y, -100), y):
             model.zero_grad()
