@@ -45,18 +45,14 @@ class Generator(NamedTuple):
     """What a campaign draws, and what must hold of each case.
 
     cases: a strategy of cases that JSON can hold. check: runs a case in an empty folder, returns the errors of one line
-    that it ended with, and raises Fault. prepare: makes what all cases share in the current folder, unless it exists;
-    raises LeftOut if cases cannot run here. count: how many cases of the table a case is.
+    that it ended with, and raises Fault. prepare: makes what all cases share in the current folder, unless it exists.
+    count: how many cases of the table a case is.
     """
 
     cases: SearchStrategy[Any]
     check: Callable[[Any, Path], list[str]]
-    prepare: Callable[[], None]
+    prepare: Callable[[], object]
     count: Callable[[Any], int] = lambda case: 1
-
-
-class LeftOut(Exception):
-    """A campaign that cannot run here, and why."""
 
 
 @dataclass
@@ -82,11 +78,7 @@ def campaign(
 ) -> Row:
     """Run cases for `seconds` after `prepare`, or `most` of them, in a folder. Prints faults as they are found."""
     row = Row(name, first_seed)
-    try:
-        generator.prepare()
-    except LeftOut as reason:
-        print(f"{name} is left out: {reason}", file=sys.stderr)
-        return row
+    generator.prepare()
     start, number = time.monotonic(), first_seed
     while time.monotonic() < start + seconds and (most is None or row.cases < most):
         known = set(row.found)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from fuzzing.campaign import Generator, LeftOut
+from fuzzing.campaign import Generator
 from fuzzing.child import End, more_memory
 from hypothesis import reject
 from hypothesis import strategies as st
@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from kills import judge, power
 from kills.commands import COMMANDS, LIMIT, Words, resumed, run_ranks, start
 from kills.judge import Case
-from kills.system_calls import watched
 
 AT_ONCE = 8
 MAX_RENAMED = 12  # files that get their names before a command is killed
@@ -116,9 +115,9 @@ def power_cut(case: Case) -> None:
     """Cut the power of a command at a random moment, then run it again."""
     line = " ".join(case.command.words)
     if line not in _histories:
-        end, _histories[line] = watched(case.command.words, case.work)
+        end, _histories[line] = power.recorded(case.command.words, case.work)
         if end.code != 0:
-            raise RuntimeError(f"{line} under strace: {end}")
+            raise RuntimeError(f"{line}, recorded: {end}")
     history = _histories[line]
     case.about, tree = power.some_crash(history, case.rng)
     if (key := hash((line, *sorted(tree.items())))) in _seen:
@@ -194,12 +193,6 @@ KINDS: dict[str, tuple[Callable[[Case], None], list[str]]] = {  # disturbances, 
 }
 
 
-def _prepare(name: str, disturb: Callable[[Case], None]) -> None:
-    if disturb is power_cut and shutil.which("strace") is None:
-        raise LeftOut("strace is not installed")
-    judge.prepare(name)
-
-
 def _check(name: str, disturb: Callable[[Case], None], case: list[int], place: Path) -> list[str]:
     """Disturb a command as the seed in a case says, in an empty folder. Raises Fault."""
     command = COMMANDS[name]
@@ -210,7 +203,7 @@ def _check(name: str, disturb: Callable[[Case], None], case: list[int], place: P
 
 CAMPAIGNS = {
     f"{prefix}{name}": Generator(
-        st.tuples(st.integers(0, 1 << 32)), partial(_check, name, disturb), partial(_prepare, name, disturb)
+        st.tuples(st.integers(0, 1 << 32)), partial(_check, name, disturb), partial(judge.prepare, name)
     )
     for prefix, (disturb, names) in KINDS.items()
     for name in names
