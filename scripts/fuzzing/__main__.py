@@ -8,10 +8,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
+from pathlib import Path
 
-from fuzzing.campaign import Row, campaign, table, temporary_folder, try_case
+from fuzzing.campaign import Row, campaign, table, try_case
 from lmtool.system.parallel import cores
 
 # Campaigns of nonsense, each with its module; all others are kinds of kills.
@@ -35,7 +38,8 @@ def main(words: list[str]) -> int:
         with ThreadPoolExecutor(cores()) as pool:
             return max(pool.map(lambda line: subprocess.run(line).returncode, lines))
     rows: list[Row] = []
-    with temporary_folder() as top:
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
+        top, tempfile.tempdir = Path(folder).resolve(), folder
         # Before torch is imported.
         os.environ.update(OMP_NUM_THREADS="1", TORCHINDUCTOR_CACHE_DIR=str(top / "torch"))
         kills = importlib.import_module("kills.kinds").CAMPAIGNS

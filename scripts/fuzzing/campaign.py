@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +135,7 @@ def try_case(generator: Generator, case: Any, top: Path) -> tuple[Fault | None, 
     except Fault as fault:
         return fault, []
     finally:
-        remove(place)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 class Wrong(Exception):
@@ -243,24 +240,3 @@ def table(rows: list[Row]) -> str:
         figures = f"{row.seed} | {row.cases:,} | {row.refused.total():,} | {row.seconds:.0f} | {len(row.found)}"
         lines.append(f"| {row.name} | {figures} |")
     return "\n".join(lines)
-
-
-@contextmanager
-def temporary_folder(prefix: str = "fuzz-") -> Iterator[Path]:
-    """Make a temporary folder and work in it until the block ends; it also holds other temporary files."""
-    before, path = Path.cwd(), Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-    was, tempfile.tempdir = tempfile.tempdir, str(path)
-    os.chdir(path)
-    try:
-        yield path
-    finally:
-        os.chdir(before)
-        tempfile.tempdir = was
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a folder whatever its permissions are."""
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path, ignore_errors=True)

@@ -24,7 +24,7 @@ from kills.commands import COMMANDS, NEURAL, TEXT, Command
 SHARED = "prepared"
 # Files that only say where a command was: its line and its checkpoints.
 NOT_COMPARED = re.compile(r"state.*|begun\.json|sweep\.json|multirun\.yaml|\..*\.tmp|\.tmp.*")
-LOGS = re.compile(r".*\.log|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
+LOGS = re.compile(r".*\.log|\.hydra|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 # JSON keys whose values differ between runs, or say what existed already; checksums are of the times, too.
 CLOCK = re.compile(r"second|time|version|created|resumed|checksums?$")
 
@@ -93,10 +93,9 @@ def prepare(name: str) -> Undisturbed:
         _prepare_shared()
     if name not in _undisturbed:
         command, place = COMMANDS[name], Path("case").resolve()
-        if command.ranks == 1:
-            short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
-            with chdir(fresh(command, place)):
-                quietly([*command.words, *short])
+        short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
+        with chdir(fresh(command, place)):
+            quietly([*command.words, *short])
         outcomes, seconds, sizes = [], [], []
         for _ in range(2):
             work = fresh(command, place)

@@ -22,7 +22,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from kills import judge, power
-from kills.commands import COMMANDS, LIMIT, Words, resumed, run_ranks, start
+from kills.commands import COMMANDS, LIMIT, Words, resumed, start
 from kills.judge import Case
 
 AT_ONCE = 8
@@ -38,13 +38,10 @@ def killed(case: Case) -> None:
             round(case.rng.uniform(0.01, case.wanted.seconds), 3),
             case.rng.randint(-MAX_RENAMED, MAX_RENAMED),
         )
-        at_a_name = number and case.command.ranks == 1 and case.rng.random() < 0.4
+        at_a_name = number and case.rng.random() < 0.4
         moments.append(f"{'after' if number > 0 else 'before'} renaming {abs(number)}" if at_a_name else f"{seconds} s")
         case.about = f"killed: {', '.join(moments)}"
-        if case.command.ranks > 1:
-            rank = case.rng.randrange(case.command.ranks)
-            end = run_ranks(words, case.work, case.command.ranks, (rank, seconds))
-        elif at_a_name:
+        if at_a_name:
             end = start(words, case.work, before=partial(_die_at_a_name, number)).end(LIMIT)
         else:
             child = start(words, case.work)
