@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import subprocess
 from pathlib import Path
 
 from measuring import KN5, LMTOOL, ensemble, evaluate, head, lmtool, process, rounded, row, store_of, train
@@ -72,19 +71,6 @@ def memory() -> None:
     for tree in ("huffman", "random", "balanced", "frequency", "brown"):
         used = process([*LMTOOL, *words, f"tree={tree}", f"hydra.run.dir=million-{tree}"])
         print(f"1,000,000 words of dimension 8, tree={tree}: at most {used.mib / 1024:.2f} GiB", flush=True)
-
-
-def synthetic() -> None:
-    """order 3 and model=nplm against the source's own entropy as the data grow"""
-    models = {"order 3": ["model=ngram", "model.order=3"]}
-    models |= {"nplm": ["model=nplm", "training.minutes=1", "training.epochs=8"]}
-    head("tokens", *models, "the source's own", numbers=4)
-    for tokens in (100_000, 1_000_000, 4_000_000):
-        data = ["data=synthetic", "data.types=1000", "data.successors=2", f"data.tokens={tokens}"]
-        found = [train(f"{name[-1]}-{tokens}", *words, *data)["valid_perplexity"] for name, words in models.items()]
-        out = subprocess.run([*LMTOOL, "preprocess", *data], check=True, capture_output=True, text=True).stdout
-        note = next(line for line in out.splitlines() if "entropy" in line)
-        row(f"{tokens:,}", *(f"{each:.3f}" for each in found), note.rpartition("below ")[2])
 
 
 def classes() -> None:

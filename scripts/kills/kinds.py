@@ -1,4 +1,4 @@
-"""Kinds of kills: a disturbance (kills, power cuts, full disks, short memory, many at once) of a command, which then
+"""Kinds of kills: a disturbance (kills, power cuts, full disks, short memory) of a command, which then
 runs without it. What must hold afterwards is in docs/development/reliability.md.
 """
 
@@ -8,7 +8,6 @@ import math
 import os
 import random
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -25,7 +24,6 @@ from kills import judge, power
 from kills.commands import COMMANDS, LIMIT, Words, resumed, start
 from kills.judge import Case
 
-AT_ONCE = 8
 MAX_RENAMED = 12  # files that get their names before a command is killed
 LEAST_MEMORY, MOST_MEMORY = 1 << 16, 1 << 29  # bytes of address space beyond those of an idle child
 
@@ -70,38 +68,6 @@ def _die_at_a_name(number: int) -> None:
         return Path(target)
 
     Path.replace = replaced  # type: ignore[method-assign]
-
-
-def eight_at_once(case: Case) -> None:
-    """Start eight runs that share a store which does not exist yet, or eight times one sweep; kill some; run again."""
-    command, is_sweep = case.command, "-m" in case.command.words
-
-    def line(number: int) -> Words:
-        folder = "out" if is_sweep else f"out{number}"
-        return [f"hydra.run.dir={folder}" if word.startswith("hydra.run.dir=") else word for word in command.words]
-
-    if not is_sweep:
-        shutil.rmtree(case.work / "stores")
-    children = [start(line(number), case.work) for number in range(AT_ONCE)]
-    doomed = case.rng.sample(range(AT_ONCE), case.rng.choice([0, 0, 1, 3]))
-    for number in doomed:
-        time.sleep(case.rng.uniform(0, case.wanted.seconds))
-        children[number].kill()
-    case.about = f"eight at once, {len(doomed)} of them killed"
-    ends = [child.end(LIMIT) for child in children]
-    case.check_whole()
-    for number, end in enumerate(ends):
-        if case.note_refusal(end):
-            continue
-        case.require(end.code in (0, -signal.SIGKILL), f"exit code {end.code}", end)
-        if not is_sweep:
-            again = end if end.code == 0 else command.run(line(number), case.work)
-            shutil.rmtree(case.work / "out", ignore_errors=True)
-            if (case.work / f"out{number}").exists():  # judged as if it had been the only one
-                (case.work / f"out{number}").rename(case.work / "out")
-            case.check_end(again)
-    if is_sweep:
-        case.check_end(command.run_again(case.work))
 
 
 _histories: dict[str, power.History] = {}
@@ -186,7 +152,6 @@ KINDS: dict[str, tuple[Callable[[Case], None], list[str]]] = {  # disturbances, 
     "power-": (power_cut, [*WRITERS, "ensemble", "tree"]),
     "size-": (limited_file_sizes, WRITERS),
     "memory-": (short_memory, MEMORY),
-    "eight-": (eight_at_once, ["estimation", "sweep"]),
 }
 
 

@@ -154,7 +154,7 @@ def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path) 
 def test_every_kind_has_a_command(kills: Any) -> None:
     from kills.kinds import CAMPAIGNS
 
-    assert {"nce", "power-tree", "size-nplm", "eight-sweep"} < CAMPAIGNS.keys()
+    assert {"nce", "power-tree", "size-nplm", "memory-counts"} < CAMPAIGNS.keys()
 
 
 def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:
