@@ -95,7 +95,6 @@ def classes() -> None:
 
 
 def _mixed(run: str, *words: str) -> None:
-    """Train a model and mix it with kn5."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     train(run, *words, "data=ptb")
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before

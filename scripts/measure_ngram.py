@@ -89,7 +89,6 @@ def smoothers() -> None:
 
 
 def _trained(run: str, *words: str) -> Used:
-    """Return what the command of a model of order 5 used."""
     command = ["train", "model=ngram", "model.order=5", "counts.keep=false", *words, f"hydra.run.dir={run}"]
     return process([*LMTOOL, *command])
 

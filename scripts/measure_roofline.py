@@ -155,7 +155,6 @@ def _bandwidth(size: int, threads: int) -> float:
 
 @cache
 def _lines(size: int, threads: int) -> float:
-    """Return lines per second that are read in random order from a table."""
     count = max(1 << 18, size // LINE)  # so many that all of the table is read
     places = np.random.default_rng(0).integers(size // LINE, size=count, dtype=np.uint32) * np.uint32(LINE // 4)
     arguments = np.ones(size // 4, np.float32), places

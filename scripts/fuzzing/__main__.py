@@ -24,7 +24,6 @@ MOST_LINES = 20  # of refusals
 
 
 def main(words: list[str]) -> int:
-    """Run campaigns, or one case; return the exit code."""
     parser = argparse.ArgumentParser(prog="./scripts/fuzz", description="see docs/development/fuzzing.md")
     parser.add_argument("names", help="all: of nonsense; kills: every kind; or some, separated by commas")
     parser.add_argument("seconds", nargs="?", default="60", help="of each campaign; or a case to repeat, as JSON")

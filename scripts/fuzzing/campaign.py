@@ -216,7 +216,6 @@ def is_of_lmtool(name: str) -> bool:
 
 
 def frames_of_lmtool(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error's traceback that are in lmtool."""
     return [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_lmtool(frame.filename)]
 
 
@@ -234,7 +233,6 @@ def without_names(text: str) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as Markdown."""
     lines = ["| campaign | seed | cases | refused | seconds | found |", "|---|---|---|---|---|---|"]
     for row in rows:
         figures = f"{row.seed} | {row.cases:,} | {row.refused.total():,} | {row.seconds:.0f} | {len(row.found)}"

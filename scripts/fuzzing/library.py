@@ -164,7 +164,6 @@ def targets() -> dict[str, Callable[..., Any] | None]:
 
 
 def is_command(expression: str) -> bool:
-    """Return whether a call runs a command, or loads a run."""
     return expression.startswith("lmtool.") and "States" not in expression
 
 
@@ -219,7 +218,6 @@ def pool_of(function: str, parameter: inspect.Parameter) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Return a setting's value on the command line as a Python expression."""
     try:
         return repr(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError):
@@ -248,12 +246,10 @@ def prepare() -> None:
 
 
 def evaluated(call: str) -> Any:
-    """Return the value of a call."""
     return eval(call, dict(_names))
 
 
 def check(case: list[str], place: Path) -> list[str]:
-    """Evaluate calls in a child; return the UserErrors. Raises Fault."""
     shared = place.parent / commands.SHARED
     return try_all(
         case, answer, place, seconds=LIMIT, expected=(ValueError, TypeError, MemoryError, NotImplementedError),
@@ -280,7 +276,6 @@ def answer(call: str) -> None:
 
 
 def _has_nan(answer: Any) -> bool:
-    """Return whether any number in an answer is NaN."""
     if isinstance(answer, torch.Tensor):
         return answer.is_floating_point() and bool(answer.isnan().any())
     if isinstance(answer, np.ndarray):

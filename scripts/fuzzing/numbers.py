@@ -57,7 +57,6 @@ CORPORA = st.fixed_dictionaries(
 
 @st.composite
 def option(draw: st.DrawFn, group: str, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Draw an option of a group, and values in range of some of its settings."""
     kind = draw(st.sampled_from(names or [name for name in kinds(group) if name not in LEFT_OUT]))
     types = option_types(group, kind)
     keys = draw(st.lists(st.sampled_from(sorted(types)), max_size=3, unique=True))
@@ -67,7 +66,6 @@ def option(draw: st.DrawFn, group: str, names: Sequence[str] = ()) -> dict[str, 
 
 @st.composite
 def ngrams(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw the settings of a count-based model."""
     model = {"order": draw(st.integers(1, 5))} | draw(option("model", COUNT_MODELS + ["ngram"] * 5))
     settings = {"model": model, "smoother": draw(option("smoother"))}
     cutoffs = draw(st.sampled_from([[0, 1, 1, 1, 1], [0, 0, 1, 2, 2], [0, 0, 9, 9, 9]]))[: model["order"]]
@@ -78,7 +76,6 @@ def ngrams(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def networks(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw the settings of a tiny neural model."""
     names = sorted(set(kinds("model")) - set(COUNT_MODELS))
     model, output = draw(option("model", names)), draw(option("output"))
     small = {"embedding_dim": 4, "context_size": draw(st.integers(1, 4))}
@@ -99,7 +96,6 @@ CASES = st.fixed_dictionaries(
 
 
 def prepare() -> None:
-    """Import and compile what the cases use."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if Path("prepared").exists():
         return
@@ -119,7 +115,6 @@ def prepare() -> None:
 
 
 def check(case: dict[str, Any], place: Path) -> list[str]:
-    """Train and ask in a child; return the refusal. Raises Fault."""
     return try_all([case], examine_case, place, seconds=LIMIT, name=lambda _: "a model")
 
 

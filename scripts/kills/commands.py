@@ -31,7 +31,6 @@ NETWORKS = {
 
 
 def same_line(words: Words, work: Path) -> Words:
-    """Return the line unchanged."""
     return words
 
 
@@ -61,7 +60,6 @@ class Command:
     without: tuple[str, ...] = ()
 
     def run(self, words: Words, work: Path) -> End:
-        """Run a line to its end."""
         return start(words, work).end(LIMIT)
 
     def run_again(self, work: Path) -> End:
@@ -94,5 +92,4 @@ COMMANDS = {
 
 
 def start(words: Words, work: Path, before: Callable[[], None] | None = None) -> Child:
-    """Start a command line in a child within a folder."""
     return child.start(lambda: child.command_line(words), work, before=before)

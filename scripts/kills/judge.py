@@ -77,7 +77,6 @@ class Case:
         return end.refusal is not None
 
     def require(self, holds: bool, signature: str, end: End | None = None) -> None:
-        """Raise Fault unless something holds."""
         if not holds:
             signature = re.sub(r"/\S*/|0x[0-9a-f]+|\b\d{3,}\b", "_", signature)[:160]  # without what differs each time
             raise Fault(signature, f"{' '.join(self.command.words)}\n{self.about}\n{end or ''}")
@@ -115,7 +114,6 @@ def prepare(name: str) -> Undisturbed:
 
 
 def _prepare_shared() -> None:
-    """Make texts, a store and two runs."""
     Path(SHARED).mkdir()
     with chdir(SHARED):
         rng = random.Random(1)
@@ -138,7 +136,6 @@ def fresh(command: Command, place: Path) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, except logs."""
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not LOGS.fullmatch(name)]
         yield from (Path(base) / name for name in sorted(names))

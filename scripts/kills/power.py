@@ -198,7 +198,6 @@ def recorded(words: list[str], work: Path) -> tuple[End, History]:
 
 
 def written(content: bytes, step: Write) -> bytes:
-    """Return a file's content after a write."""
     before = content[: step.at].ljust(step.at, b"\0")
     return before if step.data is None else before + step.data + content[step.at + len(step.data) :]
 
