@@ -7,15 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lmtool.plots.axes import (
+from lmtool.plots.style import (
+    INK,
+    LIGHT,
+    MARKERS,
+    MUTED,
+    SERIES,
     SETTINGS_RATIO,
     VALUE_RATIO,
+    WIDTH,
     name_at_right,
+    new_figure,
     number_axis,
     perplexity_text,
+    set_title,
+    shortened,
     top_of,
 )
-from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title, shortened
 from lmtool.system.arrays import decimal
 
 if TYPE_CHECKING:
