@@ -78,9 +78,7 @@ MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its numbe
 
 
 def weight_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
-    """Draw the weights `[K, M]` of M members as a bar for each of K classes of contexts, by the number of words seen;
-    K is 1 if the weights do not depend on the context.
-    """
+    """Draw weights `[K, M]` of M members as a bar for each of K classes of contexts, by the number of words seen."""
     with new_figure(WIDTH, 0.77 + max(0.3 * len(table), 0.18 * len(names)), names) as figure:
         axes = figure.add_subplot()
         left, bars = [0.0] * len(table), []
@@ -150,9 +148,7 @@ def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
 
 
 def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: the name of the
-    metric.
-    """
+    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings."""
     axes = line_settings(jobs)
     if axes is not None:
         return _lines(jobs, *axes, metric)

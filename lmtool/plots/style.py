@@ -100,10 +100,7 @@ def _look(**more: Any) -> Iterator[None]:
 
 @contextmanager
 def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
-    """Yield a figure of a size in inches, with the common colors and sizes, to draw on within the block.
-
-    texts: the drawn texts that may have characters of any script.
-    """
+    """Yield a figure of a size in inches to draw on, with the common looks. texts: drawn texts of any script."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -140,7 +137,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG, completely or not at all. Raises UserError if it cannot be written."""
+    """Write a figure as a PNG, completely or not at all."""
     picture = as_png(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
@@ -179,10 +176,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Return the default font and installed fonts, Noto's first, that have the characters that it lacks.
-
-    A note names the scripts of characters that no font has.
-    """
+    """Return the default font and installed fonts, Noto's first, that have its missing letters; note what none has."""
     from matplotlib import font_manager
 
     manager, found = font_manager.fontManager, [DEFAULT]
@@ -210,9 +204,7 @@ def families(texts: Iterable[str]) -> list[str]:
 
 
 def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]:
-    """Return the families that have some of the missing characters, the family with most first, and remove these from
-    `missing`.
-    """
+    """Return families with some of the missing characters, that with most first; remove these from `missing`."""
     from matplotlib.ft2font import FT2Font
 
     have: dict[str, set[str]] = {}

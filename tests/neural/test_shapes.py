@@ -36,9 +36,8 @@ from lmtool.neural import (
     clip_gradients,
 )
 from lmtool.neural.forms import only_plain
-from lmtool.neural.model import NeuralModel
+from lmtool.neural.model import NeuralModel, nearest
 from lmtool.neural.rows import pairs_of
-from lmtool.neural.word_vectors import nearest
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees import (
     Tree,
