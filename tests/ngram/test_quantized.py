@@ -18,7 +18,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood
-from lmtool.ngram.tables.block_starts import SMALL_NODES, require_within, small_starts
+from lmtool.ngram.tables.block_starts import NODES, pack_starts, require_within
 from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, nearest_levels, quantize
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
@@ -99,28 +99,27 @@ def test_zero_probabilities_stay_zero() -> None:
         assert values[:].tolist() == getattr(table, name).tolist()
 
 
-def test_the_small_trie_finds_what_the_trie_finds() -> None:
+def test_the_trie_finds_its_ngrams() -> None:
     # A first word with more children than a block has nodes, nodes without any, and a last block that is not full.
-    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * SMALL_NODES)] + ["a c", *random_sentences(1, 200)])
+    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * NODES)] + ["a c", *random_sentences(1, 200)])
     trie = count_ngrams(text, vocabulary, 4).trie
-    small = trie.small()
-    assert small.nodes.start_width is None and small.small() is small and small.nbytes < trie.nbytes
     for k in range(1, 4):
-        assert (small.begins(k, 0, trie.sizes[k - 1]) == trie.begins(k, 0, trie.sizes[k - 1])).all()
         grams = trie.ngrams(k + 1, 0, trie.sizes[k])
-        assert (small.find(grams) == np.arange(trie.first(k + 1), trie.first(k + 2))).all()
-        assert (small.find(grams[:, ::-1].copy()) == trie.find(grams[:, ::-1].copy())).all()
-        assert (small.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
+        numbers = {tuple(gram): number for number, gram in enumerate(grams.tolist(), trie.first(k + 1))}
+        assert trie.find(grams).tolist() == list(numbers.values())
+        assert trie.find(grams[:, ::-1].copy()).tolist() == [numbers.get(tuple(g[::-1]), -1) for g in grams.tolist()]
+        assert (trie.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
 
 
-def test_small_starts_by_hand() -> None:
+def test_starts_by_hand() -> None:
     starts = np.array([10, 11, 12, 13], dtype=np.int64)  # one child each: no bits at all
-    base, bits = small_starts(lambda a, b: starts[a:b], 4, Storage())  # type: ignore[misc]
-    assert base.tolist() == [10, 0] and not bits.any()
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [10, 0] and not bits.any()
     starts = np.array([10, 10, 15], dtype=np.int64)  # less their place 10, 9, 13: base 9, and 1, 0, 4 in 3 bits
-    base, bits = small_starts(lambda a, b: starts[a:b], 3, Storage())  # type: ignore[misc]
-    assert base.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
-    assert small_starts(lambda a, b: np.array([0, 1 << 40])[a:b], 2, Storage()) is None
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
+    with pytest.raises(UserError, match="over 2 billion"):
+        pack_starts(np.array([0, 1 << 40]), Storage())
     with pytest.raises(ValueError, match="too short"):
         require_within(np.array([0, 1 << 20 | 31]), bits, 3)
 
@@ -144,8 +143,8 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
         ("log_backoff/codes", None, {"length": 3}),
         ("log_backoff/codes", None, {"width": 4}),
         ("log_prob", np.zeros(9, dtype=np.float32), {}),
-        ("blocks", again.trie.nodes.base[:-2].copy(), {}),
-        ("blocks", again.trie.nodes.base + (1 << 40), {}),
+        ("blocks", again.trie.nodes.blocks[:-2].copy(), {}),
+        ("blocks", again.trie.nodes.blocks + (1 << 40), {}),
         ("starts", again.trie.nodes.starts[:-40].copy(), {}),
     ):
         path.write_bytes(whole)

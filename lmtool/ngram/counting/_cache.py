@@ -13,7 +13,7 @@ from lmtool.system.arrays import release
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
 KIND = "lmtool n-gram counts"
-FORMAT = 3
+FORMAT = 4
 NUMBERS_PER_PIECE = 1 << 20  # numbers checked at once
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.block_starts import BLOCK, require_within
+from lmtool.ngram.tables.block_starts import require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
@@ -24,7 +24,7 @@ from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 4, 5  # formats of float32 and of quantized values
+FORMAT, SMALL_FORMAT = 6, 5  # formats of float32 and of quantized values
 REMEDY = "train the model again"
 NUMBERS_PER_PIECE = 1 << 22  # numbers written at once
 
@@ -86,38 +86,24 @@ def read_packed(group: h5py.Group, name: str) -> Packed:
 
 
 def write_trie(group: h5py.Group, trie: Trie) -> None:
-    """Write a trie's arrays; in the small form, `blocks` instead of `base`."""
     nodes = trie.nodes
-    for name in ("first", "unigram_starts"):
+    for name in ("first", "unigram_starts", "blocks", "starts"):
         write_array(group, name, getattr(nodes, name))
     write_packed(group, "words", Packed(nodes.words, nodes.word_width, sum(trie.sizes[1:])))
-    if nodes.start_width is None:
-        write_array(group, "blocks", nodes.base)
-        write_array(group, "starts", nodes.starts)
-        return
-    write_array(group, "base", nodes.base)
-    write_packed(group, "starts", Packed(nodes.starts, nodes.start_width, trie.inner))
 
 
 def read_trie(group: h5py.Group) -> Trie:
     """Return a trie, memory-mapped."""
-    first, unigram_starts = (mapped(group[name], np.int64) for name in ("first", "unigram_starts"))
-    words = read_packed(group, "words")
+    first, unigram_starts, blocks = (mapped(group[name], np.int64) for name in ("first", "unigram_starts", "blocks"))
+    words, starts = read_packed(group, "words"), mapped(group["starts"], np.uint64)
     sizes = np.diff(first)
     if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
         raise ValueError("the numbers of nodes by order are wrong")
     inner = int(first[-2] - first[1]) + 1 if len(first) > 2 else 1
     if words.length != first[-1] - first[1]:
         raise ValueError("arrays of wrong lengths")
-    if "blocks" in group:
-        blocks, starts = mapped(group["blocks"], np.int64), mapped(group["starts"], np.uint64)
-        require_within(blocks, starts, inner)
-        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts, None))
-    else:
-        base, packed = mapped(group["base"], np.int64), read_packed(group, "starts")
-        if packed.length != inner or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK:
-            raise ValueError("arrays of wrong lengths")
-        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))
+    require_within(blocks, starts, inner)
+    trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts))
     if not trie.is_sound():
         raise ValueError("its n-grams are not those of a trie")
     return trie

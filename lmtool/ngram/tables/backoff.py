@@ -78,7 +78,7 @@ class BackoffTable:
         return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
     def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
-        """Return the table with values quantized order by order to 4 to 8 bits, over a small trie.
+        """Return the table with values quantized order by order to 4 to 8 bits.
 
         storage: where the arrays go; memory if None.
         """
@@ -89,7 +89,6 @@ class BackoffTable:
         storage = storage or Storage()
         return replace(
             self,
-            trie=self.trie.small(storage),
             log_prob=quantize(self.log_prob, self.sizes, bits, storage),
             log_backoff=quantize(self.log_backoff, self.sizes[:-1], bits, storage),
         )

@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.ngram.tables.block_starts import look_up_blocks, span_of, start_of
+from lmtool.ngram.tables.block_starts import BLOCK, span_of, start_of
 from lmtool.ngram.tables.packed import borrowed, read, read_short
 
 # Instead of the node of a context's last m words, if the trie has none:
@@ -68,7 +68,9 @@ def children(nodes: Any, queries: Any) -> None:
     halves = words.view(np.uint32)
     active = np.empty(len(queries), np.int32)  # the queries with more than one child left
     count = 0
-    look_up_blocks(nodes, queries)
+    for i in range(len(queries)):  # independent reads, after which span_of finds its data in the cache
+        row = max(queries[i, 0] - size, 0) >> BLOCK << 1
+        queries[i, 2] = nodes.blocks[np.uint64(min(row, len(nodes.blocks) - 2))]
     for i in range(len(queries)):
         begin, end = children_of(nodes, queries[i, 0])
         queries[i, 0] = begin - size
