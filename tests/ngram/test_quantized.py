@@ -18,9 +18,9 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood
-from lmtool.ngram.tables.block_starts import NODES, pack_starts, require_within
 from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, nearest_levels, quantize
 from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.trie_search import NODES, pack_starts, require_within
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
 

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.data.word_table import join_words
+from lmtool.data.word_table import SIGNIFICANT, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel

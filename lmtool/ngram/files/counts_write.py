@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.text_lines import MAX_EXACT, text_lines
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.data.word_table import join_words
+from lmtool.data.word_table import MAX_EXACT, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.system.arrays import IntArray

@@ -1,4 +1,4 @@
-"""Back-off tables, tries and arrays in HDF5, laid out so that they can be memory-mapped."""
+"""Back-off tables, and counts beside the store that they were made from, in HDF5, as arrays that can be mapped."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
+from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.block_starts import require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
-from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of
+from lmtool.ngram.tables.trie_search import require_within
+from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of, release
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
 FORMAT, SMALL_FORMAT = 6, 5  # formats of float32 and of quantized values
+COUNTS_KIND, COUNTS_FORMAT = "lmtool n-gram counts", 4
 REMEDY = "train the model again"
 NUMBERS_PER_PIECE = 1 << 22  # numbers written at once
+NUMBERS_PER_CHECK = 1 << 20
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
@@ -175,3 +178,60 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
         raise UserError(
             f"{path} is damaged or cut off, or of a newer HDF5 than {VERSION} ({error}): {REMEDY}"
         ) from error
+
+
+def counts_path(store: Path) -> Path:
+    """Return the file of the counts of a store's train split."""
+    return store.with_name(f"counts-{store.name}")
+
+
+def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
+    """Write the counts, whole or not at all."""
+    packed = [*counts.suffix, *counts.count]
+    size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
+    with atomic_hdf5(path, size, synced=False, mapped=True) as file:
+        file.attrs["kind"] = COUNTS_KIND
+        file.attrs["format"] = COUNTS_FORMAT
+        file.attrs["store_fingerprint"] = store_fingerprint
+        file.attrs["bos"] = counts.bos
+        file.attrs["unk"] = counts.unk
+        file.attrs["newest"] = counts.newest
+        write_trie(file, counts.trie)
+        for k, part in enumerate(counts.suffix, start=2):
+            write_packed(file, f"suffix{k}", part)
+        for k, part in enumerate(counts.count, start=1):
+            write_packed(file, f"count{k}", part)
+
+
+def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None:
+    """Return the cached counts of orders 1 to `order`, or None if they are missing, damaged, or of another text."""
+    if not path.is_file():
+        return None
+    try:
+        with open_hdf5(path) as file:
+            if file.attrs.get("kind") != COUNTS_KIND or file.attrs.get("format") != COUNTS_FORMAT:
+                return None
+            if file.attrs["store_fingerprint"] != store_fingerprint:
+                return None
+            require_own_content(file, path)
+            trie = read_trie(file)
+            if trie.order < order:
+                return None
+            suffix = [read_packed(file, f"suffix{k}") for k in range(2, trie.order + 1)]
+            count = [read_packed(file, f"count{k}") for k in range(1, trie.order + 1)]
+            lengths = [part.length for part in suffix], [part.length for part in count]
+            if lengths != (trie.sizes[1:], trie.sizes):
+                return None
+            newest = np.asarray(file.attrs["newest"], dtype=np.int64)
+            marks = [int(file.attrs["bos"]), int(file.attrs["unk"]), *newest.tolist()]
+            if not 0 <= min(marks) <= max(marks) < trie.vocabulary_size:
+                return None
+            for part, size in zip(suffix, trie.sizes[:-1], strict=True):
+                starts = range(0, part.length, NUMBERS_PER_CHECK)
+                if any(part[a : a + NUMBERS_PER_CHECK].max() >= size for a in starts):
+                    return None
+                release(part.bits)
+            counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)
+            return counts.upto(order)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):
+        return None  # damaged: the caller counts again

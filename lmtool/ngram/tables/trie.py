@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.sorting import sort_keys
-from lmtool.ngram.tables.block_starts import pack_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children
+from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children, pack_starts
 from lmtool.system.arrays import release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -35,7 +34,7 @@ class Nodes(NamedTuple):
 
     first: int64 `[n + 1]`, the first node of each order, and the number of nodes. words: last words of the nodes from
     order 2 on, uint64, packed in word_width bits each. unigram_starts: int64 `[V]`, the first child of each word.
-    blocks and starts: the first child of each node of orders 2 to n-1, and the number of nodes (see block_starts).
+    blocks and starts: the first child of each node of orders 2 to n-1, and the number of nodes (see pack_starts).
     """
 
     first: Array
