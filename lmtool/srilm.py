@@ -40,8 +40,7 @@ from lmtool.ngram.counting.counts import Counts, count_text
 from lmtool.ngram.estimation.estimate import estimate_per_order
 from lmtool.ngram.files.arpa_model import arpa_table, vocabulary_of, write_arpa
 from lmtool.ngram.files.arpa_read import read_arpa
-from lmtool.ngram.files.counts_read import CountFiles, counted_train, read_counts
-from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.files.count_files import CountFiles, counted_train, read_counts, write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
 from lmtool.ngram.query.sums import checked_sums, renormalized
@@ -169,7 +168,7 @@ def ngram_count(given: Options) -> None:
             file.write("\n".join([*ordered, ""]).encode())
     if "write" in given:
         with _written(given["write"]) as path:
-            write_counts(counts, named, places, path, folder=False)
+            write_counts(counts, named, places, path)
             if "sort" in given:
                 lines = sorted(_lines(str(path)), key=lambda line: line.split()[:-1])
                 with atomic_write(path) as temporary, packed_file(temporary, path) as file:

@@ -93,18 +93,7 @@ def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
     if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
         what = "each line has a word and a number, as in Google's lists of words with counts"
         raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
-    words = [word for row in rows for word in row]
-    _require_no_cells(words, f"limit_vocabulary={path}")
-    return words
-
-
-def _require_no_cells(words: list[str], where: str) -> None:
-    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a character of the
-    word.
-    """
-    mark = next((mark for mark in ",;" if len(words) > 1 and all(mark in word[1:-1] for word in words)), None)
-    if mark is not None:
-        raise UserError(f"{where}: each line has cells with {mark} between them: give words alone, one per line")
+    return [word for row in rows for word in row]
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
@@ -125,7 +114,6 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
         if word in line_of:
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number
-    _require_no_cells(list(line_of), path)
     return list(line_of)
 
 

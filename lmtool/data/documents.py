@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import IO, Any
 
-from lmtool.data.encodings import check_text
-from lmtool.data.faults import Faults, FileLines
+from lmtool.data.faults import Faults, FileLines, check_text
 from lmtool.errors import RecordError, UserError, first_line
 
 ROWS = 1 << 12  # rows of Parquet read at once
@@ -59,7 +58,8 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str, faults: Faults) -> Texts:
     """Yield the place and text of each row; values that are not text are faults."""
-    values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
+    batches = parquet_batches(handle, name, [column], f"{setting} names one of")
+    values = (column_values(batch, column, name) for batch in batches)
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
 
@@ -68,11 +68,6 @@ def texts_of_rows(values: Iterable[Any], name: str, column: str, setting: str, f
     for row, value in enumerate(values, start=1):
         with faults:
             yield _document(value, f"{name}, row {row}", column, setting)
-
-
-def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
-    for batch in parquet_batches(handle, name, columns, remedy):
-        yield [column_values(batch, column, name) for column in columns]
 
 
 def parquet_batches(

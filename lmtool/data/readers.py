@@ -14,8 +14,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
 
 from lmtool.data.documents import json_texts, parquet_texts
-from lmtool.data.encodings import KENLM_BINARY, check_text, require_utf8, without_marks
-from lmtool.data.faults import NONE_PASSED, STOP, Faults, FileLines
+from lmtool.data.faults import (
+    KENLM_BINARY,
+    NONE_PASSED,
+    STOP,
+    Faults,
+    FileLines,
+    check_text,
+    require_utf8,
+    without_marks,
+)
 from lmtool.data.remote import is_address
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import RecordError, UserError

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.documents import column_values, json_value, parquet_batches, require_new_names, text_of
-from lmtool.data.encodings import check_text, without_marks
-from lmtool.data.faults import SKIP, STOP, Faults
+from lmtool.data.faults import SKIP, STOP, Faults, check_text, without_marks
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,

@@ -226,13 +226,3 @@ def test_pieces_are_those_of_the_most_frequent_pairs(tmp_path: Path, name: str) 
     longer = own - bytes_ - letters
     words = Counter("\u2581" + word for word in words_of(name))
     assert merges(words, len(longer), longer) == longer
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_encodings_without_a_mark_are_named(run: Path, tmp_path: Path, encoding: str) -> None:
-    name = encoding.replace("-le", "LE").replace("-be", "BE").upper()
-    for number, lines in enumerate(LANGUAGES.values()):
-        file = tmp_path / f"{number}.txt"
-        file.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
-        with pytest.raises(lmtool.UserError, match=f"is {name}, not UTF-8"):
-            lmtool.evaluate(run, text=file)

@@ -17,8 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from lmtool.data.encodings import without_marks
-from lmtool.data.faults import Faults
+from lmtool.data.faults import Faults, without_marks
 from lmtool.data.first_pass import marks_refused
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.store import Store
     from lmtool.ngram.counting.counts import Counts
-    from lmtool.ngram.files.counts_read import CountFiles
+    from lmtool.ngram.files.count_files import CountFiles
     from lmtool.ngram.tables.storage import Storage
 
 MAX_WEIGHT = 1000  # maximum weight of a file's counts: products with counts of maximum digits fit into 64 bits
@@ -103,7 +103,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.preprocess import preprocess
         from lmtool.data.text_files import file_identity, file_stamps
         from lmtool.data.text_rules import TextRules
-        from lmtool.ngram.files.counts_read import counted_train
+        from lmtool.ngram.files.count_files import counted_train
 
         if not data.sentences:
             raise UserError("data.sentences=false: files of counts are of text in sentences")
@@ -125,13 +125,13 @@ class TableCounts(LimitedMemory):
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         from lmtool.config.settings import data_settings
         from lmtool.data.text_rules import TextRules
-        from lmtool.ngram.files.counts_read import read_counts
+        from lmtool.ngram.files.count_files import read_counts
 
         rules = TextRules.of(data_settings(corpus.provenance)).of_words
         return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:
-        from lmtool.ngram.files.counts_read import CountFiles
+        from lmtool.ngram.files.count_files import CountFiles
 
         return CountFiles(self.paths, list(self.weights or [1] * len(self.paths)))
 

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
-from lmtool.data.encodings import check_text, require_utf8, without_marks
-from lmtool.data.faults import Faults, FileLines
+from lmtool.data.faults import Faults, FileLines, check_text, require_utf8, without_marks
 from lmtool.data.first_pass import marks_refused, tokenizer_of
 from lmtool.data.readers import BLOCK, batches_of
 from lmtool.data.split import Split
