@@ -96,9 +96,7 @@ def written(text: bytes | str) -> str:
 
 
 def _alphabet(counts: Counter[str], size: int) -> list[str]:
-    """Return the space and the most frequent characters that cover the text, at most `size`, without U+2581, which
-    stands for the space in names of pieces.
-    """
+    """Return the space and the most frequent characters of the text, at most `size`, without U+2581 (a space)."""
     alphabet, covered, wanted = [" "], counts[" "], COVERAGE * counts.total()
     for character, count in counts.most_common():
         if covered < wanted and len(alphabet) < size and character not in (" ", SPACE):

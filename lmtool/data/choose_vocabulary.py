@@ -60,14 +60,6 @@ def select(
     return vocabulary, remap, oov
 
 
-def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Return the id in a vocabulary of each provisional id `[T]`, and which of these are OOV `[T]`."""
-    remap = vocabulary.encode(types).astype(np.int32)
-    oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
-    oov[: len(RESERVED)] = False
-    return remap, oov
-
-
 def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
     """Number words by their first occurrence, int64 `[V]`; -1 for words that are not in `firsts`."""
     numbers = np.full(len(vocabulary), -1, dtype=np.int64)
@@ -84,16 +76,8 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
-    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text.
-
-    Raises UserError if each line has a word and a number, as in Google's lists: the numbers would be words.
-    """
-    text = rules(read_text(text_file(path, "limit_vocabulary")))
-    rows = [row for line in text.split("\n") if (row := split_words(line))]
-    if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
-        what = "each line has a word and a number, as in Google's lists of words with counts"
-        raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
-    return [word for row in rows for word in row]
+    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text."""
+    return split_words(rules(read_text(text_file(path, "limit_vocabulary"))))
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
@@ -171,9 +155,7 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers; `</s>` has one piece,
-    and so does a mark in the text, UNK_ID.
-    """
+    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers, and one piece each."""
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
     lengths = np.concatenate([[1], table.lengths[:1], [1], table.lengths[1:]])

@@ -24,9 +24,7 @@ from lmtool.system.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class MappedIds:
-    """The units `[N]` of the ids `[N]` of a stored text, which is read piece by piece. unit_of: unit of each id,
-    `[V]`.
-    """
+    """The units `[N]` of the ids `[N]` of a stored text, read piece by piece. unit_of: unit of each id, `[V]`."""
 
     ids: Any
     unit_of: npt.NDArray[Any]
@@ -39,9 +37,7 @@ class MappedIds:
 
 
 class DerivedCorpus(Corpus):
-    """A corpus made from another corpus, which must stay open, or from a text; pickling saves the constructor's
-    arguments.
-    """
+    """A corpus made from another corpus, which must stay open, or from a text; pickling saves what it is made of."""
 
     folder = None  # counts are not kept in the folder of the store
     _made_of: tuple[Any, ...]  # the constructor's arguments

@@ -36,9 +36,7 @@ def json_document(line: bytes, where: str, setting: str) -> Any:
 def json_value(
     line: bytes, where: str, column: str, setting: str, others: Iterable[str] = (), taken: Iterable[str] = ()
 ) -> Any:
-    """Return the value of a column of a JSON object. others: other columns that the object must have. taken: as in
-    require_new_names.
-    """
+    """Return the value of a column of a JSON object. others, taken: columns that it must, must not have."""
     document = json_document(line, where, setting)
     if not isinstance(document, dict):
         kind = type(document).__name__
@@ -95,9 +93,7 @@ def parquet_batches(
 
 
 def column_values(batch: Any, column: str, name: str) -> list[Any]:
-    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 is returned as bytes. name: name
-    of the file, for the RecordError if it is damaged.
-    """
+    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 is returned as bytes."""
     with _parquet_errors(name):
         values = batch.column(column)
         try:

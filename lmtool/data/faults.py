@@ -21,8 +21,9 @@ KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # first bytes of KenLM's bi
 
 
 class FileLines(bytes):
-    """A block of whole lines of a file. file: its name. first: the number of the block's first line. records: the place
-    and the lines of each record; None if each line is a record.
+    """A block of whole lines of a file.
+
+    file: its name. first: number of the first line. records: place and lines of each record; None: each line is one.
     """
 
     file: str
@@ -104,9 +105,7 @@ def require_utf8(head: bytes, name: str) -> None:
 
 
 def check_text(lines: bytes, where: str, first: int | None = None) -> None:
-    """Raise RecordError, naming the place, if lines are not UTF-8 text. first: the number of the first line in the file
-    `where`; None if `where` is the place of all lines.
-    """
+    """Raise RecordError if lines are not UTF-8 text. first: number of the first one; None: `where` is their place."""
     what, at = "a NUL byte: this is not text, or not UTF-8; convert UTF-16, e.g. with iconv", lines.find(b"\0")
     if at < 0:
         try:

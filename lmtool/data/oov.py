@@ -29,9 +29,7 @@ REMEDY = f"cut and write it as the train text was, or use {PIECES}"
 
 
 def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
-    """Print the sizes of splits that were cut from one text and the OOV rates of train and valid; warn if a rate is 10
-    % or more or if valid is in train.
-    """
+    """Print the sizes of splits that were cut from one text and the OOV rates of train and valid, with warnings."""
     if corpus.provenance["cut"]:
         sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
         listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
@@ -55,9 +53,7 @@ def text_warnings(corpus: Corpus) -> list[str]:
 
 
 def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
-    """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more, or if
-    the words of train are phrases.
-    """
+    """Return a warning if a split (train or valid) has 10 % OOVs or more, or the words of train are phrases."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
     remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)

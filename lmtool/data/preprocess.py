@@ -32,7 +32,7 @@ from lmtool.data.store import Store, UnusableStore
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
-from lmtool.data.tokenizer import BOS_ID
+from lmtool.data.tokenizer import BOS_ID, RESERVED
 from lmtool.errors import RecordError, UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
@@ -136,7 +136,8 @@ def _write(
     types, rules = provisional.types, data.vocabulary
     if counted is not None:
         vocabulary = counted.vocabulary
-        remap, oov = choose.final_ids(types, vocabulary)
+        remap = vocabulary.encode(types).astype(np.int32)
+        oov = np.array([k >= len(RESERVED) and word not in vocabulary.ids for k, word in enumerate(types)])
     else:
         counts = stores.count_ids(provisional.ids["train"], len(types))
         if counts.sum() == 0:
@@ -177,6 +178,8 @@ def _write(
         if not all(map(str.isascii, types)):
             totals = np.sum([stores.count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
             of_words += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
+        heads = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID].tolist() for name, ids in provisional.ids.items()}
+        unspaced = [name for name, ids in heads.items() if lacks_spaces(types[k] for k in ids)]
         provenance = {
             "version": __version__,
             "settings": json.loads(settings_json(data)),
@@ -184,7 +187,7 @@ def _write(
             "identity": identity,
             "rows": rows,
             "cut": source.cut,
-            "unspaced": _unspaced(provisional),
+            "unspaced": unspaced,
             "notes_on_words": of_words,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
@@ -203,12 +206,6 @@ def _write(
             provenance=json.dumps(provenance),
             complete=True,
         )
-
-
-def _unspaced(provisional: Provisional) -> list[str]:
-    """Return the splits whose examined words seem to be phrases of scripts without spaces."""
-    texts = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID] for name, ids in provisional.ids.items()}
-    return [name for name, ids in texts.items() if lacks_spaces(map(provisional.types.__getitem__, ids.tolist()))]
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[str, int]) -> list[str]:

@@ -84,9 +84,7 @@ def name_of(handle: IO[bytes], name: str) -> str:
 
 
 def require_column(name: str, column: str | None, setting: str, *, tables: bool = False) -> None:
-    """Raise UserError if, by its name, a file is a table and may not be one, or contains documents and no column is
-    set.
-    """
+    """Raise UserError if, by its name, a file is a table and may not be, or has documents and no column is set."""
     if form_of(name, TABLES) is not None and not tables:
         remedy = f"write its text to a .txt file, a line each, or its rows as JSON Lines, whose column {setting} names"
         raise UserError(f"{name} is a table, not lines of text: {remedy}")
@@ -96,9 +94,7 @@ def require_column(name: str, column: str | None, setting: str, *, tables: bool 
 
 @contextmanager
 def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
-    """Raise UserError for errors in the block, which reads a text file. faults: collects faults of the data, which end
-    the block.
-    """
+    """Raise UserError for errors in the block, which reads a text file. faults: of the data, which end the block."""
     with faults:
         try:
             yield
@@ -120,9 +116,7 @@ def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
 
 
 def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield blocks of whole lines of an open file, such as standard input. name: its name in errors. faults: collects
-    faults of the data, which are left out.
-    """
+    """Yield blocks of whole lines of an open file, such as standard input, without faults. name: for errors."""
     with read_errors(name, faults):
         yield from checked_blocks(handle, name, faults)
 
@@ -186,9 +180,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
 
 
 def _blocks(handle: IO[bytes], *, passed: bool) -> Iterator[bytes]:
-    """Yield about BLOCK bytes at a time. passed: whether the bytes before damage in a block are yielded before its
-    error.
-    """
+    """Yield about BLOCK bytes at a time. passed: whether bytes before damage are yielded before its error."""
     read1 = getattr(handle, "read1", None)
     if read1 is None:  # standard input, which chooses the size of blocks
         yield from iter(lambda: handle.read(BLOCK), b"")
@@ -237,9 +229,7 @@ def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str |
 
 
 def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len) -> Iterator[list[T]]:
-    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: returns the length of a
-    text.
-    """
+    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: of a text."""
     waiting: list[T] = []
     characters = 0
     for text in texts:

@@ -118,9 +118,7 @@ def escaped(address: str) -> str:
 
 
 def find_addresses(name: str) -> list[str]:
-    """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name,
-    without hidden ones.
-    """
+    """Return the files of an address, its glob or its folder, sorted by name; hidden ones only by their address."""
 
     def found(files: Any, path: str) -> list[str]:
         if any(mark in path for mark in "*?["):
@@ -135,9 +133,7 @@ def find_addresses(name: str) -> list[str]:
 
 
 def stamp_of(name: str) -> list[object]:
-    """Return plain values that differ if the file at an address may have changed: its size and its server's
-    metadata.
-    """
+    """Return plain values that differ if the file at an address may have changed: size, and metadata of the server."""
     info = _answer(name, _info)
     if info is None:
         raise _no_file(name)

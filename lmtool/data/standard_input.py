@@ -19,9 +19,7 @@ LEAST = 1 << 12  # minimum limit of a block's bytes, however slow its use is
 
 
 def standard_input(*, by_line: bool = False) -> Any:
-    """Return standard input, unpacked, to be read in blocks. by_line: whether a block ends with the bytes that have
-    arrived, as for a terminal, instead of a second later.
-    """
+    """Return standard input, unpacked, in blocks. by_line: whether one ends with what has arrived, as in a terminal."""
     stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # a shell may have closed it
     return _Arriving(stdin, 0.0 if by_line or stdin.isatty() else SECONDS)
 

@@ -148,9 +148,7 @@ class Subwords:
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Return the text of pieces, without the space before its first word and without bytes of incomplete
-        characters.
-        """
+        """Return the text of pieces, without the space before its first word and bytes of incomplete characters."""
         numbers = list(numbers)
         text = self._decoded([self._ids[number] for number in numbers])
         if UNREADABLE not in text:
@@ -189,9 +187,7 @@ class Subwords:
         return ids
 
     def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
-        """Return the ids of a word and its unknown characters, the text that SentencePiece makes of the word, and their
-        text.
-        """
+        """Return the ids of a word and its unknown characters, what SentencePiece makes of the word, and their text."""
         rules = self._tokenizer.normalizer
         if type(rules).__name__ == "Precompiled":
             word = re.sub(" +", " ", normalize("NFC", rules.normalize_str(word))).strip(" ")
@@ -224,9 +220,7 @@ class Subwords:
 
 @contextmanager
 def library_errors(name: str, kind: str = "a tokenizer that the library tokenizers reads") -> Iterator[None]:
-    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, including panics of
-    Rust.
-    """
+    """Raise UserError, naming the tokenizer, for any error of a library or JSON in the block, also a panic of Rust."""
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
@@ -236,9 +230,7 @@ def library_errors(name: str, kind: str = "a tokenizer that the library tokenize
 
 
 def _content(name: str, text: str) -> bytes:
-    """Return the bytes of a piece. text: the text that the library adds for it, with U+FFFD for a part of a
-    character.
-    """
+    """Return the bytes of a piece. text: what the library adds for it, with U+FFFD for a part of a character."""
     if UNREADABLE not in text:
         return text.encode()
     letters = [BYTE_OF[letter] for letter in name if letter in BYTE_OF]

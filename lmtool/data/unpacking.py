@@ -76,9 +76,7 @@ def _packing(suffix: str, head: bytes) -> str:
 
 
 class _Counted(io.BufferedReader):
-    """A file that counts the bytes read from it; a pipe returns the bytes that have arrived, at most the requested
-    number.
-    """
+    """A file that counts the bytes read from it; a pipe returns what has arrived, at most the requested number."""
 
     count = 0
 
@@ -194,8 +192,6 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedRead
 
 
 def _is_chosen(name: str, member: str) -> bool:
-    """Return whether a pattern ("" for all) matches a file of an archive; hidden and macOS's files match only by their
-    name.
-    """
+    """Return whether a pattern ("" for all) matches a file of an archive; hidden and macOS's files need their name."""
     hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in name.split("/"))
     return name == member or (not hidden and fnmatch.fnmatchcase(name, member or "*"))

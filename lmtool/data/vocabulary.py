@@ -63,9 +63,7 @@ class Vocabulary:
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
     def limited(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
-        """Return the vocabulary limited to `words`, in its order, with `<s>`, `</s>` and `<unk>`, and a mask of the
-        words that are kept, bool `[V]`.
-        """
+        """Return the vocabulary limited to `words`, `<s>`, `</s>` and `<unk>`, and the mask of these, bool `[V]`."""
         chosen = {*words}
         listed = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
         new = np.cumsum(listed) - 1

@@ -112,9 +112,7 @@ class PydocData(DataConfig):
         return texts
 
     def _split_of(self, module: str) -> str:
-        """Return the split of a module, by its name alone, so that a text stays in its split in other versions of
-        Python.
-        """
+        """Return the split of a module, by its name alone: a text stays in its split in other versions of Python."""
         import hashlib  # slow to import, which would delay help pages
 
         digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
@@ -145,9 +143,7 @@ def docstrings(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences(docstring: str, min_words: int) -> list[str]:
-    """Return the sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are
-    skipped.
-    """
+    """Return the sentences of a docstring with `min_words` or more, their tokens separated by spaces."""
     kept = []
     for piece in SENTENCE_END.split(docstring):
         tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]

@@ -30,9 +30,7 @@ SPLIT = "the name of a split, or a share between 0 and 1"
 
 @dataclass(slots=True)
 class HubData(DataConfig):
-    """A data set with a column of text; each line of a document is a line. Shares are cut from the end of train: valid
-    before test.
-    """
+    """A data set with a column of text, each line of a document a line. Shares are cut from train's end, test last."""
 
     path: str = MISSING
     config: str | None = MISSING

@@ -28,9 +28,7 @@ FILES = "a path, a glob, a folder, or a list of them"
 
 @dataclass(slots=True)
 class TextData(DataConfig):
-    """Text files, local or downloaded; the texts of several sources of train are concatenated in the order of their
-    names.
-    """
+    """Text files, local or downloaded; several sources of train are concatenated in the order of their names."""
 
     takes_word_list: ClassVar[bool] = True
 
