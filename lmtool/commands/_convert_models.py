@@ -23,7 +23,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.mixtures.static import mix_static
 from lmtool.mixtures.vocabularies import union_note, union_vocabulary
-from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, unescape_words
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import checked_sums, renormalized
@@ -76,7 +76,7 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
     """Make a run of an ARPA file over the words of a data set or of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
-        arpa = letters_of(arpa)
+        arpa = unescape_words(arpa)
     data, store = store_with_words(settings.data, arpa.words, settings.store_dir, session, source)
     with Corpus.open(store) as corpus:
         text, tokenizer = run_over(data, corpus), tokenizer_of(corpus)

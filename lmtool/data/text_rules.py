@@ -227,7 +227,7 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
 
 
 def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
-    """Return the white space and invisible characters within words, with the numbers of words, and an example; or ""."""
+    """Return the white space and invisible characters within words, with numbers of words and an example; or ""."""
     found: Counter[str] = Counter()
     example, unusual = "", set(map(chr, space_table()))
     for word, count in words:

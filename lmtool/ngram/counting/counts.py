@@ -152,8 +152,9 @@ def count_ngrams(
 def count_text(
     blocks: Iterable[bytes], order: int, rules: TextRules, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
-    """Return the counts of text in memory, its vocabulary, and where words first occur, int64 `[V]`. given: the words;
-    None for all of the text. leave_out: a word that is `<unk>`.
+    """Return the counts of text in memory, its vocabulary (`given`, or all words) and where words first occur, `[V]`.
+
+    leave_out: a word that is `<unk>`.
     """
     tokenizer = WordTokenizer(sentences=True, rules=rules)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
@@ -287,9 +288,7 @@ def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, 
 
 
 def _longest(counts: Counts, contexts: IntArray, targets: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Yield each order and the nodes of the longest n-grams of that order that end with N tokens, within their sentence
-    and one `<s>`.
-    """
+    """Yield each order and the nodes of the n-grams that end with N tokens and, with one `<s>`, have that length."""
     ngrams = np.column_stack([contexts, targets])
     padding = (contexts == counts.bos).sum(axis=1)  # one <s> of it is part of the n-gram
     for order in range(1, counts.order + 1):

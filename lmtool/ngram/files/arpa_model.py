@@ -53,9 +53,7 @@ def arpa_model(path: str) -> NgramModel:
 
 
 def vocabulary_of(file_words: list[str], *, sentences: bool) -> Vocabulary:
-    """Return the vocabulary of a model file's words in their order, with counts of 0; sentences: whether it has
-    `</s>`.
-    """
+    """Return the vocabulary of a model file's words in their order, with counts of 0 (and `</s>` if `sentences`)."""
     words = [word for word in file_words if word not in (BOS, EOS)]
     if UNK not in words:
         words.append(UNK)
@@ -160,7 +158,7 @@ def arpa_word(word: str) -> str:
     return re.sub("[\t-\r ]", lambda match: f"<0x{ord(match[0]):02X}>", word)
 
 
-def letters_of(arpa: Arpa) -> Arpa:
+def unescape_words(arpa: Arpa) -> Arpa:
     """Return a file of characters, with the white space that arpa_word escaped."""
     return replace(arpa, words=[re.sub("^<0x(09|0[A-D]|20)>$", lambda m: chr(int(m[1], 16)), w) for w in arpa.words])
 

@@ -193,9 +193,7 @@ def learned_classes(
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:
-    """Return c1, c2, ... for the first `classes`, most frequent first, then the names of the other classes, and
-    `<s>`.
-    """
+    """Return c1, c2, ... for the first `classes`, most frequent first, then the other names, and `<s>`."""
     of_classes = np.bincount(class_of, counts, classes)[:classes]
     rank = np.empty(classes, dtype=np.int64)
     rank[np.argsort(-of_classes, kind="stable")] = np.arange(classes)

@@ -55,9 +55,7 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
-    """Return the table of at most `size` n-grams, including all 1-grams, and the threshold of prune_by_entropy for
-    it.
-    """
+    """Return the table of at most `size` n-grams, including all 1-grams, and its threshold of prune_by_entropy."""
     orders = list(_relative_changes(table, eos))
     threshold, found = largest_within(size, lambda threshold: marked(table.trie, orders, threshold))
     return _left(table, found), threshold

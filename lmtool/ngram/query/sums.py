@@ -55,8 +55,8 @@ def renormalized(table: BackoffTable) -> BackoffTable:
 
 @np.errstate(over="ignore", invalid="ignore")  # sums of absurd weights are inf or nan
 def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-    """Return Z of the empty context; and for each node h below the highest order Z(h), Z(h'), and Z(h') without the
-    words that the table has after h.
+    """Return Z of the empty context; and of each node h below order n: Z(h), Z(h'), and Z(h') without the words that
+    the table has after h.
     """
     trie, total = table.trie, float(np.exp(compiled_table(table).unigrams).sum())
     suffixes = trie.suffixes() if table.suffix_closed else None

@@ -84,9 +84,7 @@ class Absolute(Smoother):
 
 
 def estimate_discount(n: IntArray, k: int, notes: list[str], name: str = "D") -> float:
-    """Return D of order k from its counts of counts n, or FALLBACK_DISCOUNT, with a note, if n1 or n2 is 0. name: of D,
-    in the note.
-    """
+    """Return D of order k from its counts of counts n; if n1 or n2 is 0, FALLBACK_DISCOUNT, with a note on `name`."""
     if n[1] > 0 and n[2] > 0:
         return float(n[1] / (n[1] + 2 * n[2]))
     text = "the counts of counts do not determine the discount, as n1 or n2 is 0"

@@ -83,9 +83,7 @@ class PitmanYor(Smoother):
     def __init__(
         self, order: int, *, strengths: Any = TUNED, discounts: Any = None, tables: Tables = Tables.one
     ) -> None:
-        """strengths, discounts: one for all orders, or a list of one per order; TUNED for strengths of 0 at first, None
-        for the discounts of Kneser-Ney smoothing.
-        """
+        """strengths, discounts: for all orders or a list of one per order; TUNED: 0 at first; None: Kneser-Ney's."""
         Smoother.__init__(self, order)
         self.counting = Counting.continuations if tables is Tables.one else Counting.tables
         self.estimated = discounts is None

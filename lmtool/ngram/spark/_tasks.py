@@ -151,9 +151,7 @@ def ngram_schema(order: int) -> str:
 
 
 def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Task:
-    """Return a task that counts the n-grams of orders 2 to `order` of records in pieces: rows of ngram_schema, some
-    equal.
-    """
+    """Return a task that counts n-grams of orders 2 to `order` in pieces: rows of ngram_schema, some equal."""
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)

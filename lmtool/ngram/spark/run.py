@@ -105,9 +105,7 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
 def count_train(
     data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None, faults: Faults
 ) -> ExternalCounts:
-    """Return the vocabulary of train, counted by Spark. given: its words in order; None to choose them. faults: gets
-    those of records.
-    """
+    """Return the vocabulary of train, counted by Spark. given: its words, or None. faults: gets those found."""
     from pyspark.sql import functions
 
     def make() -> DataFrame:

@@ -90,9 +90,7 @@ def _decoded(values: Any, order: Any, code: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def value_of(values: Any, order: Any, node: Any) -> Any:
-    """Return the log-probability or log back-off weight of a node, natural, float32. order: the order of the node's
-    n-gram.
-    """
+    """Return the log-probability or log back-off weight of a node of an order, natural, float32."""
     return decoded(values, order, code_of(values, order, node))
 
 

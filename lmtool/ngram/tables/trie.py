@@ -217,9 +217,7 @@ class TrieBuilder:
         self._made: Trie | None = None
 
     def keys(self, contexts: Array, words: Array) -> Array:
-        """Return the keys uint64 `[M]` of n-grams, which order them: the node of the context within its order, then the
-        last word.
-        """
+        """Return the keys uint64 `[M]` of n-grams, which order them by the node of the context, then the word."""
         return (contexts.astype(np.uint64) << np.uint64(self.word_width)) | words.astype(np.uint64)
 
     def parts(self, ngrams: IntArray) -> tuple[Array, IntArray, IntArray]:
