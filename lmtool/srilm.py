@@ -43,8 +43,8 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.files.count_files import CountFiles, counted_train, read_counts, write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
-from lmtool.ngram.query.sums import checked_sums, renormalized
-from lmtool.ngram.smoothers.of_srilm import smoother_of
+from lmtool.ngram.query.sums import check_sums, renormalized
+from lmtool.ngram.smoothers.of_srilm import srilm_smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import LN10, IntArray, decimal
 from lmtool.system.files import atomic_write, packed_file
@@ -175,7 +175,7 @@ def ngram_count(given: Options) -> None:
                     file.writelines(lines)
     if "lm" in given:
         closed = "unk" not in given
-        smoother = smoother_of(given, counts.order, len(vocabulary) - 1 - closed)
+        smoother = srilm_smoother(given, counts.order, len(vocabulary) - 1 - closed)
         table = estimate_per_order(counts, smoother, closed=closed)
         for note in smoother.notes:
             print(f"note: {note}", file=sys.stderr)
@@ -221,7 +221,7 @@ def ngram(given: Options) -> None:
         if "renorm" in given:
             table = renormalized(table)
         if not table.normalized:
-            low, high = checked_sums(table, vocabulary.eos)[1:]
+            low, high = check_sums(table, vocabulary.eos)[1:]
             print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
         if "prune" in given:
             table = prune_by_entropy(table, given["prune"], vocabulary.eos)

@@ -26,7 +26,7 @@ from lmtool.mixtures.vocabularies import union_note, union_vocabulary
 from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, unescape_words
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
-from lmtool.ngram.query.sums import checked_sums, renormalized
+from lmtool.ngram.query.sums import check_sums, renormalized
 from lmtool.results.base import Written
 from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
@@ -100,7 +100,7 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
     small = NgramModel(table, model.vocabulary)
     session.note(*quantized_notes(small))
     if not small.normalized:
-        _, low, high = checked_sums(table, model.vocabulary.eos)
+        _, low, high = check_sums(table, model.vocabulary.eos)
         session.note(f"scores whose sums are {low:.4g} to {high:.4g}, not 1: renormalize=true divides by these")
     return small
 

@@ -60,8 +60,8 @@ def select(
     return vocabulary, remap, oov
 
 
-def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
-    """Number words by their first occurrence, int64 `[V]`; -1 for words that are not in `firsts`."""
+def occurrence_ranks(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
+    """Return the rank of each word by its first occurrence, int64 `[V]`; -1 if it is not in `firsts`."""
     numbers = np.full(len(vocabulary), -1, dtype=np.int64)
     for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
         numbers[vocabulary.ids[word]] = number

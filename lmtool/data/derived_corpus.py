@@ -110,7 +110,7 @@ def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     return MappedCorpus(corpus, np.where(listed, np.cumsum(listed) - 1, units.unk), units)
 
 
-def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
+def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
     """Return the positions of the new sentences' tokens in the text, `[N]`, and where the sentences begin, `[S' + 1]`.
 
     offsets: int64 `[S + 1]`, of the sentences of the text.
@@ -136,7 +136,7 @@ class SkipCorpus(DerivedCorpus):
 
     def split(self, name: str) -> Split:
         split = super().split(name)
-        places, offsets = every(self._step, split.offsets)
+        places, offsets = interleave(self._step, split.offsets)
         position = np.empty(len(places), dtype=np.int64)  # position of each token of the text in the cut text
         position[places] = np.arange(len(places))
         oov = np.sort(position[split.oov_positions])

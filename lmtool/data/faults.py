@@ -91,7 +91,7 @@ class Faults:
         return [note] if self.count else []
 
 
-NONE_PASSED = Faults()  # every fault is an error
+STOP_AT_FAULTS = Faults()  # every fault is an error
 
 
 def require_utf8(head: bytes, name: str) -> None:

@@ -54,7 +54,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     path = store_path(data, store_dir)
     if source is not None and source.label:
         path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may use it
-    existing = _usable(path)
+    existing = _find_store(path)
     if is_address(str(store_dir)):
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
@@ -68,7 +68,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         if not isinstance(missing, TextNotRetained):
             log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
         return existing
-    if existing is not None and _same_text(existing, source):
+    if existing is not None and _has_same_text(existing, source):
         return existing
     unit = data.vocabulary.unit
     if unit.is_subword and source.counted is not None:
@@ -79,10 +79,10 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
-            current = _usable(path)
+            current = _find_store(path)
             if current is not None:
                 is_new = existing is None or current.provenance != existing.provenance
-                if is_new and _same_text(current, source):
+                if is_new and _has_same_text(current, source):
                     return current  # another process wrote it meanwhile
                 current.close()
             remove_stale(store_dir)
@@ -114,7 +114,7 @@ def settings_json(data: DataConfig) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _usable(path: Path) -> Store | None:
+def _find_store(path: Path) -> Store | None:
     """Return the store at a path or address; None if it is missing, cut off or of another format."""
     try:
         return Store.find(path)
@@ -122,7 +122,7 @@ def _usable(path: Path) -> Store | None:
         return None
 
 
-def _same_text(store: Store, source: Source) -> bool:
+def _has_same_text(store: Store, source: Source) -> bool:
     known = store.provenance
     return bool(known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity())
 

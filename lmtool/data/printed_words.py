@@ -58,8 +58,8 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
     """Return the tokens of a printed word, which may have white space. is_last: whether it ends its sentence."""
     if rule is WordRule.whitespace:
         return split_words(word)
-    cut = _ptb if rule is WordRule.ptb else _marks_off
-    *others, last = [part for piece in split_words(word) for part in _at_dashes(piece)] or [""]
+    cut = _cut_ptb if rule is WordRule.ptb else _cut_marks
+    *others, last = [part for piece in split_words(word) for part in _cut_dashes(piece)] or [""]
     tokens = [token for part in others for token in cut(part, False)] + cut(last, is_last)
     return [token for token in tokens if not INVISIBLE.fullmatch(token)]
 
@@ -126,7 +126,7 @@ def _is_dash(character: str) -> bool:  # e.g. the en and em dash, not a hyphen
     return unicodedata.category(character[0]) == "Pd" and not named_hyphen
 
 
-def _at_dashes(word: str) -> list[str]:
+def _cut_dashes(word: str) -> list[str]:
     """Return a word cut at dashes and runs of hyphens, which are also parts."""
     pieces = [piece for piece in regex.split(f"(--+(?!{EXTENDS}))", word) if piece]
     return ["".join(run) for piece in pieces for _, run in groupby(CHARACTER.findall(piece), _is_dash)]
@@ -145,12 +145,12 @@ def _runs(marks: list[str]) -> list[str]:
     return ["".join(run) for _, run in groupby(marks)]
 
 
-def _marks_off(word: str, is_last: bool) -> list[str]:
+def _cut_marks(word: str, is_last: bool) -> list[str]:
     before, core, after = _parts(word)
     return [*_runs(before), *[core] * bool(core), *_runs(after)]
 
 
-def _ptb(word: str, is_last: bool) -> list[str]:
+def _cut_ptb(word: str, is_last: bool) -> list[str]:
     before, core, after = _parts(word.translate(PLAIN))
     if not core:
         before, after = [], before
@@ -161,7 +161,7 @@ def _ptb(word: str, is_last: bool) -> list[str]:
     opening = [{'"': "``", "'": "`"}.get(mark, mark) for mark in _runs(before)]
     closing = [{'"': "''"}.get(mark, mark) for mark in _runs(after)]
     parts = [part for part in INSIDE.split(core) if part] if len(core) > 1 else [core] * bool(core)
-    return [*opening, *(token for part in parts for token in _contracted(part)), *closing]
+    return [*opening, *(token for part in parts for token in _cut_contraction(part)), *closing]
 
 
 def _is_abbreviation(core: str, is_last: bool) -> bool:
@@ -170,7 +170,7 @@ def _is_abbreviation(core: str, is_last: bool) -> bool:
     return not is_last and core.lower() in ABBREVIATIONS
 
 
-def _contracted(word: str) -> list[str]:
+def _cut_contraction(word: str) -> list[str]:
     at = PAIRS.get(word.lower())
     if at is None and (found := CONTRACTION.search(word)):
         at = found.start()

@@ -16,8 +16,8 @@ from typing import IO, Any, TypeVar
 from lmtool.data.documents import json_texts, parquet_texts
 from lmtool.data.faults import (
     KENLM_BINARY,
-    NONE_PASSED,
     STOP,
+    STOP_AT_FAULTS,
     Faults,
     FileLines,
     check_text,
@@ -45,7 +45,7 @@ def read_blocks(
     setting: str = "data.column",
     at_once: int = DOCUMENT_BLOCK,
     tables: bool = False,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> Iterator[bytes]:
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
@@ -93,7 +93,7 @@ def require_column(name: str, column: str | None, setting: str, *, tables: bool 
 
 
 @contextmanager
-def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
+def read_errors(name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[None]:
     """Raise UserError for errors in the block, which reads a text file. faults: of the data, which end the block."""
     with faults:
         try:
@@ -110,12 +110,12 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
             raise kind(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
+def read_stream(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
     """Yield the same blocks as stream_blocks. Also raises UserError if the text is empty."""
     return _not_empty(stream_blocks(handle, name, faults), name)
 
 
-def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
+def stream_blocks(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, such as standard input, without faults. name: for errors."""
     with read_errors(name, faults):
         yield from checked_blocks(handle, name, faults)
@@ -130,7 +130,7 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
         raise UserError(f"{what} is empty: give a file with text in it")
 
 
-def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
+def checked_blocks(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, without lines that are not UTF-8, which are faults."""
     for block in whole_lines(handle, name, faults):
         text = FileLines.of(without_marks(block, name, begins_file=block.first == 1), name, block.first)
@@ -141,7 +141,7 @@ def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -
             yield text.kept(check_text, faults)
 
 
-def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[FileLines]:
+def whole_lines(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[FileLines]:
     """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
 
     In a file without newlines a carriage return ends a line. A line that is too long for text is a fault, and left out.

@@ -9,7 +9,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-from lmtool.data.unpacking import READ, unpacked
+from lmtool.data.unpacking import READ, unpack
 from lmtool.system.terminal import write_out
 
 INPUT = "standard input"  # its name in messages
@@ -40,7 +40,7 @@ class _Arriving:
                 file: Any = io.FileIO(self._stdin.fileno(), closefd=False)
             except OSError:  # not a system file, e.g. in a notebook
                 file = io.BytesIO(self._stdin.buffer.read())
-            for handle in unpacked(io.BufferedReader(file, READ), INPUT):
+            for handle in unpack(io.BufferedReader(file, READ), INPUT):
                 while piece := handle.read1(READ):
                     self._pieces.put(piece)
             self._pieces.put(b"")

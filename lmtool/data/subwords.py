@@ -85,11 +85,11 @@ class Subwords:
         self._tokenizer = tokenizer
         pieces = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
         spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned by lmtool
-        self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
+        self.names = tuple(_escape_reserved(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # the library's ids, by number
         self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
         self._known: dict[str, list[str]] = {}
-        self._lead = self._found_lead()
+        self._lead = self._find_lead()
 
     @classmethod
     def parse(cls, text: str, name: str, unit: Unit | None = None) -> Subwords:
@@ -208,7 +208,7 @@ class Subwords:
     def _decoded(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).removeprefix(" ")
 
-    def _found_lead(self) -> str:
+    def _find_lead(self) -> str:
         """Return what to put before each word: a space, unless the tokenizer always adds one itself."""
         own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # except pieces of bytes
         for words, lead in itertools.product((PROBE, own[:1] * 3 or PROBE), (" ", "")):
@@ -237,7 +237,7 @@ def _content(name: str, text: str) -> bytes:
     return BYTE_PIECES.get(name) or (bytes(letters) if len(letters) == len(name) else text.encode())
 
 
-def _free(piece: str) -> str:
+def _escape_reserved(piece: str) -> str:
     """Return the name of a piece: the piece, with a backslash before it if it would be a reserved word."""
     return f"\\{piece}" if piece.lstrip("\\") in (BOS, EOS, UNK) else piece
 

@@ -259,7 +259,7 @@ def _in_pieces(
     return ids[table.of(words)], np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
-def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
+def normalize_texts(block: TextBlock, normalize: Normalize) -> TextBlock:
     """Return texts in a normal form; CCNet's drops the line ends within each text."""
     if normalize is not Normalize.ccnet:
         return block.rewritten(TextRules(normalize=normalize).encoded(block.content))

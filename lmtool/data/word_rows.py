@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.documents import decoded
-from lmtool.data.faults import NONE_PASSED, NULL, SKIP, STOP, Faults
+from lmtool.data.faults import NULL, SKIP, STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
@@ -64,7 +64,7 @@ def read_word_rows(
     item: Sequence[str] | None,
     sentence: str | None,
     sentences: str | None,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
     """Read the words of files. A file is a table if a column of words is named or its suffix is that of a table; else
     it is text, whose files are items and whose lines are sentences.
@@ -136,7 +136,7 @@ def rows_of_table(
     *,
     spaces: list[tuple[str, str]] | None = None,
     cells: dict[str, list[str]] | None = None,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
     """Return the rows of a table with a word per row. Arguments: as in WordRows, others as in read_word_rows."""
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]

@@ -50,16 +50,16 @@ class WordTable:
 
     def reserve(self, letters: int) -> None:
         """Make room for words of this number of bytes in total, limited by the slots."""
-        self.starts = _grown(self.starts, len(self.slots) // 2 + 1)
-        self.arena = _grown(self.arena, int(self.starts[self.size]) + letters)
+        self.starts = _grow(self.starts, len(self.slots) // 2 + 1)
+        self.arena = _grow(self.arena, int(self.starts[self.size]) + letters)
 
     def double(self) -> None:
         self.slots = np.full(2 * len(self.slots), -1, dtype=np.int64)
-        self.starts = _grown(self.starts, len(self.slots) // 2 + 1)
+        self.starts = _grow(self.starts, len(self.slots) // 2 + 1)
         _fill(self.slots, self.starts, self.arena, self.size)
 
 
-def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def _grow(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """Return the array, or a copy of it with `size` entries or more."""
     if len(array) >= size:
         return array

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmtool.data.documents import decoded, json_document, require_new_names
-from lmtool.data.faults import NONE_PASSED, STOP, Faults
+from lmtool.data.faults import STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import RecordError, UserError
@@ -42,7 +42,7 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
 
 
 def read_pairs(
-    names: Iterable[str], faults: Faults = NONE_PASSED, taken: Sequence[str] = ()
+    names: Iterable[str], faults: Faults = STOP_AT_FAULTS, taken: Sequence[str] = ()
 ) -> tuple[list[Pair], list[str]]:
     """Return the records of files of JSON Lines or Parquet, and the file and line of each.
 

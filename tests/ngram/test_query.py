@@ -18,7 +18,7 @@ from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.packed import borrowed
+from lmtool.ngram.tables.packed import borrow
 from lmtool.ngram.tables.trie_search import child
 from tests.ngram.plain import fixed_lookup, kneser_ney, text_of
 
@@ -33,18 +33,18 @@ def model_of(order: int, smoother: Smoother | None = None) -> NgramModel:
 
 @numba.njit
 def found(table, order, context, word):
-    return find(borrowed(table), order, context, word)
+    return find(borrow(table), order, context, word)
 
 
 @numba.njit
 def child_of(nodes, node, word):
-    return child(borrowed(nodes), node, word)
+    return child(borrow(nodes), node, word)
 
 
 @numba.njit
 def one_by_one(table, eos, states, words, log_prob, after, matched):
     """The plain form of scoring.advance_states."""
-    table = borrowed(table)
+    table = borrow(table)
     for i in range(len(words)):
         log_prob[i], matched[i], lasting = score_word(table, states[i], words[i], after[i])
         if words[i] == eos:

@@ -10,7 +10,7 @@ import pytest
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.query.sums import with_new_backoffs
+from lmtool.ngram.query.sums import recompute_backoffs
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from tests.ngram.plain import random_sentences, text_of
 
@@ -31,6 +31,6 @@ def test_suffixes_are_those_of_a_search_from_the_first_word(threshold: float | N
 def test_back_off_weights_by_suffixes_are_those_by_scoring() -> None:
     text, vocabulary = text_of(random_sentences(6, 100))
     table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
-    fast = with_new_backoffs(table)
-    slow = with_new_backoffs(replace(table, suffix_closed=False))
+    fast = recompute_backoffs(table)
+    slow = recompute_backoffs(replace(table, suffix_closed=False))
     np.testing.assert_array_equal(fast.log_backoff, slow.log_backoff)

@@ -13,7 +13,7 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.files.hdf5 import mapped, open_table, save_table, write_array
+from lmtool.ngram.files.hdf5 import map_array, open_table, save_table, write_array
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import TOKENS_PER_PIECE
@@ -170,7 +170,7 @@ def test_arrays_are_of_the_file_that_is_open(tmp_path: Path) -> None:
         with h5py.File(tmp_path / name, "w") as file:
             write_array(file, "x", np.array(values, dtype=np.int64))
     with h5py.File(tmp_path / "a.h5") as file:
-        assert mapped(file["x"], np.int64).tolist() == [1, 2, 3]
+        assert map_array(file["x"], np.int64).tolist() == [1, 2, 3]
         (tmp_path / "b.h5").replace(tmp_path / "a.h5")
         with pytest.raises(OSError, match="another file has replaced it while it was read"):
-            mapped(file["x"], np.int64)
+            map_array(file["x"], np.int64)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lmtool.data.faults import Faults, without_marks
-from lmtool.data.first_pass import marks_refused
+from lmtool.data.first_pass import mark_checker
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
@@ -122,7 +122,7 @@ def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
         raise UserError(f"{split}={items!r:.40}: must be a list of sentences, e.g. {split}={remedy}")
-    check = marks_refused(data)
+    check = mark_checker(data)
     for number, item in enumerate(items, start=1):
         where = f"{split}, sentence {number:,}"
         with faults:

@@ -29,7 +29,7 @@ from lmtool.data.word_table import SIGNIFICANT, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query.sums import checked_sums
+from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.system.arrays import LN10
@@ -130,7 +130,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         missing=arpa.missing,
         suffix_closed=suffix_closed,
     )
-    return checked_sums(table, vocabulary.eos)[0]
+    return check_sums(table, vocabulary.eos)[0]
 
 
 def arpa_form(table: BackoffTable) -> BackoffTable:

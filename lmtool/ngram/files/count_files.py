@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Spaces, VocabularyConfig
-from lmtool.data.choose_vocabulary import numbered, select
+from lmtool.data.choose_vocabulary import occurrence_ranks, select
 from lmtool.data.readers import read_blocks
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, note_places, text_files
@@ -116,7 +116,7 @@ def counted_train(
     for place, word in enumerate(types):
         if word not in (BOS, EOS) and types[word]:
             firsts.setdefault(word if word in vocabulary.ids else UNK, place)
-    return ExternalCounts(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
+    return ExternalCounts(vocabulary, occurrence_ranks(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
 
 
 def _types(words: list[str], rules: TextRules) -> list[str]:

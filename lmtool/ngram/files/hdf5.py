@@ -41,7 +41,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
         at += len(piece)
 
 
-def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
+def map_array(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     """Return the array of a dataset, memory-mapped: its pages are read when they are used.
 
     Raises ValueError unless it is one-dimensional, of that type and inside its file; OSError if another file has taken
@@ -67,10 +67,10 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
         raise
 
 
-def mapped_logs(dataset: h5py.Dataset) -> Array:
+def map_logs(dataset: h5py.Dataset) -> Array:
     """Return logarithms of probabilities or back-off weights, like `mapped`. Also raises ValueError for inf and nan."""
     most = LARGEST_LOG_WEIGHT if "log_backoff" in dataset.name else LARGEST_LOG_PROB
-    return logs(dataset.name.strip("/"), mapped(dataset, np.float32), most)
+    return logs(dataset.name.strip("/"), map_array(dataset, np.float32), most)
 
 
 def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
@@ -81,7 +81,7 @@ def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
     """Return packed numbers, memory-mapped."""
-    bits, about = mapped(group[name], np.uint64), attributes(group[name], PACKED)
+    bits, about = map_array(group[name], np.uint64), attributes(group[name], PACKED)
     packed = Packed(bits, about["width"], about["length"])
     if len(packed.bits) < cells_needed(packed.length, packed.width):
         raise ValueError(f"{name} is too short")
@@ -97,8 +97,8 @@ def write_trie(group: h5py.Group, trie: Trie) -> None:
 
 def read_trie(group: h5py.Group) -> Trie:
     """Return a trie, memory-mapped."""
-    first, unigram_starts, blocks = (mapped(group[name], np.int64) for name in ("first", "unigram_starts", "blocks"))
-    words, starts = read_packed(group, "words"), mapped(group["starts"], np.uint64)
+    first, unigram_starts, blocks = (map_array(group[name], np.int64) for name in ("first", "unigram_starts", "blocks"))
+    words, starts = read_packed(group, "words"), map_array(group["starts"], np.uint64)
     sizes = np.diff(first)
     if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
         raise ValueError("the numbers of nodes by order are wrong")
@@ -114,7 +114,7 @@ def read_trie(group: h5py.Group) -> Trie:
 
 def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedValues:
     inside = group[name]
-    unigrams, levels = (mapped_logs(inside[part]) for part in ("unigrams", "levels"))
+    unigrams, levels = (map_logs(inside[part]) for part in ("unigrams", "levels"))
     codes = read_packed(inside, "codes")
     orders = max(len(sizes) - 1, 0)
     if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
@@ -159,7 +159,7 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
             trie = read_trie(file)
             small = file.attrs["format"] == SMALL_FORMAT
             log_prob, log_backoff = (
-                read_quantized(file, name, trie.sizes[:orders]) if small else mapped_logs(file[name])
+                read_quantized(file, name, trie.sizes[:orders]) if small else map_logs(file[name])
                 for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
             )
             table = BackoffTable(

@@ -25,7 +25,7 @@ NGRAMS_PER_PIECE = 1 << 20  # n-grams looked up at once
 SUM_SLACK = 0.01  # maximum difference of sums of rounded probabilities from 1
 
 
-def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
+def check_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
     """Return the table, marked as normalized if all sums are 1, and the lowest and the highest sum.
 
     eos: the id of `</s>`, after which nothing is predicted.
@@ -79,7 +79,7 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
     return total, sums, shorter, rest
 
 
-def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
+def recompute_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
     """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
 
     suffixes: the suffixes of its trie (see Trie.suffixes), if they are known.

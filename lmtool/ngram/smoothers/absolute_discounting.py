@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -67,7 +67,7 @@ class Absolute(Smoother):
         self.unknown = interpolate and self.counting is Counting.continuations
         self.estimated = discounts in (None, TUNED)
         if not self.estimated:
-            for k, discount in enumerate(of_each_order("smoother.discounts", discounts, order)):
+            for k, discount in enumerate(values_of_orders("smoother.discounts", discounts, order)):
                 self.values[k, -self.per_order :] = discount
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.absolute_discounting import estimate_discount
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, of_each_order
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -89,7 +89,7 @@ class PitmanYor(Smoother):
         self.estimated = discounts is None
         for column, (name, given) in enumerate({"strengths": strengths, "discounts": discounts}.items()):
             if given not in (None, TUNED):
-                self.values[:, column] = of_each_order(f"smoother.{name}", given, order)
+                self.values[:, column] = values_of_orders(f"smoother.{name}", given, order)
         self.seating: dict[int, float] = {}  # D of each order, which tuning does not change
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lmtool.config.data import DataConfig
 from lmtool.data.faults import Faults, FileLines, check_text, require_utf8, without_marks
-from lmtool.data.first_pass import marks_refused, tokenizer_of
+from lmtool.data.first_pass import mark_checker, tokenizer_of
 from lmtool.data.readers import BLOCK, batches_of
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
@@ -122,7 +122,7 @@ def _placed(path: str, start: int, blocks: Iterator[list[bytes]]) -> Iterator[Fi
 
 def _usable(blocks: Iterator[FileLines], data: DataConfig, faults: Faults) -> Iterator[FileLines]:
     """Yield blocks without the records that cannot be counted, which are faults."""
-    marks = marks_refused(data)
+    marks = mark_checker(data)
 
     def check(lines: bytes, where: str) -> None:
         if lines == NO_TEXT + b"\n":

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyarrow.dataset import Dataset, dataset
 
-from lmtool.data.remote import escaped
+from lmtool.data.remote import escape_glob
 from lmtool.errors import UserError
 from lmtool.ngram.counting.options import SparkCounts
 from lmtool.ngram.spark._tasks import Task
@@ -48,7 +48,7 @@ class Stages:
         """Return the folder of a step, as Spark reads it; run the step first if it is not finished."""
         if not self._exists(f"{name}/{DONE}"):
             make().write.mode("overwrite").parquet(self.folder(name))
-        return escaped(self.folder(name))
+        return escape_glob(self.folder(name))
 
     def remove(self) -> None:
         files, path = self._files()

@@ -18,7 +18,7 @@ from pyarrow.dataset import Dataset, field
 
 from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.config.settings import data_settings
-from lmtool.data.choose_vocabulary import listed_words, numbered, select
+from lmtool.data.choose_vocabulary import occurrence_ranks, listed_words, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.faults import SHOWN, STOP, Faults
 from lmtool.data.preprocess import preprocess, settings_json
@@ -142,7 +142,7 @@ def count_train(
     firsts: dict[str, Any] = {row["word"]: row["first"] for row in kept}
     if unknown:
         firsts["<unk>"] = min(row["first"] for row in unknown)
-    numbers = numbered(firsts, vocabulary)
+    numbers = occurrence_ranks(firsts, vocabulary)
     return ExternalCounts(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
 
 

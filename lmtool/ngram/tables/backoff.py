@@ -125,13 +125,13 @@ class BackoffTable:
         return replace(
             self,
             trie=builder.finish(),
-            log_prob=_marked(plain.log_prob[:], mask, storage),
-            log_backoff=_marked(plain.log_backoff[:], inner, storage),
+            log_prob=_select_values(plain.log_prob[:], mask, storage),
+            log_backoff=_select_values(plain.log_backoff[:], inner, storage),
             bos=int(new_words[self.bos]),
         )
 
 
-def _marked(values: Array, mask: Array, storage: Storage) -> Array:
+def _select_values(values: Array, mask: Array, storage: Storage) -> Array:
     kept = storage.empty(int(np.count_nonzero(mask)), values.dtype)
     done = 0
     for first, last in storage.pieces(len(values)):

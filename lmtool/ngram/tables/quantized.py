@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.tables.packed import Packed, interpreted, read
+from lmtool.ngram.tables.packed import Packed, interpret, read
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -43,7 +43,7 @@ def code_of(values: Any, order: Any, node: Any) -> Any:
 
     For compiled code. values: float32 values of all nodes, or Codes. order: the order of the node's n-gram.
     """
-    return interpreted(_code_of, values, order, node)
+    return interpret(_code_of, values, order, node)
 
 
 def decoded(values: Any, order: Any, code: Any) -> Any:
@@ -52,7 +52,7 @@ def decoded(values: Any, order: Any, code: Any) -> Any:
     For many nodes, all codes should be read before the first is decoded: independent reads from memory overlap, and a
     dependent read after each of them would leave room for fewer.
     """
-    return interpreted(_decoded, values, order, code)
+    return interpret(_decoded, values, order, code)
 
 
 @overload(code_of, jit_options={"forceinline": True})

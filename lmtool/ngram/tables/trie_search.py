@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.ngram.tables.packed import borrowed, read, read_bits, read_short
+from lmtool.ngram.tables.packed import borrow, read, read_bits, read_short
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -180,7 +180,7 @@ def children(nodes: Any, queries: Any) -> None:
     All searches take each step together, until one child is left. No step waits for another search, so that the
     processor works on many at a time: several times as fast as one after the other. The third column is scratch.
     """
-    nodes = borrowed(nodes)
+    nodes = borrow(nodes)
     size, words, width = len(nodes.unigram_starts), nodes.words, nodes.word_width
     halves = words.view(np.uint32)
     active = np.empty(len(queries), np.int32)  # the queries with more than one child left
@@ -254,7 +254,7 @@ def find_suffixes(nodes: Any, bos: int, context: Any, out: Any) -> None:
 @numba.njit(cache=True, nogil=True)
 def find_contexts(nodes: Any, bos: int, contexts: Any, out: Any) -> None:
     """Write the nodes of the last 1, 2, ... L words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N, L]`."""
-    nodes = borrowed(nodes)
+    nodes = borrow(nodes)
     for row in range(len(contexts)):
         find_suffixes(nodes, bos, contexts[row], out[row])
 
@@ -262,7 +262,7 @@ def find_contexts(nodes: Any, bos: int, contexts: Any, out: Any) -> None:
 @numba.njit(cache=True, nogil=True)
 def first_children(nodes: Any, first: int, out: Any) -> None:
     """Write where the children of nodes `first`, `first` + 1, ... begin into out `[M]`."""
-    nodes = borrowed(nodes)
+    nodes = borrow(nodes)
     for i in range(len(out)):
         out[i] = first_child(nodes, first + i)
 
@@ -270,7 +270,7 @@ def first_children(nodes: Any, first: int, out: Any) -> None:
 @numba.njit(cache=True, nogil=True)
 def find_parents(nodes: Any, first: int, size: int, grams: Any, out: Any) -> None:
     """Write the parents of nodes `[M]` among the `size` nodes from `first` on, counted from there, into out `[M]`."""
-    nodes = borrowed(nodes)
+    nodes = borrow(nodes)
     for i in range(len(grams)):
         # The last node whose children begin at or before this one.
         low: Any = np.int64(0)
