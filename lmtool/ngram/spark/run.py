@@ -18,7 +18,7 @@ from pyarrow.dataset import Dataset, field
 
 from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.config.settings import data_settings
-from lmtool.data.choose_vocabulary import occurrence_ranks, listed_words, select
+from lmtool.data.choose_vocabulary import listed_words, occurrence_ranks, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.faults import SHOWN, STOP, Faults
 from lmtool.data.preprocess import preprocess, settings_json
