@@ -43,7 +43,7 @@ from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.files.count_files import CountFiles, counted_train, read_counts, write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
-from lmtool.ngram.query.sums import check_sums, renormalized
+from lmtool.ngram.query.sums import check_sums, renormalize
 from lmtool.ngram.smoothers.of_srilm import srilm_smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import LN10, IntArray, decimal
@@ -219,7 +219,7 @@ def ngram(given: Options) -> None:
             shares = np.array([1 - weight / total, weight / total] if total else [1.0, 0.0])
             table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
         if "renorm" in given:
-            table = renormalized(table)
+            table = renormalize(table)
         if not table.normalized:
             low, high = check_sums(table, vocabulary.eos)[1:]
             print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
@@ -272,7 +272,7 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
     vocabulary = vocabulary_of(list(words), sentences=True)
     models = [NgramModel(arpa_table(arpa, vocabulary), vocabulary) for arpa in arpas]
-    return [model.limited(listed) for model in models] if "limit_vocab" in given else models, weights
+    return [model.limit(listed) for model in models] if "limit_vocab" in given else models, weights
 
 
 def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> None:

@@ -104,9 +104,9 @@ class TextCorpus(DerivedCorpus):
         return None
 
 
-def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
+def limit_words(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """Return the corpus with `<unk>` for each word except `words`, whose ids keep their order, `<s>` and `</s>`."""
-    units, listed = corpus.vocabulary.limited(words)
+    units, listed = corpus.vocabulary.limit(words)
     return MappedCorpus(corpus, np.where(listed, np.cumsum(listed) - 1, units.unk), units)
 
 

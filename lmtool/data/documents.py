@@ -97,12 +97,12 @@ def column_values(batch: Any, column: str, name: str) -> list[Any]:
     with _parquet_errors(name):
         values = batch.column(column)
         try:
-            return list(map(decoded, values.to_pylist()))
+            return list(map(decode_bytes, values.to_pylist()))
         except UnicodeDecodeError:
-            return list(map(decoded, values.cast("binary").to_pylist()))
+            return list(map(decode_bytes, values.cast("binary").to_pylist()))
 
 
-def decoded(value: Any) -> Any:
+def decode_bytes(value: Any) -> Any:
     """Decode bytes in UTF-8, because some programs write text to Parquet as bytes; return other values unchanged."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value

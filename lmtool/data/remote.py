@@ -229,7 +229,7 @@ class _RetryingFile(io.RawIOBase):
 
     def _read(self, size: int) -> bytes:
         try:
-            self._handle = self._handle or self._opened()
+            self._handle = self._handle or self._open()
             return bytes(self._handle.read(size))
         except Exception as error:  # each file system has its own
             self._drop()
@@ -237,7 +237,7 @@ class _RetryingFile(io.RawIOBase):
                 raise _no_file(self._name) from error
             raise
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         handle = self._files.open(self._path, "rb")
         if self._at:
             try:

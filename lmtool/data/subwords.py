@@ -128,7 +128,7 @@ class Subwords:
         """
         lengths, parts = [0], [np.empty(0, dtype=np.int32)]
         for first in range(0, len(words), WORDS_PER_CALL):
-            encoded = self._encoded(words[first : first + WORDS_PER_CALL])
+            encoded = self._encode(words[first : first + WORDS_PER_CALL])
             lengths += map(len, encoded)
             numbers = (self._number.get(index, UNKNOWN) for index in itertools.chain.from_iterable(encoded))
             parts.append(np.fromiter(numbers, dtype=np.int32))
@@ -143,14 +143,14 @@ class Subwords:
         if not self._known or len(self._known) > CACHED_WORDS:
             self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
-        for word, ids in zip(missing, self._encoded(missing), strict=True):
+        for word, ids in zip(missing, self._encode(missing), strict=True):
             self._known[word] = [i if isinstance(i, str) else self.names[self._number[i]] for i in ids]
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
         """Return the text of pieces, without the space before its first word and bytes of incomplete characters."""
         numbers = list(numbers)
-        text = self._decoded([self._ids[number] for number in numbers])
+        text = self._decode([self._ids[number] for number in numbers])
         if UNREADABLE not in text:
             return text
         return b"".join(self.contents[number] for number in numbers).decode(errors="ignore").removeprefix(" ")
@@ -172,7 +172,7 @@ class Subwords:
         as_bytes = {0xDC00 + byte: name for byte, name in enumerate(BYTE_PIECES)}
         return {name: text.translate(as_bytes) for name, text in zip(self.names, texts, strict=True)}
 
-    def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
+    def _encode(self, words: Sequence[str]) -> list[Sequence[int | str]]:
         """Return the library's ids of each word, with unknown characters unchanged."""
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a character, even the unknown one, may have no piece
@@ -205,7 +205,7 @@ class Subwords:
         found: int | None = model["unk_id"] if "unk_id" in model else model["vocab"].get(model.get("unk_token"))
         return found
 
-    def _decoded(self, ids: list[int]) -> str:
+    def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).removeprefix(" ")
 
     def _find_lead(self) -> str:
@@ -213,7 +213,7 @@ class Subwords:
         own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # except pieces of bytes
         for words, lead in itertools.product((PROBE, own[:1] * 3 or PROBE), (" ", "")):
             ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
-            if self._decoded(ids) == " ".join(words):
+            if self._decode(ids) == " ".join(words):
                 return lead
         raise UserError(f"{self.name} does not write words back with a space before each: {REMEDY}")
 

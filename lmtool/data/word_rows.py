@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.documents import decoded
+from lmtool.data.documents import decode_bytes
 from lmtool.data.faults import NULL, SKIP, STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, form_of, read_blocks
@@ -262,7 +262,7 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
             fields = block.fields()
             records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
-        return {key: [decoded(record.get(key)) for record in records] for key in names}, {}
+        return {key: [decode_bytes(record.get(key)) for record in records] for key in names}, {}
     content = b"".join(read_blocks(name, tables=True)).decode("utf-8")
     header, rows, mark = cells_of(content, name)
     columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}

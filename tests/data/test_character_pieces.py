@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data._train_subwords import _alphabet, _expected, _parts, _seeds, train_subwords, unigram_pieces
+from lmtool.data._train_subwords import _alphabet, _expect, _parts, _seeds, train_subwords, unigram_pieces
 from lmtool.data.preprocess import preprocess
 from lmtool.data.subwords import Subwords
 from tests.data.test_preprocess import text
@@ -158,7 +158,7 @@ def test_the_unigram_model_over_characters_is_that_of_all_cuts() -> None:
         for cut, product in zip(known, products, strict=True):
             for piece in cut:
                 want[piece] += count * product / sum(products)
-    np.testing.assert_allclose(_expected(lattices, log_p), list(want.values()), rtol=1e-9)
+    np.testing.assert_allclose(_expect(lattices, log_p), list(want.values()), rtol=1e-9)
     found = unigram_pieces(words, counts.astype(np.int64), 6, [" ", "a", "b", "\u0e01"])
     assert {piece for piece, _ in found} == {" aba", " ab", " ", "a", "b", "\u0e01"}
     assert sum(math.exp(score) for _, score in found) == pytest.approx(1)

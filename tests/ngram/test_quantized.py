@@ -54,8 +54,8 @@ def test_each_order_has_levels_of_its_own() -> None:
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
     table, text, vocabulary = kneser_ney(n, 400, 3)
-    small = table.quantized(bits)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(bits)
+    plain = replace(small.unpack(), trie=table.trie)
     one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
     rng = np.random.default_rng(0)
     contexts = rng.integers(0, len(vocabulary), (300, n - 1))
@@ -76,14 +76,14 @@ def test_distributions_sum_to_one_but_for_rounding() -> None:
     contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
     worst = {}
     for bits in (4, 6, 8):
-        model = NgramModel(table.quantized(bits), vocabulary)
+        model = NgramModel(table.quantize(bits), vocabulary)
         worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
     assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
 
 
 def test_distributions_have_the_scores_of_each_word() -> None:
     text, vocabulary = text_of(["a b a", "a b c", "b a c", "c"])
-    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantized(8)
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantize(8)
     model, words = NgramModel(table, vocabulary), np.arange(len(vocabulary) - 1)
     contexts = np.array([[0, 1], [1, 0], [2, 2], [vocabulary.bos, 0], [vocabulary.bos, vocabulary.bos]])
     of_each = [model.log_prob(np.repeat(context[None], len(words), axis=0), words) for context in contexts]
@@ -93,7 +93,7 @@ def test_distributions_have_the_scores_of_each_word() -> None:
 def test_zero_probabilities_stay_zero() -> None:
     text, vocabulary = text_of(["a b c", "a b d", "b a"])
     table = estimate(count_ngrams(text, vocabulary, 2), MaximumLikelihood(2))
-    small = table.quantized(4)
+    small = table.quantize(4)
     for name in ("log_prob", "log_backoff"):  # few enough to stay as they are
         values = getattr(small, name)
         assert values[:].tolist() == getattr(table, name).tolist()
@@ -126,7 +126,7 @@ def test_starts_by_hand() -> None:
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 400, 3)
-    small = table.quantized(5)
+    small = table.quantize(5)
     path = tmp_path / "model.h5"
     save_table(small, path, "right")
     again = open_table(path, "right")
@@ -164,8 +164,8 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
 
 def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
-    small = table.quantized(6)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(6)
+    plain = replace(small.unpack(), trie=table.trie)
     for name, each in (("small", small), ("plain", plain)):
         write_arpa(each, vocabulary, tmp_path / f"{name}.arpa")
         write_arpa(replace(each, missing=-0.5), vocabulary, tmp_path / f"{name}-missing.arpa")
@@ -174,10 +174,10 @@ def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_prob[:], two.log_prob[:])
     with pytest.raises(UserError, match="quantized already, to 6 bits"):
-        small.quantized(8)
+        small.quantize(8)
 
 
 def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 3000, 3)
-    free, tight = table.quantized(8), table.quantized(8, Storage(1 << 16, tmp_path))
+    free, tight = table.quantize(8), table.quantize(8, Storage(1 << 16, tmp_path))
     assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))

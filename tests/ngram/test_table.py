@@ -82,7 +82,7 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [None, 8])
 def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
-    table = table if bits is None else table.quantized(bits)
+    table = table if bits is None else table.quantize(bits)
     rng, path = np.random.default_rng(0), tmp_path / "model.h5"
     save_table(table, path, "right")
     assert open_table(path, "right").sizes == table.sizes

@@ -89,7 +89,7 @@ class PydocData(DataConfig):
     test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        extracted = cache(self._extracted)
+        extracted = cache(self._extract)
 
         def blocks(name: str) -> Iterator[bytes]:
             yield ("\n".join(extracted()[name]) + "\n").encode()
@@ -98,7 +98,7 @@ class PydocData(DataConfig):
         splits = {name: partial(blocks, name) for name in ("train", "valid", "test")}
         return Source(splits, stamp, identity=lambda: stamp)
 
-    def _extracted(self) -> dict[str, list[str]]:
+    def _extract(self) -> dict[str, list[str]]:
         library = Path(sysconfig.get_paths()["stdlib"])
         texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
         seen: set[str] = set()

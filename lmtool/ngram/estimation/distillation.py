@@ -61,7 +61,7 @@ class ExpectedProbabilities:
         nodes, bos, sums = self.table.trie.nodes, self.table.bos, (self.sums, self.places)
         run((_add, nodes, bos, contexts[cut], by_last_word[cut], p, *sums) for cut in cuts)
 
-    def distilled(self) -> BackoffTable:
+    def distill(self) -> BackoffTable:
         """Return the table with these probabilities and new back-off weights.
 
         N-grams after contexts that the text does not have keep their probabilities.
@@ -155,7 +155,7 @@ class LikelyNgrams:
             if sum(map(len, waiting)) > MAX_WAITING_KEYS:
                 self._new[m - 1] = [_sort_distinct(np.concatenate(waiting))]
 
-    def extended(self) -> BackoffTable:
+    def extend_table(self) -> BackoffTable:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table, builder = self.table, self._builder
         numbers = np.arange(table.vocabulary_size)  # numbers of the contexts of the order below in the new table

@@ -75,11 +75,11 @@ class NgramModel(LanguageModel):
     def normalized(self) -> bool:
         return self.table.normalized
 
-    def limited(self, words: Collection[str]) -> NgramModel:
+    def limit(self, words: Collection[str]) -> NgramModel:
         """Return the model without n-grams of words other than `words`, `<s>`, `</s>` and `<unk>`, and without these
         words: its scores are not probabilities unless they sum to one as they are.
         """
-        vocabulary, listed = self.vocabulary.limited(words)
+        vocabulary, listed = self.vocabulary.limit(words)
         trie = self.table.trie
         longer = [listed[trie.ngrams(k, 0, trie.sizes[k - 1])].all(axis=1) for k in range(2, trie.order + 1)]
         table = self.table.select(np.concatenate([listed, *longer]))

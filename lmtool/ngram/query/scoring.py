@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed, prefetch_ngram
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import borrow, read
-from lmtool.ngram.tables.quantized import code_of, decoded, value_of
+from lmtool.ngram.tables.quantized import code_of, decode, value_of
 from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of, find_suffixes, first_child
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.parallel import cut_evenly, run, threads
@@ -100,7 +100,7 @@ def back_off(
                 place[rest] = i
                 query[rest, 2] = code_of(table.log_backoff, order - 1, context)
         for j in range(rest, size):
-            score[place[j]] += decoded(table.log_backoff, order - 1, query[j, 2])
+            score[place[j]] += decode(table.log_backoff, order - 1, query[j, 2])
         if hashed:
             find_hashed(table, query[:count], value)
             for j in range(count):
@@ -121,9 +121,9 @@ def back_off(
                 i = place[j]
                 if query[j, 0] >= 0:
                     nodes[i], matched[i] = query[j, 0], order
-                    score[i] = decoded(table.log_prob, order, query[j, 2])
+                    score[i] = decode(table.log_prob, order, query[j, 2])
                 else:
-                    score[i] += decoded(table.log_backoff, order - 1, query[j, 2])
+                    score[i] += decode(table.log_backoff, order - 1, query[j, 2])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -37,7 +37,7 @@ def check_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, floa
     return replace(table, normalized=table.missing == 0 and low >= 1 - SUM_SLACK and high <= 1 + SUM_SLACK), low, high
 
 
-def renormalized(table: BackoffTable) -> BackoffTable:
+def renormalize(table: BackoffTable) -> BackoffTable:
     """Return the table with each distribution divided by its sum."""
     total, sums, shorter, rest = _sums(table)
     if not (total > 0 and np.isfinite(sums).all()):
@@ -85,7 +85,7 @@ def recompute_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = No
     suffixes: the suffixes of its trie (see Trie.suffixes), if they are known.
     """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table.unpacked(), log_backoff=log_backoff)
+    table = replace(table.unpack(), log_backoff=log_backoff)
     if not table.suffix_closed:
         suffixes = None
     elif suffixes is None:

@@ -71,13 +71,13 @@ class BackoffTable:
         """Bits per value; None for float32."""
         return self.log_prob.width if isinstance(self.log_prob, QuantizedValues) else None
 
-    def unpacked(self) -> BackoffTable:
+    def unpack(self) -> BackoffTable:
         """Return the table with float32 arrays: itself, unless it is quantized."""
         if self.quantized_bits is None:
             return self
         return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
-    def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
+    def quantize(self, bits: int, storage: Storage | None = None) -> BackoffTable:
         """Return the table with values quantized order by order to 4 to 8 bits.
 
         storage: where the arrays go; memory if None.
@@ -99,7 +99,7 @@ class BackoffTable:
         The context of a marked n-gram must be marked too. Words whose 1-grams are not marked leave the vocabulary; the
         others keep their order. storage: where the arrays go; memory if None.
         """
-        storage, plain = storage or Storage(), self.unpacked()
+        storage, plain = storage or Storage(), self.unpack()
         marked_words = np.cumsum(mask[: self.vocabulary_size])
         builder = TrieBuilder(int(marked_words[-1]), storage)
         kind = whole_numbers_below(sum(self.sizes))
