@@ -18,7 +18,6 @@ from pyarrow.dataset import Dataset, dataset
 
 from lmtool.data.remote import escape_glob
 from lmtool.errors import UserError
-from lmtool.ngram.counting.options import SparkCounts
 from lmtool.ngram.spark._tasks import Task
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Stages:
             raise UserError(f"counts.folder={self.address} cannot be reached: {error}") from error
 
 
-def start(cluster: SparkCounts, *, progress: bool) -> SparkSession:
+def start(cluster: Any, *, progress: bool) -> SparkSession:
     """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`."""
     try:
         from pyspark.sql import SparkSession

@@ -29,7 +29,6 @@ from lmtool.data.store import Store
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import RecordError, UserError
 from lmtool.ngram.counting.counts import Counts, newest_ngram, unigram_counts
-from lmtool.ngram.counting.options import SparkCounts
 from lmtool.ngram.spark import _tasks
 from lmtool.ngram.spark.cluster import LOCAL, Stages, refusals, run_tasks, start
 from lmtool.ngram.tables.packed import Packed
@@ -159,8 +158,8 @@ def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, 
     return chosen.orderBy(functions.desc("count"), functions.asc("first")).limit(rules.size)
 
 
-def prepare(cluster: SparkCounts, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store:
-    """Prepare the store of vocabulary, valid and test; train is counted."""
+def prepare(cluster: Any, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store:
+    """Prepare the store of vocabulary, valid and test; train is counted. cluster: the settings, SparkCounts."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)
@@ -176,7 +175,7 @@ def prepare(cluster: SparkCounts, data: DataConfig, store_dir: str | Path, *, pr
     return preprocess(data, store_dir, progress=progress, source=source)
 
 
-def stages_of(cluster: SparkCounts, data: DataConfig, place: Place, store_dir: str | Path) -> Stages:
+def stages_of(cluster: Any, data: DataConfig, place: Place, store_dir: str | Path) -> Stages:
     """Return the folder of the steps that Spark finishes for this text and these settings."""
     identity = json.dumps([FORMAT, settings_json(data), place.files])
     name = f"spark-{data.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
@@ -184,7 +183,7 @@ def stages_of(cluster: SparkCounts, data: DataConfig, place: Place, store_dir: s
     return Stages(f"{root if is_address(root) else f'{LOCAL}{Path(root).resolve()}'}/{name}")
 
 
-def count(cluster: SparkCounts, corpus: Corpus, order: int, storage: Storage) -> Counts:
+def count(cluster: Any, corpus: Corpus, order: int, storage: Storage) -> Counts:
     """Return the counts of orders 1 to `order` of the train split of a store that `prepare` made."""
     if order == 1:
         return unigram_counts(corpus.vocabulary)
