@@ -11,7 +11,7 @@ from typing import Any
 from lmtool.cli.allowed import require_allowed_request
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import compose_jobs
-from lmtool.cli.unknown_keys import describe_unknown_key
+from lmtool.cli.mistakes import describe_unknown_key
 from lmtool.cli.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.commands import verb_setting_types
 from lmtool.config.compose import Composition
@@ -175,7 +175,7 @@ def _read_setting(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[
         raise UserError(f"{word.written}: choose an option by {key.removesuffix('.kind')}={word.text}")
     type_ = next((job_type for job in jobs if (job_type := job.type_of(key)) is not None), None)
     if type_ is None:
-        raise UserError(describe_unknown_key(key, word.text, jobs))
+        raise UserError(describe_unknown_key(key, jobs))
     name = "+" * bool(word.mark and is_hydra_setting) + key
     return name, read_sweep(word, type_) if is_sweep and not is_hydra_setting else read_value(word, type_)
 
@@ -227,5 +227,5 @@ def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, 
     for option in options if not ("/" in group or "@" in group) else []:
         read_option(group, option, folders)
         if group == EXPERIMENT:
-            require_experiment(yaml_files(group, folders)[option], ())
+            require_experiment(yaml_files(group, folders)[option])
     return "+" * bool(word.mark) + group, text

@@ -26,7 +26,7 @@ from omegaconf.errors import (
 
 from lmtool.config.data import DataConfig
 from lmtool.config.grammar import escape_interpolation
-from lmtool.config.options import GROUP_MODULES, find_origin, settings_class, use_folder, yaml_files
+from lmtool.config.options import GROUP_MODULES, external_file, settings_class, use_folder, yaml_files
 from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, field_types, hint_type
@@ -88,8 +88,8 @@ def build_part(values: dict[str, Any], settings: type[T], key: str) -> T:
 def option_origins(settings: dict[str, Any]) -> dict[str, str]:
     """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
     chosen = (settings.get("data") or {}) | settings
-    origins = {group: find_origin(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
-    return {group: place for group, place in origins.items() if place is not None}
+    files = {group: external_file(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
+    return {group: str(file[0]) for group, file in files.items() if file is not None}
 
 
 def data_settings(provenance: dict[str, Any]) -> Any:

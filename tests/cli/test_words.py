@@ -11,12 +11,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.jobs import compose_jobs
+from lmtool.cli.jobs import compose_jobs, compose_options
 from lmtool.cli.running import compose_request
-from lmtool.cli.unknown_keys import MEANINGS
+from lmtool.cli.synonyms import MEANINGS
 from lmtool.cli.words import parse_request
-from lmtool.commands import verb_setting_types
-from lmtool.config.compose import compose_usable, hydra_words
+from lmtool.config.compose import hydra_words
 from lmtool.config.grammar import override_key, sweep_values
 from lmtool.config.options import GROUP_MODULES, yaml_files
 from lmtool.config.request import Request
@@ -230,21 +229,21 @@ KEYS = [
     ("train", "Hidden_Size=3", "did you mean model.hidden_dim?"),
     ("train", "dropout=0.3", "did you mean model.dropout?"),
     ("train model=ngram", "order=3", "did you mean model.order?"),
-    ("train", "order=3", "did you mean model.order, with model=ngram?"),
+    ("train", "order=3", "did you mean model.order? (a key of model=ngram, model="),
     ("train model=ngram", "n=3", "did you mean model.order?"),
-    ("train model=ngram", "lr=3", "did you mean optim.lr, with model=nplm?"),
-    ("train", "corpus=ptb", "did you mean data=ptb?"),
+    ("train model=ngram", "lr=3", "did you mean optim.lr? (a key of model="),
+    ("train", "corpus=ptb", "did you mean data?"),
     ("train", "dataset=mine", "did you mean data?"),
-    ("train", "optimizer=adam", "did you mean optim=adam?"),
-    ("train", "scheduler=cosine", "did you mean schedule=cosine?"),
-    ("train model=ngram", "smoothing=witten_bell", "did you mean smoother=witten_bell?"),
-    ("train", "smoothing=witten_bell", "did you mean smoother=, which model=ngram uses?"),
+    ("train", "optimizer=adam", "did you mean optim?"),
+    ("train", "scheduler=cosine", "did you mean schedule?"),
+    ("train model=ngram", "smoothing=witten_bell", "did you mean smoother?"),
+    ("train", "smoothing=witten_bell", "did you mean smoother? (a key of model=ngram, "),
     ("train", "tokenizer=char", "did you mean data.vocabulary.unit?"),
     ("train", "vocab_size=9", "did you mean data.vocabulary.size?"),
     ("train", "run.dir=x", "no key 'run.dir'; did you mean out?"),
     ("train", "output_dir=x", "did you mean out?"),
     ("train", "dir=x", "did you mean out?"),
-    ("train", "hydra.rundir=x", "did you mean out?"),
+    ("train", "hydra.rundir=x", "did you mean run or "),
     ("train", "training.lr=2", "no key 'training.lr'; did you mean optim.lr?"),
     ("train", "model.lr=2", "did you mean optim.lr?"),
     ("train", "optim.lrr=3", "no key 'optim.lrr'; did you mean optim.lr?"),
@@ -262,28 +261,28 @@ KEYS = [
     ("train", "hydra.job.env_set.X=1", "to add it write +hydra.job.env_set.X=1"),
     ("generate", "max_tokens=3", "did you mean length?"),
     # A key of another option, or of a group that is not used.
-    ("train", "data.split.train=0.8", "data.split.train: not a setting of data=pydoc, but of data=text: add data=text"),
-    ("train", "data.train=x.txt", "data.train: not a setting of data=pydoc, but of data=text: add data=text"),
-    ("train model=nplm", "model.order=3", "model.order: not a setting of model=nplm, but of model=ngram"),
+    ("train", "data.split.train=0.8", "no key 'data.split.train'; it is a key of data=text"),
+    ("train", "data.train=x.txt", "no key 'data.train'; it is a key of data=text"),
+    ("train model=nplm", "model.order=3", "no key 'model.order'; it is a key of model=ngram, model="),
     (
         "train model=ngram",
         "smoother.alpha=1",
-        "but of smoother=laplace or smoother=stupid_backoff: add smoother=laplace",
+        "it is a key of smoother=laplace, smoother=stupid_backoff",
     ),
     (
         "train model=ngram",
         "optim.lr=3",
-        "optim.lr=3: not used with model=ngram, but with model=nplm, model=cbow, model=lbl",
+        "no key 'optim.lr'; it is a key of model=",
     ),
-    ("train", "tree=huffman", "tree=huffman: not used with output=softmax, but with output=hierarchical"),
+    ("train", "tree=huffman", "no key 'tree'; it is a key of output=hierarchical, lmtool tree"),
     (
         "eval",
         "model=nplm",
-        "model=nplm: lmtool eval takes no model=: a run has it from its training; it is for lmtool train",
+        "no key 'model'; it is a key of lmtool train",
     ),
     ("train output=hierarchical", "model.tree=huffman", "no key 'model.tree'; did you mean tree?"),
-    ("train", "training/optim=sgd", "no group 'training/optim'; did you mean optim?"),
-    ("compare", "tree=random", "tree=random: lmtool compare takes no tree=; it is for lmtool tree"),
+    ("train", "training/optim=sgd", "no key 'training/optim'; did you mean training?"),
+    ("compare", "tree=random", "no key 'tree'; it is a key of lmtool tree"),
 ]
 
 
@@ -302,11 +301,12 @@ def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
     ],
 )
 def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
-    words, own = line.split(), verb_setting_types("train")
+    words = line.split()
     tried = [
         [f"{key}={value}" for value in sweep_values(key.lstrip("+"), text) or [text]] for key, text in pairs(words)
     ]
-    every = [compose_usable(Request("train", dict(pairs(chosen))), own)[0].groups for chosen in product(*tried)]
+    chosen = [Request("train", dict(pairs(words))) for words in product(*tried)]
+    every = [compose_options(request, may_leave_out=True).groups for request in chosen]
     few = [job.groups for job in compose_jobs(asked(["train", "-m", *words]))]
     assert few[0] == every[0] and len(few) <= len(every)
     assert {item for groups in few for item in groups.items()} == {item for groups in every for item in groups.items()}
@@ -381,9 +381,9 @@ ODD = [
     ("train +training=standard", "write training=standard"),
     ("train ++model=ngram", "++model=ngram: model=nplm is chosen already: write model=ngram"),
     ("preprocess +size=3 data=toy", "no key 'size'; did you mean data.vocabulary.size?"),
-    ("preprocess data.split.train=0.8 hydra.run.dir=runs/q", "data.split.train: not a setting of data=pydoc"),
-    ("preprocess data.train=x.txt", "add data=text"),
-    ("eval model=nplm", "lmtool eval takes no model="),
+    ("preprocess data.split.train=0.8 hydra.run.dir=runs/q", "no key 'data.split.train'; it is a key of data=text"),
+    ("preprocess data.train=x.txt", "a key of data=text"),
+    ("eval model=nplm", "a key of lmtool train"),
     ("preprocess data=corpora/a.txt", "no data=corpora/a.txt; did you mean text?"),
     ("preprocess data=PTB", "no data=PTB; did you mean ptb?"),
     ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
@@ -396,7 +396,7 @@ ODD = [
     ("eval hydra.launcher.n_jobs=2", "choose one of joblib"),
     ("predict -5", "for text that begins with a dash, text=-5"),
     ("tree levels=größe", "levels=größe: must be a whole number"),
-    ("tree data=toy -m schedule=shuffle(1,2)", "no schedule="),
+    ("tree data=toy -m schedule=shuffle(1,2)", "schedule"),
     ("generate the temperature=1" + "0" * 400, "0: must be at most 1.8e+308"),
     ("train data=toy model.forgetting_factors=[0.5,1" + "0" * 400 + "]", "0: must be at most 1.8e+308"),
 ]
