@@ -8,7 +8,6 @@ of the wrong type is rejected by name before any work starts. Modules below the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -166,21 +165,8 @@ def _merge_values(target: DictConfig, values: dict[str, Any], group: str) -> Dic
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
     except OverflowError:  # raised for a whole number instead of a float, without its key
-        key, value = next(_iterate_beyond_floats(values, group))
-        raise SettingError(f"{key}={format_value(value)}: must be at most {sys.float_info.max:.2g}", key) from None
+        raise SettingError(f"{group or 'a setting'}: numbers must be at most {sys.float_info.max:.2g}", group) from None
     return target
-
-
-def _iterate_beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
-    """Yield the keys and values of the whole numbers that exceed the range of floats."""
-    if isinstance(values, dict):
-        for name, value in values.items():
-            yield from _iterate_beyond_floats(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(values, list):
-        for place, value in enumerate(values):
-            yield from _iterate_beyond_floats(value, f"{key}[{place}]")
-    elif isinstance(values, int) and abs(values) > sys.float_info.max:
-        yield key, values
 
 
 def _build_object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
