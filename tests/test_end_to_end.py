@@ -93,13 +93,6 @@ def test_bad_text(content: bytes, words: list[str], lmtool: Run) -> None:
     assert not Path("stores").exists() or list(Path("stores").iterdir()) == []
 
 
-def test_a_mark_in_text_that_is_cut(lmtool: Run) -> None:
-    write("all.txt", b"a b\n\nb <s> a\na\n" * 5)
-    cut = ("data=text", "data.train=all.txt", "data.split.train=0.6", "data.split.shuffle_seed=1")
-    for words in (cut, cut[:-1]):
-        assert "all.txt, line 3: <s> is in the text" in lmtool("preprocess", *words, code=2)
-
-
 def test_missing_files_and_splits(lmtool: Run) -> None:
     assert "no file train.txt for data.train" in lmtool("preprocess", *TEXT, code=2)
     write("train.txt", GOOD)

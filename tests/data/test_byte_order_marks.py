@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 import lmtool as lm
 from lmtool.cli.command_line import main
 from lmtool.data import readers
-from lmtool.data.readers import read_blocks, read_stream
+from lmtool.data.readers import read_blocks, read_stream, read_text
 from lmtool.data.text_records import block_of, record_blocks
+from lmtool.errors import UserError
 
 MARK = "\ufeff"
 JOINED = f"{MARK}a b\nb\n{MARK}{MARK}a b\n{MARK}\nb {MARK}\n"  # three files one after the other
@@ -26,8 +28,20 @@ def test_lines_of_a_file_and_of_a_stream(block: int, tmp_path: Path, monkeypatch
     (tmp_path / "a.txt").write_text(JOINED, encoding="utf-8")
     assert b"".join(read_blocks(str(tmp_path / "a.txt"))).decode() == PLAIN
     assert b"".join(read_stream(io.BytesIO(JOINED.encode()), "standard input")).decode() == PLAIN
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("1", JOINED)
+        archive.writestr("2", JOINED)
+    assert b"".join(read_blocks(f"{tmp_path}/a.zip")).decode() == PLAIN * 2
     records = record_blocks([str(tmp_path / "a.txt")], None)
     assert b"".join(block.texts()[0].content for block in records).decode() == PLAIN
+
+
+def test_a_whole_text_and_a_mark_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"{MARK}a\nb {MARK}\n", encoding="utf-8")
+    assert read_text(f"{tmp_path}/a.txt") == f"a\nb {MARK}\n"
+    (tmp_path / "a.txt").write_text(MARK, encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.txt is empty"):
+        list(read_blocks(f"{tmp_path}/a.txt"))
 
 
 def test_lines_of_documents(tmp_path: Path) -> None:

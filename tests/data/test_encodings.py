@@ -1,7 +1,5 @@
 """Text in UTF-16 and UTF-32 is recognized without a byte-order mark, in every script and by every reader."""
 
-# ruff: noqa: RUF001
-
 from __future__ import annotations
 
 import gzip
@@ -21,46 +19,23 @@ from lmtool.ngram.files.arpa_model import vocabulary_of
 from lmtool.ngram.models.word_classes import read_classes
 from lmtool.trees import read_tree
 from tests.commands.test_surprisal import ARPA
+from tests.languages import LANGUAGES
 
-TEXTS = {
-    "Amharic": "ሰላም ለዓለም ። እንዴት ነህ ፧\nደህና ነኝ ።\n",
-    "Arabic": "السلام عليكم ورحمة الله\nكيف الحال؟\n",
-    "Armenian": "Բարեւ աշխարհ։\n",
-    "Bengali": "আমার সোনার বাংলা।\nআমি তোমায় ভালোবাসি।\n",
-    "Burmese": "မင်္ဂလာပါ။\nနေကောင်းလား။\n",
-    "Chinese": "你好世界。\n今天天气一一很好。\n",
-    "emoji": "\U0001f469\u200d\U0001f467 hi\n",
-    "English": "the cat sat\n",
-    "Georgian": "გამარჯობა მსოფლიო\n",
-    "Greek": "ἐν ἀρχῇ ἦν ὁ λόγος\n",
-    "Hebrew": "בְּרֵאשִׁית בָּרָא אֱלֹהִים\n",
-    "Hindi": "मैं हिन्दी में लिखता हूँ।\n",
-    "Japanese": "こんにちは世界。\nカタカナ\u3000です\n",
-    "jamo": "\u1112\u1161\u11ab\u1100\u1173\u11af\n",
-    "Khmer": "សួស្តី\u200bពិភពលោក\n",
-    "Korean": "안녕하세요 세계\n가가 각\n",
-    "Lao": "ສະບາຍດີຊາວໂລກ\n",
-    "Persian": "می\u200cخواهم کتاب\u200cها را بخوانم\n",
-    "Punjabi": "ਸਤਿ ਸ੍ਰੀ ਅਕਾਲ ਦੁਨੀਆ\nਤੁਸੀਂ ਕਿਵੇਂ ਹੋ\n",
-    "Russian": "Привет мир\nКак дела?\n",
-    "Tamil": "வணக்கம் உலகம்\n",
-    "Thai": "สวัสดีชาวโลก\nวันนี้อากาศดีมากช\n",
-    "Tibetan": "བཀྲ་ཤིས་བདེ་ལེགས།\n",
-    "Turkish": "Merhaba dünya, ışık İstanbul\n",
-    "Vietnamese": "Xin cha\u0300o the\u0302\u0301 gio\u031b\u0301i\n",
-    "Yoruba": "Ẹ káàárọ̀ ayé\n",
-}
 OTHERS = ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"]
 
 
 @pytest.mark.parametrize("encoding", OTHERS)
-@pytest.mark.parametrize("script", TEXTS)
-def test_every_script(script: str, encoding: str) -> None:
-    said = rf"^x\.txt is {encoding}, not UTF-8: convert it, e\.g\. with iconv -f {encoding} -t UTF-8$"
-    twice = TEXTS[script] * 2
-    for text in (twice, twice * 200, twice.replace("\n", "\r\n")):
-        with pytest.raises(UserError, match=said):
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_script(language: str, encoding: str) -> None:
+    def said(name: str) -> str:
+        return rf"^x\.txt is {name}, not UTF-8: convert it, e\.g\. with iconv -f {name} -t UTF-8$"
+
+    whole = "".join(f"{line}\n" for line in LANGUAGES[language])
+    for text in (whole, whole * 100, whole.replace("\n", "\r\n")):
+        with pytest.raises(UserError, match=said(encoding)):
             require_utf8(text.encode(encoding), "x.txt")
+        with pytest.raises(UserError, match=said(encoding[:-2])):
+            require_utf8(f"\ufeff{text}".encode(encoding), "x.txt")
         require_utf8(text.encode(), "x.txt")
 
 

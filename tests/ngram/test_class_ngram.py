@@ -214,10 +214,3 @@ def test_counts_without_the_text_are_refused(lmtool: Run, tmp_path: Path) -> Non
     words = ("counts=table", "counts.paths=counts.tsv", "data=text", "data.valid=valid.txt", "model.order=2")
     said = lmtool("train", "model=class_ngram", *words, code=2)
     assert "model=class_ngram:" in said and "has no text of train to read" in said and said.count("\n") == 1
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
-    vocabulary = Vocabulary(("a", "b", "<unk>", "<s>"), np.array([2, 1, 0, 0]), None, 2)
-    (tmp_path / "c.txt").write_bytes(b"\xef\xbb\xbfa X\nb X\n")
-    classes, _ = read_classes(tmp_path / "c.txt", vocabulary, key="model.file")
-    assert classes.class_of[0] == classes.class_of[1] != classes.class_of[2]
