@@ -25,11 +25,7 @@ from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.outputs.softmax import Precision
 from lmtool.system import parallel
-from tests.skips import (  # noqa: F401
-    pytest_make_collect_report,
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-)
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401
 
 Run = Callable[..., str]  # the fixture lmtool: runs a command line
 ROOT = Path(__file__).resolve().parent.parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,37 +97,3 @@ def test_interpolate_then_prune_then_quantize(trained: Run) -> None:
     assert perplexities[0] == pytest.approx(perplexities[1], rel=0.3)
     out = package.convert(arpa="kn3.arpa", prune_to="40%", to="python.arpa").path
     assert out == Path("python.arpa") and sum(model_of("python.arpa").table.sizes) <= 0.4 * result("kn3")["parameters"]
-
-
-MISTAKES = [
-    ("convert", "lmtool convert reads run=PATH, arpa=FILE or runs=A,B"),
-    ("convert arpa=kn3.arpa prune_entropy=1e-3 prune_to=1k to=x.arpa", "cannot be used with prune_to=1k"),
-    (
-        "convert arpa=kn3.arpa prune_to=50% prune_method=gain to=x.arpa",
-        "must be entropy; gain needs the counts",
-    ),
-    ("convert arpa=kn3.arpa prune_to=2 to=x.arpa", "the 1-grams stay"),
-    ("convert arpa=kn3.arpa prune_counts=[0,0,1] to=x.arpa", "no key 'prune_counts'; it is a key of lmtool train"),
-    ("convert arpa=kn3.arpa prune=1e-7 to=x.arpa", "no key 'prune'; did you mean prune_entropy?"),
-    ("convert arpa=kn3.arpa to=x.tsv", "counts are those of run=PATH"),
-    ("convert run=kn3 prune_to=50% to=x.tsv", "counts are those of run=PATH"),
-    ("convert arpa=kn3.arpa to=x.vec", "use lmtool export for word2vec text"),
-    ("convert run=NPLM prune_to=50% hydra.run.dir=x", "prune_to=50%: model=nplm is not pruned"),
-    ("convert arpa=stupid.arpa prune_entropy=1e-3 to=x.arpa", "prune_entropy=0.001: the model's scores do not sum to"),
-    ("convert arpa=stupid.arpa prune_to=50% to=x.arpa", "prune_to=50%: the model's scores do not sum to one"),
-    ("convert run=NPLM prune_to=50% to=x.arpa", "is not an n-gram model"),
-    ("convert run=kn3.arpa prune_to=50% to=x.arpa", "use arpa=kn3.arpa"),
-]
-
-
-@pytest.mark.parametrize(("line", "said"), MISTAKES)
-def test_mistakes(line: str, said: str, lmtool: Run, runs: Path) -> None:
-    from lmtool.commands._formats import write_arpa
-
-    model = model_of(str(runs / "kn3"))
-    write_arpa(model.table, model.vocabulary, Path("kn3.arpa"))
-    scores = replace(model.table, log_prob=model.table.log_prob - 1, normalized=False)
-    write_arpa(scores, model.vocabulary, Path("stupid.arpa"))
-    answer = lmtool(*line.replace("NPLM", f"{runs}/nplm").replace("run=kn3 ", f"run={runs}/kn3 ").split(), code=2)
-    assert said in answer and answer.count("\n") == 1
-    assert not list(Path().glob("x*/run.json")) and not Path("x.arpa").exists()
