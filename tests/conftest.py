@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -159,6 +160,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["train", "model=ngram", *letters, "data.vocabulary.unit=char", f"hydra.run.dir={folder}/char"],
     ):
         assert main([*line, f"store_dir={folder}/stores"]) == 0
+    return folder
+
+
+def run_lines(folder: Path, *lines: str) -> Path:
+    """Run command lines in a folder, for what the tests of a file share; return the folder."""
+    from lmtool.cli.command_line import main
+
+    with contextlib.chdir(folder):
+        for line in lines:
+            assert main(line.split()) == 0, line
     return folder
 
 

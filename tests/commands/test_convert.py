@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import lmtool as package
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.models.ngram_model import NgramModel
-from tests.conftest import Run, result
+from tests.conftest import Run, result, run_lines
 from tests.ngram.plain import random_sentences
 
 
@@ -33,21 +34,29 @@ def model_of(name: str) -> NgramModel:
     return model
 
 
-@pytest.fixture
-def trained(lmtool: Run, tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs kn3 and wb2 on other text over the same words, and kn3.arpa."""
+    tmp_path = tmp_path_factory.mktemp("made")
     for name, seed, count in (("a", 1, 200), ("b", 2, 100), ("valid", 3, 50)):
         (tmp_path / f"{name}.txt").write_text("\n".join(random_sentences(seed, count)))
     words = " ".join(sorted({word for name in "ab" for word in (tmp_path / f"{name}.txt").read_text().split()}))
     (tmp_path / "words.txt").write_text(words)
-    for run, text, order, smoother in (("kn3", "a", 3, "modified_kneser_ney"), ("wb2", "b", 2, "witten_bell")):
-        data = ["data=text", f"data.train={text}.txt", "data.valid=valid.txt", "data.vocabulary.file=words.txt"]
-        model = ["model=ngram", f"model.order={order}", f"smoother={smoother}"]
-        lmtool("train", *model, *data, f"hydra.run.dir={run}")
-        if run == "kn3":
-            for folder, pruned in (("share", "prune_to=50%"), ("entropy", "prune_entropy=1e-3")):
-                lmtool("train", *model, *data, pruned, "prune_method=entropy", f"hydra.run.dir=kn3-{folder}")
-    lmtool("convert", "run=kn3", "to=kn3.arpa")
+    train = "train model=ngram data=text data.valid=valid.txt data.vocabulary.file=words.txt"
+    kn3 = f"{train} data.train=a.txt model.order=3"
+    return run_lines(
+        tmp_path,
+        f"{kn3} hydra.run.dir=kn3",
+        f"{kn3} prune_method=entropy prune_to=50% hydra.run.dir=kn3-share",
+        f"{kn3} prune_method=entropy prune_entropy=1e-3 hydra.run.dir=kn3-entropy",
+        f"{train} data.train=b.txt model.order=2 smoother=witten_bell hydra.run.dir=wb2",
+        "convert run=kn3 to=kn3.arpa",
+    )
+
+
+@pytest.fixture
+def trained(lmtool: Run, made: Path) -> Run:
+    shutil.copytree(made, ".", dirs_exist_ok=True)
     return lmtool
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from lmtool.mixtures.linear import mix
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run as RunFolder
 from lmtool.system.files import read_json, write_json
-from tests.conftest import Run, result
+from tests.conftest import Run, result, run_lines
 
-SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
+SMALL = "model=nplm model.embedding_dim=8 model.hidden_dim=16 training.epochs=2 training.batch_size=32"
 
 
 def log_prob(folder: str) -> np.ndarray:
@@ -28,13 +27,8 @@ def log_prob(folder: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs kn3 and nplm on one store, made once."""
-    from lmtool.cli.command_line import main
-
-    folder = tmp_path_factory.mktemp("trained")
-    with contextlib.chdir(folder):
-        for words in (("model=ngram", "model.order=3", "hydra.run.dir=kn3"), (*SMALL, "hydra.run.dir=nplm")):
-            assert main(["train", *words, "data=toy"]) == 0
-    return folder
+    kn3, nplm = "model=ngram model.order=3 hydra.run.dir=kn3", f"{SMALL} hydra.run.dir=nplm"
+    return run_lines(tmp_path_factory.mktemp("trained"), f"train data=toy {kn3}", f"train data=toy {nplm}")
 
 
 @pytest.fixture
