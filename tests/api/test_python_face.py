@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import random
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,6 @@ from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
 from lmtool.config.yaml_files import read_yaml
-from tests.conftest import ROOT
 
 SMALL = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
 
@@ -326,13 +324,6 @@ def test_text_models_take_text_as_people_give_it(bigram: lmtool.results.TrainedR
         model.neighbors("a")
 
 
-def test_generate_says_its_seed(runs: Path, lmtool: Callable[..., str]) -> None:
-    said = lmtool("generate", f"run={runs}/kn3", "hydra.run.dir=a")
-    seed = said.split("seed=")[1].split()[0]
-    assert json.loads(Path("a/result.json").read_text())["seed"] == int(seed)
-    assert lmtool("generate", f"run={runs}/kn3", f"seed={seed}") == said
-
-
 def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus) -> None:
     """Stupid backoff's scores do not sum to one."""
     run = lmtool.train("ngram", corpus, smoother="stupid_backoff", out=folder / "stupid")
@@ -410,12 +401,3 @@ def test_words_texts_neighbors_and_files(
         lmtool.verify(network)
     Path("kept").rename(network.folder / "vocabulary.txt")
     assert capfd.readouterr() == ("", "") and not Path("outputs").exists()
-
-
-def test_public_names() -> None:
-    """`__all__` has what the reference documents."""
-    reference = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\.\. auto\w+:: lmtool\.(\w+)$", reference, flags=re.M)
-    assert set(lmtool.__all__) == set(documented) - {"results"}
-    for name in lmtool.__all__:
-        assert getattr(lmtool, name).__doc__ and name in dir(lmtool)
