@@ -29,8 +29,8 @@ from tests.commands.test_surprisal import ARPA
 def test_byte_order_marks_of_others(encoding: str) -> None:
     said = rf"^x\.txt is {encoding[:6]}, not UTF-8: convert it, e\.g\. with iconv -f {encoding[:6]} -t UTF-8$"
     with pytest.raises(UserError, match=said):
-        require_utf8("\ufeffмир\n".encode(encoding), "x.txt")
-    require_utf8("мир\n".encode(), "x.txt")
+        require_utf8("\ufeff日\n".encode(encoding), "x.txt")
+    require_utf8("日\n".encode(), "x.txt")
 
 
 READERS: dict[str, Callable[[str], object]] = {
