@@ -15,14 +15,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
-from lmtool.config.yaml_files import (
-    Setting,
-    choose_options,
-    read_opening,
-    read_option,
-    read_yaml,
-    read_yaml_text,
-)
+from lmtool.config.yaml_files import Setting, choose_options, read_opening, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest

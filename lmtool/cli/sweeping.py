@@ -33,13 +33,7 @@ from lmtool.cli.running import (
 from lmtool.cli.values import read_text
 from lmtool.cli.words import add_sweep_parameters, parse_request
 from lmtool.config.compose import BASE, OPTIONAL, Composition, hydra_state, hydra_words, verb_settings
-from lmtool.config.grammar import (
-    override_key,
-    parse_value,
-    quote_text,
-    sweep_values,
-    to_hydra_text,
-)
+from lmtool.config.grammar import override_key, parse_value, quote_text, sweep_values, to_hydra_text
 from lmtool.config.options import EXPERIMENT, conf_dir, folder_in_use
 from lmtool.config.request import Request, is_hydra_key
 from lmtool.config.rules import require_folder
