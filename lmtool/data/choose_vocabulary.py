@@ -60,16 +60,8 @@ def select(
     return vocabulary, remap, oov
 
 
-def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Return the id in a vocabulary of each provisional id `[T]`, and which of these are OOV `[T]`."""
-    remap = vocabulary.encode(types).astype(np.int32)
-    oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
-    oov[: len(RESERVED)] = False
-    return remap, oov
-
-
-def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
-    """Number words by their first occurrence, int64 `[V]`; -1 for words that are not in `firsts`."""
+def occurrence_ranks(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
+    """Return the rank of each word by its first occurrence, int64 `[V]`; -1 if it is not in `firsts`."""
     numbers = np.full(len(vocabulary), -1, dtype=np.int64)
     for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
         numbers[vocabulary.ids[word]] = number
@@ -183,9 +175,7 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers; `</s>` has one piece,
-    and so does a mark in the text, UNK_ID.
-    """
+    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers, and one piece each."""
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
     lengths = np.concatenate([[1], table.lengths[:1], [1], table.lengths[1:]])

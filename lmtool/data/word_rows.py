@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.documents import decoded
-from lmtool.data.faults import NONE_PASSED, NULL, SKIP, STOP, Faults
+from lmtool.data.documents import decode_bytes
+from lmtool.data.faults import NULL, SKIP, STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
 from lmtool.data.readers import TABLES, form_of, read_blocks
 from lmtool.data.tables import cells_of
@@ -64,7 +64,7 @@ def read_word_rows(
     item: Sequence[str] | None,
     sentence: str | None,
     sentences: str | None,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
     """Read the words of files. A file is a table if a column of words is named or its suffix is that of a table; else
     it is text, whose files are items and whose lines are sentences.
@@ -138,7 +138,7 @@ def rows_of_table(
     *,
     spaces: list[tuple[str, str]] | None = None,
     cells: dict[str, list[str]] | None = None,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
     """Return the rows of a table with a word per row. name: name of the table, for errors. spaces, cells: as in
     WordRows. Other arguments and errors: as in read_word_rows.
@@ -287,7 +287,7 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
             fields = block.fields()
             records += fields if isinstance(fields, list) else fields.to_pylist()
         names = dict.fromkeys(key for record in records for key in record)
-        return {key: [decoded(record.get(key)) for record in records] for key in names}, {}
+        return {key: [decode_bytes(record.get(key)) for record in records] for key in names}, {}
     content = b"".join(read_blocks(name, tables=True)).decode("utf-8")
     header, rows, mark = cells_of(content, name)
     columns = {key: [row[k] for row in rows] for k, key in enumerate(header)}

@@ -79,11 +79,9 @@ CASES = st.fixed_dictionaries(
         "seed": st.integers(0, 99),
     }
 )
-NETWORK = {
-    "model": {"kind": "nplm", "embedding_dim": 4, "context_size": 2},
-    "output": "hierarchical",
-    "tree": "huffman",
-}
+NPLM = {"kind": "nplm", "embedding_dim": 4, "context_size": 2}
+FIRST = [{"model": {"kind": "ngram", "order": 3}}, {"model": "class_ngram"}]
+FIRST.append({"model": NPLM, "output": "hierarchical", "tree": "huffman"})
 
 
 def prepare() -> None:
