@@ -411,7 +411,6 @@ def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, capsys: pyt
     for call in (
         lambda: lmtool.load(name),
         lambda: lmtool.evaluate(name),
-        lambda: lmtool.export("kn", name),
         lambda: lmtool.evaluate(tmp_path / name / "kn"),
         lambda: lmtool.Corpus.open(name),
         lambda: lmtool.Corpus.from_texts(["the cat"], ["the"], store_dir=tmp_path / name),
