@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lmtool import results
     from lmtool.api.calls import evaluate as evaluate
     from lmtool.api.calls import merge as merge
-    from lmtool.api.calls import rescore as rescore
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from lmtool.commands import neighbors as _neighbors
     from lmtool.commands import pairs as _pairs
     from lmtool.commands import predict as _predict
+    from lmtool.commands import rescore as _rescore
     from lmtool.commands import unlikely as _unlikely
     from lmtool.commands import verify as _verify
     from lmtool.data.corpus import Corpus as Corpus
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     predict: Callable[..., _predict.Result]
     preprocess: Callable[..., Corpus]
     push: Callable[..., results.Written]
+    rescore: Callable[..., _rescore.Result]
     report_page: Callable[..., results.Written]
     score: Callable[..., results.ScoredTexts]
     unlikely: Callable[..., _unlikely.Result]

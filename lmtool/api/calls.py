@@ -24,7 +24,6 @@ from lmtool.api.running import (
 from lmtool.api.verbs import verb_function
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
-from lmtool.commands.eval import Rescored
 from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import escape_interpolation, to_hydra_text
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
@@ -180,24 +179,6 @@ def evaluate(
     evaluation.notes = session.notes
     warn_once(session.warnings, loaded.name, stacklevel=3)
     return evaluation
-
-
-def rescore(
-    run: RunLike, nbest: str | PathLike[str], *, out: str | PathLike[str], progress: bool | None = None, **settings: Any
-) -> Rescored:
-    """Rescore n-best lists into the folder `out`, like `lmtool eval nbest=FILE`.
-
-    settings: nbest_costs, nbest_weight, nbest_word_penalty, nbest_reference, device.
-
-    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
-    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
-    >>> from pathlib import Path
-    >>> _ = Path("lists.txt").write_text("0 ||| the sat dog ||| f= 1 ||| 1\\n0 ||| the dog sat ||| f= 1 ||| 1\\n")
-    >>> found = lmtool.rescore(run, "lists.txt", out="rescored")
-    >>> Path("rescored/best.txt").read_text().strip()
-    'the dog sat'
-    """
-    return run_verb(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
 
 
 def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **settings: Any) -> Written:

@@ -81,8 +81,9 @@ def describe_unknown_key(key: str, value: str, jobs: Sequence[Composition], *, p
 
     jobs: of a sweep, else the only one. python: whether the settings are arguments of a function.
     """
-    if key in RENAMED and any(job.type_of(RENAMED[key]) is not None for job in jobs):
-        return f"{key} has been renamed: write {RENAMED[key]}={value}"
+    new = RENAMED.get(key, "")
+    if new.startswith("lmtool ") or any(job.type_of(new) is not None for job in jobs):
+        return f"{key} has been renamed: write {new}={value}"
     head, _, rest = key.partition(".")
     job = next((job for job in jobs if head in job.groups and job.type_of(key) is None), jobs[0])
     if head not in job.verb_types and (rest or head in GROUP_MODULES) and yaml_files(head, job.request.folders):

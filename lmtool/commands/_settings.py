@@ -14,29 +14,23 @@ from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, ModelUserCo
 
 @dataclass(slots=True)
 class EvaluationConfig(ModelUserConfig):
-    """Settings of how a split, a text or n-best lists are scored by a model."""
+    """Settings of `lmtool eval`."""
 
-    arpa: str | None = setting(needs=("text=<FILE>", "nbest=<FILE>"), why="it comes without data")
+    arpa: str | None = setting(needs=("text=<FILE>",), why="it comes without data")
     split: str = MISSING
-    text: str | None = setting(excludes=("nbest=<FILE>",))
+    text: str | None = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = setting(needs=("text=<FILE>",), excludes=("text=-",))
     across_sentences: bool = setting(needs=("text=<FILE>",), why="a split is read as the model was trained")
     blank_lines: BlankLines | None = setting(needs=("text=<FILE>",))
-    accuracy: bool = setting(excludes=("nbest=<FILE>",))
-    detail: bool = setting(excludes=("nbest=<FILE>",))
-    unnormalized: bool = setting(excludes=("nbest=<FILE>",))
-    dynamic: bool = setting(excludes=("nbest=<FILE>", "accuracy=true", "unnormalized=true"))
+    accuracy: bool = MISSING
+    detail: bool = MISSING
+    unnormalized: bool = MISSING
+    dynamic: bool = setting(excludes=("accuracy=true", "unnormalized=true"))
     dynamic_rule: str = setting(words=("rms", "sgd"))
     dynamic_segment: int = setting(min=1)
     dynamic_lr: float = setting(min=0)
     dynamic_decay: float = setting(min=0, below=1)
-    nbest: str | None = MISSING
-    nbest_costs: str | None = setting(needs=("nbest=<FILE>",))
-    nbest_weight: float | None = setting(min=0, needs=("nbest=<FILE>",))
-    nbest_word_penalty: Any = setting(needs=("nbest=<FILE>",), said="null, a number, or tuned")
-    nbest_reference: str | None = setting(needs=("nbest=<FILE>",))
-    unk_log10: float | None = setting(min=-1000, max=0, needs=("nbest=<FILE>",))
 
 
 @dataclass(slots=True)

@@ -1,4 +1,6 @@
-"""Earlier names of settings, which the message about an unknown key replaces by the present ones."""
+"""Earlier names of settings, which the message about an unknown key replaces by the present ones; a verb precedes
+the name of a setting that has moved to it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,11 @@ RENAMED = {
     "marks": "keep_punctuation",
     "most": "max_perplexity",
     "most_oov": "max_oov",
+    "nbest": "lmtool rescore nbest",
+    "nbest_costs": "lmtool rescore costs",
+    "nbest_reference": "lmtool rescore reference",
+    "nbest_weight": "lmtool rescore weight",
+    "nbest_word_penalty": "lmtool rescore word_penalty",
     "normalise": "normalize",
     "output.learn_normaliser": "output.learn_log_z",
     "output.noise": "output.num_noise",

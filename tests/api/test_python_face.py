@@ -22,7 +22,6 @@ import lmtool
 from lmtool import results
 from lmtool.api.running import restore_logging
 from lmtool.commands import bare_setting, verb_setting_types, verbs
-from lmtool.commands.eval import Rescored
 from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
@@ -180,10 +179,10 @@ def test_evaluate_a_split(bigram: lmtool.results.TrainedRun) -> None:
     assert not Path("outputs").exists()
 
 
-def test_evaluate_n_best_lists(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
+def test_rescore_n_best_lists(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
     (tmp_path / "lists").write_text("0 ||| c d ||| lm= -1 ||| -2\n0 ||| d c ||| lm= -1 ||| -2\n")
-    found: Any = lmtool.evaluate(bigram, nbest=str(tmp_path / "lists"), out=tmp_path / "out")
-    assert isinstance(found, Rescored)
+    found = lmtool.rescore(bigram, tmp_path / "lists", out=tmp_path / "out")
+    assert found.lists == 1 and found.hypotheses == 2
 
 
 def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:

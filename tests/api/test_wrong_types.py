@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         ("model", "data", "out", "seed", "overwrite", "callback", "progress", "options", "training", "experiment"),
     ),
     "evaluate": ({"run": "RUN"}, ("run", "split", "out", "text", "device", "progress", "across_sentences")),
-    "rescore": ({"run": "RUN", "nbest": "n.txt", "out": "rescored"}, ("run", "nbest", "out", "nbest_weight")),
+    "rescore": ({"run": "RUN", "nbest": "n.txt", "out": "rescored"}, ("run", "nbest", "out", "weight")),
     "ensemble": ({"runs": ["RUN", "RUN"], "out": "mix"}, ("runs", "out", "weights", "method", "split", "text")),
     "compare": ({"runs": ["RUN", "RUN"]}, ("runs", "out", "split", "text", "resamples", "seed")),
     "pairs": ({"run": "RUN", "text": "p.jsonl"}, ("run", "text", "out", "criterion", "items")),

@@ -117,7 +117,7 @@ def test_predict_generate_and_rescore(files: Run) -> None:
     assert result("next")["run"] == "de.arpa"
     assert len(files("generate", "arpa=de.arpa", "count=3", "seed=1").splitlines()) == 5
     Path("lists.txt").write_text("0 ||| b a ||| ||| 0\n0 ||| a b ||| ||| 0\n")
-    files("eval", "arpa=de.arpa", "nbest=lists.txt", "hydra.run.dir=lists")
+    files("rescore", "arpa=de.arpa", "nbest=lists.txt", "hydra.run.dir=lists")
     best = (Path("lists") / "nbest.txt").read_text().splitlines()[0].split(" ||| ")
     assert best[1] == "a b"
 
@@ -131,7 +131,7 @@ def test_predict_generate_and_rescore(files: Run) -> None:
         ),
         ("eval run=de.arpa", "de.arpa is an ARPA file: use arpa=de.arpa"),
         ("predict a run=no.arpa.gz", "no.arpa.gz is an ARPA file: use arpa=no.arpa.gz"),
-        ("eval arpa=de.arpa", "arpa=de.arpa: needs text=FILE or nbest=FILE"),
+        ("eval arpa=de.arpa", "arpa=de.arpa: needs text=FILE"),
         ("eval arpa=de.arpa run=kn5 text=de.txt", "run=kn5: cannot be used with arpa=de.arpa; remove one of the two"),
         ("generate arpa=de.arpa run=kn5", "run=kn5: cannot be used with arpa=de.arpa; remove one of the two"),
         ("eval arpa=de.txt text=de.txt", "de.txt is not an ARPA file"),

@@ -56,7 +56,7 @@ def test_what_the_types_say() -> None:
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_setting_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert verb_setting_types("rescore")["weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -154,9 +154,11 @@ def test_a_type_without_words() -> None:
 
 def test_renamed_settings_have_a_present_name() -> None:
     for earlier, name in RENAMED.items():
-        group, _, setting = name.rpartition(".")
-        options = [{each.name for each in fields(kind)} for kind in SETTINGS[group].values()]
-        assert any(setting in names and earlier.rpartition(".")[2] not in names for names in options), name
+        verb, _, present = name.removeprefix("lmtool ").rpartition(" ")
+        group, _, setting = present.rpartition(".")
+        kinds = {verb: SETTINGS[""][verb]} if verb else SETTINGS[group]
+        options = [{each.name for each in fields(kind)} for kind in kinds.values()]
+        assert any(setting in names and (verb or earlier.rpartition(".")[2] not in names) for names in options), name
 
 
 def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:

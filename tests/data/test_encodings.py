@@ -105,7 +105,7 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
     for line, file, encoding in (
         (("eval", "arpa=a.arpa", "text=train.txt"), "a.arpa", "UTF-16LE"),
         (("eval", "arpa=de.arpa", "text=x.txt"), "x.txt", "UTF-16BE"),
-        (("eval", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt", "UTF-16LE"),
+        (("rescore", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt", "UTF-16LE"),
         (("score", "arpa=de.arpa", "text=x.txt", "to=s.tsv"), "x.txt", "UTF-16BE"),
         (("surprisal", "arpa=de.arpa", "text=x.tsv"), "x.tsv", "UTF-16LE"),
         (("compare", "runs=[x.tsv,de.arpa]", "text=train.txt"), "x.tsv", "UTF-16LE"),
