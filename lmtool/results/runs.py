@@ -61,13 +61,13 @@ class TrainedRun(RunResult):
 
     measure = "valid_perplexity"
 
-    valid_perplexity: float = math.nan
-    parameters: int
+    valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
+    parameters: int = field(metadata=figure("parameters"))
     ngrams: list[int] | None = None
     examples: int
-    examples_per_second: float
-    epochs: float
-    seconds: float
+    examples_per_second: float = field(metadata=figure("examples per second", digits=0))
+    epochs: float = field(metadata=figure("epochs"))
+    seconds: float = field(metadata=figure("seconds"))
     options: dict[str, str]
     normalized: bool = True
     counting_seconds: float | None = None
@@ -113,11 +113,8 @@ class TrainedRun(RunResult):
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def _table(self) -> Table:
-        unit = "parameters" if self.ngrams is None else "n-grams"
-        header = ["valid perplexity", unit, "epochs", "examples per second", "seconds"]
-        return header, [
-            [self.valid_perplexity, self.parameters, self.epochs, round(self.examples_per_second), self.seconds]
-        ]
+        header, rows = table_of([self])
+        return [name if self.ngrams is None else name.replace("parameters", "n-grams") for name in header], rows
 
 
 @dataclass(repr=False)

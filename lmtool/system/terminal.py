@@ -1,4 +1,4 @@
-"""Output for the user: tables in text, Markdown, CSV and HTML, progress bars, and suggestions for misspelled words."""
+"""Output for the user: tables in text, Markdown, LaTeX, CSV and HTML, progress bars, hints for misspelled words."""
 
 from __future__ import annotations
 
@@ -162,6 +162,25 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
     body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}"}
+)
+
+
+def latex_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Return a table in LaTeX for the package booktabs: everything escaped, numbers flush right."""
+    right = [bool(rows) and not any(isinstance(row[k], str) for row in rows) for k in range(len(header))]
+    lines = [
+        " & ".join(escape_unprintable(cell_text(cell)).translate(_TEX) for cell in line) + r" \\"
+        for line in (header, *rows)
+    ]
+    columns = "".join("r" if number else "l" for number in right)
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule"]
+    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def progress_bar(**options: Any) -> Any:

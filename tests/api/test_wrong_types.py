@@ -35,7 +35,6 @@ FUNCTIONS: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "surprisal": ({"run": "RUN", "text": ["the cat"]}, ("run", "text", "out", "spillover", "item_column", "unit")),
     "export": ({"run": "RUN", "to": "x.arpa"}, ("run", "to", "what")),
     "convert": ({"arpa": "a.arpa", "data": "CORPUS", "out": "converted"}, ("arpa", "data", "out", "runs", "overwrite")),
-    "merge": ({"runs": ["RUN", "RUN"], "weights": [1, 1], "out": "merged"}, ("runs", "weights", "to", "out")),
     "distill": ({"run": "RUN", "ngrams_from": "RUN", "out": "small"}, ("run", "ngrams_from", "out", "tokens")),
     "report_page": ({"paths": ["RUN"], "out": "page"}, ("paths", "out", "map", "words")),
     "predict": ({"text": "the", "run": "RUN"}, ("run", "top", "oov", "out", "progress")),
