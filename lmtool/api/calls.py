@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -19,7 +20,6 @@ from lmtool.api.running import (
     restore_logging,
     run_verb,
     shows_progress,
-    warn_once,
 )
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
@@ -150,7 +150,8 @@ def evaluate(
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
     evaluation.notes = session.notes
-    warn_once(session.warnings, loaded.name, stacklevel=3)
+    for warning in session.warnings:
+        warnings.warn(warning, stacklevel=2)
     return evaluation
 
 

@@ -26,7 +26,6 @@ from lmtool.session import Session
 
 
 def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
-    """Mix the models of runs and ARPA files into a run."""
     out = session.out
     members = {str(Path(name)): Run.open(Path(name)) for name in settings.runs if not Path(name).is_file()}
     first = next(iter(members.values()), None)
@@ -103,7 +102,6 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
 
 
 def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
-    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5."""
     if settings.method is not MixMethod.linear or settings.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if settings.weights is None and settings.fit_split != settings.split:

@@ -56,9 +56,7 @@ def format_of(name: str) -> str:
 
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
-    by order for result.json.
-    """
+    """Write a run's n-gram model or its counts; return a description, and the number of n-grams by order."""
     if form in OF_COUNTS:
         sizes = _write_counts(run, store_dir, to, form, session)
         return f"counts of {_in_words(sizes)}", {"ngrams": sizes}

@@ -14,8 +14,6 @@ from lmtool.config.verbs import BITS, PRUNE_METHODS, UNION, WEIGHTS, ModelUserCo
 
 @dataclass(slots=True)
 class EvaluationConfig(ModelUserConfig):
-    """Settings of `lmtool eval`."""
-
     arpa: str | None = setting(needs=("text=<FILE>",), why="it comes without data")
     split: str = MISSING
     text: str | None = MISSING
@@ -84,9 +82,7 @@ class ScoreConfig(ModelUserConfig):
 
 @dataclass
 class CountTrainingConfig(VerbConfig):
-    """Settings of the estimation of a count-based model; without slots, as NetworkTrainingConfig is inherited beside
-    it.
-    """
+    """Settings of the estimation of a count-based model; without slots, as NetworkTrainingConfig is inherited too."""
 
     data: DataConfig = MISSING
     smoother: SmootherConfig | None = None

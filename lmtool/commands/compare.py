@@ -20,8 +20,6 @@ MIN_DIFFERENCE = 1e-6  # relative difference of perplexities; smaller ones are r
 
 @dataclass(slots=True)
 class Settings(MembersConfig, ResamplingConfig):
-    """Settings of `lmtool compare`."""
-
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):

@@ -16,8 +16,6 @@ from lmtool.session import Session
 
 @dataclass(slots=True)
 class Settings(ConversionConfig):
-    """Settings of `lmtool convert`."""
-
     makes: ClassVar[str] = "run"
 
     run: str | None = setting(excludes=("arpa=<FILE>", "runs=<A,B>"))

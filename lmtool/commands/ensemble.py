@@ -15,8 +15,6 @@ from lmtool.session import Session
 
 @dataclass(slots=True)
 class Settings(MixtureConfig):
-    """Settings of `lmtool ensemble`."""
-
     makes: ClassVar[str] = "files"
 
     text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")

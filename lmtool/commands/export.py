@@ -34,8 +34,6 @@ BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool export`."""
-
     run: str | None = MISSING
     to: str = MISSING
     what: What = MISSING

@@ -15,8 +15,6 @@ from lmtool.system.terminal import Cell, text_table
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool neighbors`."""
-
     run: str | None = MISSING
     words: list[str] = setting(prose=True, bare=True)
     top: int = setting(min=1)
@@ -68,7 +66,6 @@ class Result(BaseResult):
         return ["word", "rank", "neighbor", self.by], rows
 
     def table_text(self) -> str:
-        """Return a table of neighbors below each word, in plain text."""
         from lmtool.data.text_form import visible
 
         tables = []

@@ -16,8 +16,6 @@ from lmtool.session import Session
 
 @dataclass(slots=True)
 class Settings(ModelUserConfig):
-    """Settings of `lmtool rescore`."""
-
     makes: ClassVar[str] = "files"
 
     nbest: str = MISSING

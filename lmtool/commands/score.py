@@ -16,8 +16,6 @@ from lmtool.session import Session
 
 
 class Settings(ScoreConfig):
-    """Settings of `lmtool score`, and what they allow."""
-
     def __post_init__(self) -> None:
         ScoreConfig.__post_init__(self)
         if self.to is None and self.filter is None:
@@ -79,8 +77,7 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     >>> round(lmtool.score(run, "texts.txt", to="scores.tsv").perplexity, 2)
     2.88
     """
-    from lmtool.commands._score_outputs import carries, require_outputs, write_filtered, write_scores
-    from lmtool.commands._score_texts import identity_of, load_scorer, score_blocks
+    from lmtool.commands import _score_texts as parts
     from lmtool.data.faults import NULL, STOP
     from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
@@ -88,15 +85,15 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     from lmtool.evaluation.text_scores import ScoreJournal
 
     names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")
-    require_outputs(settings, names)
-    models, scorer = load_scorer(settings, names, session)
+    parts.require_outputs(settings, names)
+    models, scorer = parts.load_scorer(settings, names, session)
     writes_standard = STANDARD in (settings.to, settings.filter)
     target = session.out / "scores" if writes_standard else Path(str(settings.to or settings.filter))
     # Not resumed; each block is written once it is scored.
     passed = settings.on_error != STOP
     once = writes_standard or settings.text == STANDARD
     streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
-    identity = None if once or scorer.one_text else identity_of(settings, names)
+    identity = None if once or scorer.one_text else parts.identity_of(settings, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
@@ -104,16 +101,16 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
         result.across_sentences, result.max_oov = scorer.across_sentences, settings.max_oov
         result.resumed, result.target = journal.rows, settings.target
-        blocks = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
+        blocks = parts.score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:
             deque(blocks, maxlen=0)
             blocks = ((None, *part) for part in journal.parts())
-            if carries(settings):  # the table has some of the fields, which are read a second time
+            if parts.carries(settings):  # the table has some of the fields, which are read a second time
                 blocks = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
         if settings.to is not None:
-            write_scores(settings, models, journal, blocks, result, session)
+            parts.write_scores(settings, models, journal, blocks, result, session)
         elif streams:
-            write_filtered(settings, blocks, journal, result)
+            parts.write_filtered(settings, blocks, journal, result)
         for rows, _ in journal.parts():
             result.texts += len(rows)
             result.empty += int((rows["tokens"] == 0).sum())
@@ -128,6 +125,6 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             session.warn(*text_warning(settings.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if settings.filter is not None and result.kept is None:
             again = record_blocks(names, settings.column, passed=passed)
-            write_filtered(settings, journal.of_blocks(again), journal, result)
+            parts.write_filtered(settings, journal.of_blocks(again), journal, result)
     session.finish(result, f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

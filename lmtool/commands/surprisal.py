@@ -26,8 +26,6 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 @dataclass(slots=True)
 class Settings(SeveralModelsConfig):
-    """Settings of `lmtool surprisal`."""
-
     text: str = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     word_column: str | None = setting(excludes=("text=-",))
@@ -66,14 +64,12 @@ class Surprisals(TableResult):
         return float(self.models[0]["mean_surprisal"])
 
     def heading(self) -> str:
-        """Return the text, its size and the mean surprisals."""
         means = ", ".join(f"{model['run']} {model['mean_surprisal']:.4f} {self.unit}" for model in self.models)
         sizes = {"word": self.words, "sentence": self.sentences, "item": self.items}
         size = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for what, number in sizes.items())
         return f"{self.text}: {size}\nmean surprisal: {means}"
 
     def table_text(self) -> str:
-        """Return the first rows in plain text."""
         return text_table(self.header, self.table[:10])
 
 

@@ -28,8 +28,6 @@ HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool verify`."""
-
     paths: list[str] = setting(bare=True)
 
 
@@ -51,7 +49,6 @@ class Result(BaseResult):
     files: list[Row]
 
     def heading(self) -> str:
-        """Return the paths."""
         return ", ".join(self.paths)
 
     def _table(self) -> Table:
@@ -87,9 +84,7 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
-    """Return the files with checksums below the paths, each with its checksum in a run.json, if any; for a run also its
-    store, and for a mixture its members. Raises UserError for a path that does not exist.
-    """
+    """Return the files below the paths, of runs also their stores and members, with checksums from a run.json."""
     names: dict[str, Path] = {}  # by real path: a mixture names its members by absolute paths
     checksums: dict[str, str] = {}
     waiting = list(paths)
@@ -126,10 +121,7 @@ def _run_of(file: Path) -> Run | None:
 
 
 def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
-    """Read a file to its end and compare its checksums; return its bytes, its condition and the damage, if any.
-
-    checksum: the file's checksum in a run.json; None if it is not listed there.
-    """
+    """Read a file and compare its checksums, also that in a run.json; return its bytes, condition and damage."""
     size = path.stat().st_size if path.is_file() else 0
     try:
         if not verify(path):

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from lmtool.errors import UserError
+from lmtool.system.files import read_json
+from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import Cell, cell_text, html_table, latex_table, markdown_table, text_table
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its 
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
+METRICS = ("valid_perplexity", "perplexity")
+CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored
 T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
@@ -82,10 +86,7 @@ def _entries(value: Any) -> dict[str, Any]:
 
 
 def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
-    """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf.
-
-    Raises TypeError if one of its fields is missing, has no default, and is not among the others.
-    """
+    """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf."""
     values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
     known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}
     return kind(**known | others)
@@ -221,3 +222,45 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
 def sizes_text(sizes: Sequence[int]) -> str:
     """Return the number of n-grams of each order as text, one line per order."""
     return "\n".join(["order  n-grams", *(f"{order:5}  {count:,}" for order, count in enumerate(sizes, start=1))])
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """The entries of a result.json that say how good a model is, with inf where JSON has null.
+
+    metric: name of the figure by which models are compared; None if result.json has none of METRICS and CLOZE_METRIC.
+    perplexity: perplexity on the scored split; on valid for a training.
+    cloze: results of the cloze questions.
+    normalized: whether the scores sum to one, None if unknown.
+    tied: whether a network's output vectors are its embeddings.
+    result: all entries, as they are saved.
+    """
+
+    metric: str | None = None
+    perplexity: float | None = None
+    split: str = ""
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
+    seconds: float | None = None
+    parameters: int | None = None
+    cloze: dict[str, float] = field(default_factory=dict)
+    normalized: bool | None = True
+    tied: bool | None = None
+    dynamic: bool = False
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def of_metric(self) -> float | None:
+        """Return the value of the metric."""
+        return self.cloze.get("perplexity") if self.metric == CLOZE_METRIC else self.perplexity
+
+
+def read_summary(folder: Path, remedy: str) -> Summary:
+    """Read the result.json of a folder. Raises UserError, ending with `remedy`, if it is damaged or missing."""
+    saved = read_json(folder / "result.json", remedy, RESULT)
+    known = {each.name: saved[each.name] for each in fields(Summary) if saved.get(each.name) is not None}
+    known |= {"normalized": saved["normalized"]} if "normalized" in saved else {}
+    cloze = {key: inf if value is None else value for key, value in known.pop("cloze", {}).items()}
+    metric = next((name for name in METRICS if name in saved), CLOZE_METRIC if cloze else None)
+    if metric in saved:
+        known["perplexity"] = inf if saved[metric] is None else float(saved[metric])
+    return Summary(**known | {"metric": metric, "cloze": cloze, "result": saved})

@@ -89,9 +89,7 @@ class TrainedRun(RunResult):
         return read_json_lines(path, "train it again", schemas.METRICS) if path.is_file() else []
 
     def plot(self) -> Figure:
-        """Draw perplexity, accuracy and learning rate over the epochs; notebooks show the figure, and `savefig` writes
-        it. Raises UserError for a count-based model, which has no epochs, and without matplotlib.
-        """
+        """Draw perplexity, accuracy and learning rate over the epochs. Raises UserError for a count-based model."""
         if not can_plot():
             raise UserError('plot needs matplotlib: pip install "lmtool[plots]"; .history has the numbers')
         from lmtool.plots.curves import read_history, training_curves
@@ -109,7 +107,6 @@ class TrainedRun(RunResult):
         return f"{valid}{self.parameters:,} {unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
-        """Return the folder and the options."""
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def _table(self) -> Table:
@@ -178,7 +175,6 @@ class MixedRun(RunResult):
 
     @property
     def metric(self) -> float | None:
-        """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
         cloze = self.evaluation.cloze
         return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
 

@@ -84,9 +84,7 @@ class Evaluation(Figures):
     def of(
         cls, run: str, scores: TokenScores, *, seconds: float = 0.0, characters: int | None = None, **known: Any
     ) -> Evaluation:
-        """Return the evaluation of scores. characters: number of characters of the text; None: as saved with the
-        scores. known: values of other fields.
-        """
+        """Return the evaluation of scores. characters: of the text; None: as in the scores. known: other fields."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
@@ -141,10 +139,7 @@ class Evaluation(Figures):
         return self.scores if self.scores is not None else self.__getattr__("tokens")
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
-
-        Raises UserError if pandas is not installed.
-        """
+        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov."""
         import numpy as np
 
         sentences = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets)).tolist()
@@ -263,7 +258,6 @@ class ScoredTexts(Figures):
     filter: Path | None = None
 
     def heading(self) -> str:
-        """Return the runs and the text."""
         return f"run {self.run}{f', out {self.run_out}' if self.run_out else ''} on {self.text}"
 
     def _figures(self) -> list[tuple[str, Cell]]:

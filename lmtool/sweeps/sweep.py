@@ -41,10 +41,7 @@ class Sweep:
     """The sweep of one command line: its folder, locked for this process, and what its tables need."""
 
     def __init__(self, request: Request, hydra: DictConfig, until_end: ExitStack) -> None:
-        """Begin a sweep. hydra: its composed settings. until_end: what is closed at its end.
-
-        Raises UserError for values that its sweeper cannot try, and if another process or sweep uses the folder.
-        """
+        """Begin a sweep. hydra: its composed settings. until_end: what is closed at its end."""
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
         self.swept = _count_values(request, hydra)
         launchers.require_plugins(hydra)
@@ -68,9 +65,7 @@ class Sweep:
                 self.finished_before += finished_record(job, read_record(job)) is not None
         write_json(self.folder / SWEEP, request.as_json())
         subdir = OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
-        by_number = (
-            is_grid(hydra) and str(subdir) == "${hydra.job.num}"
-        )  # jobs whose folders have their numbers as names
+        by_number = is_grid(hydra) and str(subdir) == "${hydra.job.num}"  # folders have the jobs' numbers as names
         self.numbered = math.prod(number or 1 for number in self.swept.values()) if by_number else 0
         count = session.launcher_parallelism(self.launcher, _number_of_jobs(hydra, self.swept), parallel.cores())
         until_end.enter_context(session.export_job_count(count))
@@ -101,11 +96,7 @@ class Sweep:
         return result_table.exit_code(rows)
 
     def handle_launcher_failure(self, error: Exception) -> bool:
-        """Report a failure of the launcher, such as a killed process of a job, and print the tables once the other
-        jobs have ended.
-
-        Returns False if the error is not a launcher's.
-        """
+        """Report a failure of the launcher once the other jobs have ended, with the tables; False: another error."""
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
         launchers.await_jobs(self.launcher)
@@ -118,7 +109,6 @@ class Sweep:
         return True
 
     def resume_command(self) -> str:
-        """Return the command that resumes this sweep."""
         return f"lmtool {self.request.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
@@ -137,10 +127,7 @@ def begin_sweep(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
 
 
 def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
-    """Return the number of values of each setting that a sweep tries; None for an interval.
-
-    Raises UserError for values that its sweeper cannot try.
-    """
+    """Return the number of values of each setting that a sweep tries; None for an interval."""
     counts: dict[str, int | None] = {}
     for key, text in request.settings.items():
         override = parse_value(str(text))
@@ -215,14 +202,12 @@ def _require_storage(hydra: DictConfig) -> None:
 
 
 def _job_settings(request: Request) -> dict[str, object]:
-    """Return the choices and values that determine a sweep's jobs."""
     values = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
     sweeper_values = {key: values[key] for key in values if key.startswith(DETERMINING) and key not in NEUTRAL}
     return {key: value for key, value in request.settings.items() if key != "options"} | sweeper_values
 
 
 def format_command(request: Request) -> str:
-    """Return a sweep's command line without folder and launcher."""
     return " ".join(
         ["lmtool", request.verb, "-m", *(f"{key}={value}" for key, value in _job_settings(request).items())]
     )

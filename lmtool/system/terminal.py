@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
-from importlib import import_module
 from itertools import pairwise
 from typing import IO, Any
 
@@ -38,7 +37,6 @@ def only_table(to: object) -> Iterator[None]:
 
 
 def table_output() -> IO[bytes]:
-    """Return standard output, for a table."""
     return _table_output.get() or sys.stdout.buffer
 
 
@@ -92,15 +90,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or table
-    cells.
-    """
+    """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or cells."""
     return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", escape_unprintable(text))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table in Markdown."""
-
     def line(cells: Iterable[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
@@ -201,28 +195,8 @@ def token_bar(total: int | None, *, shown: bool) -> Any:
     return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
 
 
-@contextmanager
-def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
-    """Show or hide huggingface_hub's progress bars in the block; None: show them on a terminal and in notebooks."""
-    from huggingface_hub import constants
-
-    utils: Any = import_module("huggingface_hub.utils")
-    if shown is None:
-        shown = in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
-    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or utils.are_progress_bars_disabled():
-        yield
-        return
-    utils.disable_progress_bars()
-    try:
-        yield
-    finally:
-        utils.enable_progress_bars()
-
-
 def write_above(bar: Any, text: str) -> None:
-    """Print a line above a bar on standard error, or on standard output in a notebook, which shows standard error as an
-    error.
-    """
+    """Print a line above a bar: on standard error, which a notebook shows as an error, or there on standard output."""
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
 
 
@@ -257,9 +231,7 @@ def in_notebook() -> bool:
 
 
 def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
-    """Join parts, each with a rank, in one line of at most `columns`; parts of the highest ranks are left out if
-    needed.
-    """
+    """Join parts, each with a rank, in one line of at most `columns`, without parts of the highest ranks if needed."""
     kept: list[tuple[str, int]] = []
     for part in sorted(parts, key=lambda part: part[1]):
         if columns is None or len("  ".join(text for text, _ in [*kept, part])) <= columns:
@@ -292,10 +264,9 @@ COMPARED = 300  # maximum number of words that difflib compares character by cha
 
 
 def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
-    """Return at most `count` known words that are similar to `word`, the most similar first.
+    """Return at most `count` known words that are similar to `word`, the same word in another case first.
 
-    The same word in another case comes first. Among more than COMPARED words, only words of about the same length with
-    the same first or last character are compared: a million words take a few tenths of a second.
+    Among more than COMPARED words, only those of about the same length with the same first or last character count.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
     compared: Iterable[str] = known

@@ -16,9 +16,17 @@ import pytest
 from lmtool.cli.command_line import main
 from lmtool.config.verbs import MapKind
 from lmtool.errors import UserError
-from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import Picture, Section, Table, page
-from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates
+from lmtool.report.reading import (
+    Entry,
+    Kind,
+    ReportFolder,
+    find_folders,
+    kind_of,
+    read_entry,
+    read_rates,
+    short_names,
+)
 from lmtool.report.sections import comparison, summary, sweep_section, trees
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
@@ -296,7 +304,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "lr_range.json": read_rates,
     "compare": lambda path: comparison(ReportFolder(path, Kind.compare)),
     "tree": lambda path: trees([], [ReportFolder(path, Kind.tree)]),
-    "run": lambda path: read_entry(ReportFolder(path, Kind.scores), Bootstrap(100, 1, 20), "name"),
+    "run": lambda path: read_entry(ReportFolder(path, Kind.scores), "name", resamples=100, seed=1, block=20),
 }
 
 
